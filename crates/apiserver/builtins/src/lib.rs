@@ -1,0 +1,2 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The kinds Kubernetes brings along: structure, defaults, validation, columns.

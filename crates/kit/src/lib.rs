@@ -1,0 +1,2 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What every role needs to be a good citizen.

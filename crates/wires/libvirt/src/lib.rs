@@ -1,0 +1,2 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The libvirt RPC protocol: codec, client, and the server half.
