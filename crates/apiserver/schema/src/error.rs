@@ -5,6 +5,8 @@ use std::fmt;
 
 use serde_json::Value;
 
+use crate::text;
+
 /// The reason a field was refused; becomes `details.causes[].reason` of a `Status`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Cause {
@@ -63,7 +65,11 @@ pub struct FieldError {
 impl FieldError {
     /// An error with a complete message of its own.
     pub fn new(cause: Cause, field: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { cause, field: field.into(), message: message.into() }
+        Self {
+            cause,
+            field: field.into(),
+            message: message.into(),
+        }
     }
 
     /// `Required value` or `Required value: detail`.
@@ -73,7 +79,11 @@ impl FieldError {
 
     /// `Invalid value: "x": detail`.
     pub fn invalid(field: impl Into<String>, value: &Value, detail: &str) -> Self {
-        Self::new(Cause::Invalid, field, with_detail(&format!("Invalid value: {}", quote(value)), detail))
+        Self::new(
+            Cause::Invalid,
+            field,
+            with_detail(&format!("Invalid value: {}", quote(value)), detail),
+        )
     }
 
     /// `Forbidden: detail`.
@@ -83,14 +93,21 @@ impl FieldError {
 
     /// `Duplicate value: "x"`.
     pub fn duplicate(field: impl Into<String>, value: &Value) -> Self {
-        Self::new(Cause::Duplicate, field, format!("Duplicate value: {}", quote(value)))
+        Self::new(
+            Cause::Duplicate,
+            field,
+            format!("Duplicate value: {}", quote(value)),
+        )
     }
 
     /// `Unsupported value: "x": supported values: "A", "B"` (values in the given order).
     pub fn not_supported<S: AsRef<str>>(field: impl Into<String>, value: &Value, supported: &[S]) -> Self {
-        let list: Vec<String> = supported.iter().map(|s| format!("{:?}", s.as_ref())).collect();
-        let detail =
-            if list.is_empty() { String::new() } else { format!("supported values: {}", list.join(", ")) };
+        let list: Vec<String> = supported.iter().map(|s| text::quoted(s.as_ref())).collect();
+        let detail = if list.is_empty() {
+            String::new()
+        } else {
+            format!("supported values: {}", list.join(", "))
+        };
         Self::new(
             Cause::NotSupported,
             field,
@@ -105,13 +122,28 @@ impl FieldError {
 
     /// `Too long: may not be more than N bytes`.
     pub fn too_long(field: impl Into<String>, max: usize) -> Self {
-        Self::new(Cause::TooLong, field, format!("Too long: may not be more than {max} bytes"))
+        let noun = if max == 1 { "byte" } else { "bytes" };
+        Self::new(
+            Cause::TooLong,
+            field,
+            format!("Too long: may not be more than {max} {noun}"),
+        )
+    }
+
+    /// `Invalid value: "x": detail` for a value of the wrong JSON type.
+    pub fn type_invalid(field: impl Into<String>, value: &Value, detail: &str) -> Self {
+        let head = format!("Invalid value: {}", quote(value));
+        Self::new(Cause::TypeInvalid, field, with_detail(&head, detail))
     }
 
     /// `Too many: N: must have at most M items`.
     pub fn too_many(field: impl Into<String>, actual: usize, max: usize) -> Self {
         let noun = if max == 1 { "item" } else { "items" };
-        Self::new(Cause::TooMany, field, format!("Too many: {actual}: must have at most {max} {noun}"))
+        Self::new(
+            Cause::TooMany,
+            field,
+            format!("Too many: {actual}: must have at most {max} {noun}"),
+        )
     }
 }
 
@@ -124,17 +156,18 @@ impl fmt::Display for FieldError {
 impl std::error::Error for FieldError {}
 
 fn with_detail(head: &str, detail: &str) -> String {
-    if detail.is_empty() { head.to_owned() } else { format!("{head}: {detail}") }
+    if detail.is_empty() {
+        head.to_owned()
+    } else {
+        format!("{head}: {detail}")
+    }
 }
 
 /// A value as the reference quotes it in messages: strings in double quotes, scalars bare,
 /// composite values as compact JSON. Long values are cut so that messages stay readable.
 pub fn quote(value: &Value) -> String {
     const MAX: usize = 512;
-    let text = match value {
-        Value::String(s) => format!("{s:?}"),
-        other => other.to_string(),
-    };
+    let text = text::value(value);
     match text.char_indices().nth(MAX) {
         Some((cut, _)) => format!("{}...", &text[..cut]),
         None => text,

@@ -5,8 +5,30 @@
 //! built-in kinds or from a CustomResourceDefinition. Pruning, defaulting, validation, server-side
 //! apply and strategic merge all read the same tree. Nothing here does I/O or knows about HTTP.
 
+pub mod check;
+pub mod correlate;
+pub mod default;
+pub mod embedded;
 pub mod error;
+pub mod formats;
+pub mod listtype;
+pub mod meta;
+pub mod names;
 pub mod node;
+pub mod objectmeta;
+pub mod parse;
+pub mod path;
+pub mod pattern;
+pub mod prune;
+pub mod rules;
+pub mod text;
+pub mod validate;
 
+pub use default::default;
 pub use error::{Cause, FieldError};
+pub use meta::{NameRule, validate_object_meta, validate_object_meta_update};
 pub use node::{Additional, ListType, MapType, PatchStrategy, Rule, Schema, Type, Validation};
+pub use objectmeta::check_metadata;
+pub use parse::parse;
+pub use prune::{Root, prune};
+pub use validate::{validate, validate_status};

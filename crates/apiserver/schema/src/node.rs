@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use cobaltcore_cel::Program;
 use regex::Regex;
 use serde_json::{Number, Value};
 
@@ -110,6 +111,8 @@ pub struct Schema {
     pub validation: Option<Box<Validation>>,
     /// CEL rules (`x-kubernetes-validations`).
     pub rules: Vec<Rule>,
+    /// Some node below has rules, so that walks can skip what has none.
+    pub rules_below: bool,
 }
 
 /// Value restrictions of one node.
@@ -151,6 +154,8 @@ pub struct Validation {
     pub one_of: Vec<Arc<Schema>>,
     /// Must not hold.
     pub not: Option<Arc<Schema>>,
+    /// No fields besides the named ones are allowed (`additionalProperties: false`).
+    pub closed: bool,
 }
 
 /// One CEL rule of a node. The compiled program is attached by the rules module.
@@ -168,6 +173,16 @@ pub struct Rule {
     pub field_path: Option<String>,
     /// `oldSelf` is an optional and the rule always runs.
     pub optional_old_self: bool,
+    /// `optionalOldSelf` was written, whatever its value.
+    pub optional_old_self_given: bool,
+    /// The compiled expression, once the rules of the schema were compiled.
+    pub program: Option<Program>,
+    /// The compiled message expression.
+    pub message_program: Option<Program>,
+    /// Why the expression does not compile.
+    pub error: Option<String>,
+    /// Why the message expression does not compile.
+    pub message_error: Option<String>,
 }
 
 impl Schema {
@@ -185,6 +200,26 @@ impl Schema {
     /// The schema of list elements, if the node describes them.
     pub fn element(&self) -> Option<&Schema> {
         self.items.as_deref()
+    }
+
+    /// Whether only the named fields are allowed (`additionalProperties: false`).
+    pub fn is_closed(&self) -> bool {
+        self.validation.as_ref().is_some_and(|v| v.closed)
+    }
+
+    /// Whether the node or anything below it has rules.
+    pub fn has_rules(&self) -> bool {
+        self.rules_below || !self.rules.is_empty()
+    }
+
+    /// Whether the node describes nothing at all: the values of `additionalProperties: true`.
+    pub fn is_opaque(&self) -> bool {
+        self.kind.is_none()
+            && !self.int_or_string
+            && !self.preserve_unknown
+            && self.properties.is_empty()
+            && self.additional.is_none()
+            && self.items.is_none()
     }
 
     /// Whether the node is a struct with named fields, as opposed to a map.
