@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `metadata.managedFields`: reading, changing and writing the entries. Entries stay in their
+//! encoded form until something in them changes, and untouched ones are written back as they were.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::set::{FieldSet, encoded_touches};
+use super::time::unix_seconds;
+use crate::go;
+
+/// Most entries of operation Update; older ones are merged.
+const MAX_UPDATERS: usize = 10;
+/// The manager old Update entries are merged into.
+const ANCIENT: &str = "ancient-changes";
+
+/// Who writes: the request's manager.
+#[derive(Debug, Clone, Copy)]
+pub struct Manager<'a> {
+    /// The `fieldManager`, or what stands in for it; empty becomes `unknown`.
+    pub name: &'a str,
+    /// Whether the request is an apply; everything else is an update.
+    pub apply: bool,
+    /// `group/version` (or `v1`) of the request.
+    pub api_version: &'a str,
+    /// The subresource, `None` on the main endpoint.
+    pub subresource: Option<&'a str>,
+}
+
+impl Manager<'_> {
+    pub(crate) fn entry(&self, set: FieldSet, time: Option<String>) -> Entry<'static> {
+        Entry {
+            manager: if self.name.is_empty() {
+                "unknown".to_owned()
+            } else {
+                self.name.to_owned()
+            },
+            apply: self.apply,
+            api_version: self.api_version.to_owned(),
+            subresource: self.subresource.unwrap_or_default().to_owned(),
+            time,
+            fields: Fields::Decoded(set),
+            original: None,
+        }
+    }
+}
+
+/// The paths of an entry.
+#[derive(Debug, Clone)]
+pub(crate) enum Fields<'a> {
+    Encoded(&'a Value),
+    Decoded(FieldSet),
+}
+
+/// One entry.
+#[derive(Debug, Clone)]
+pub(crate) struct Entry<'a> {
+    pub(crate) manager: String,
+    pub(crate) apply: bool,
+    pub(crate) api_version: String,
+    pub(crate) subresource: String,
+    pub(crate) time: Option<String>,
+    pub(crate) fields: Fields<'a>,
+    /// The entry as stored, while nothing in it has changed.
+    original: Option<&'a Value>,
+}
+
+impl<'a> Entry<'a> {
+    fn read(value: &'a Value, position: usize) -> Result<Self, String> {
+        let Value::Object(map) = value else {
+            return Err(format!("managed fields entry {position} is not an object"));
+        };
+        let text = |name: &str| map.get(name).and_then(Value::as_str).unwrap_or_default();
+        let apply = match text("operation") {
+            "Apply" => true,
+            "Update" => false,
+            _ => return Err("operation must be `Apply` or `Update`".to_owned()),
+        };
+        if text("apiVersion").is_empty() {
+            return Err("apiVersion must not be empty".to_owned());
+        }
+        match text("fieldsType") {
+            "FieldsV1" => {}
+            "" => return Err(format!("missing fieldsType in managed fields entry {position}")),
+            other => {
+                return Err(format!(
+                    "invalid fieldsType {} in managed fields entry {position}",
+                    go::quoted(other)
+                ));
+            }
+        }
+        let fields = map.get("fieldsV1").filter(|f| !f.is_null());
+        Ok(Self {
+            manager: text("manager").to_owned(),
+            apply,
+            api_version: text("apiVersion").to_owned(),
+            subresource: text("subresource").to_owned(),
+            time: map.get("time").and_then(Value::as_str).map(str::to_owned),
+            fields: fields.map_or_else(|| Fields::Decoded(FieldSet::new()), Fields::Encoded),
+            original: Some(value),
+        })
+    }
+
+    /// The identity under which the manager is known; the order of identities is the order of
+    /// conflicts. An Apply entry is the same whatever version it was written through.
+    pub(crate) fn identity(&self) -> String {
+        let mut map = String::from("{");
+        let mut put = |name: &str, value: &str| {
+            if !value.is_empty() {
+                if map.len() > 1 {
+                    map.push(',');
+                }
+                map.push_str(&format!(
+                    "\"{name}\":{}",
+                    go::json(&Value::String(value.to_owned()))
+                ));
+            }
+        };
+        put("manager", &self.manager);
+        put("operation", if self.apply { "Apply" } else { "Update" });
+        if !self.apply {
+            put("apiVersion", &self.api_version);
+        }
+        put("subresource", &self.subresource);
+        map.push('}');
+        map
+    }
+
+    /// The manager in the words of conflicts.
+    pub(crate) fn described(&self) -> String {
+        let mut text = go::quoted(&self.manager);
+        if !self.subresource.is_empty() {
+            text.push_str(&format!(" with subresource {}", go::quoted(&self.subresource)));
+        }
+        if !self.apply {
+            text.push_str(&format!(" using {}", self.api_version));
+        }
+        text
+    }
+
+    /// The paths, decoded. What cannot be decoded owns nothing.
+    pub(crate) fn set(&self) -> FieldSet {
+        match &self.fields {
+            Fields::Encoded(value) => FieldSet::from_fields_v1(value).unwrap_or_default(),
+            Fields::Decoded(set) => set.clone(),
+        }
+    }
+
+    pub(crate) fn into_set(self) -> FieldSet {
+        match self.fields {
+            Fields::Encoded(value) => FieldSet::from_fields_v1(value).unwrap_or_default(),
+            Fields::Decoded(set) => set,
+        }
+    }
+
+    /// Whether the entry owns any of these paths.
+    pub(crate) fn touches(&self, set: &FieldSet) -> bool {
+        match &self.fields {
+            Fields::Encoded(value) => encoded_touches(value, set, &mut String::new()),
+            Fields::Decoded(own) => !own.intersection(set).is_empty(),
+        }
+    }
+
+    pub(crate) fn replace_set(&mut self, set: FieldSet) {
+        self.fields = Fields::Decoded(set);
+        self.original = None;
+    }
+
+    pub(crate) fn set_time(&mut self, time: Option<String>) {
+        self.time = time;
+        self.original = None;
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        match &self.fields {
+            Fields::Encoded(value) => value.as_object().is_some_and(Map::is_empty),
+            Fields::Decoded(set) => set.is_empty(),
+        }
+    }
+
+    fn write(self) -> Value {
+        if let Some(original) = self.original {
+            return original.clone();
+        }
+        let mut map = Map::new();
+        let mut put = |name: &str, value: String| {
+            if !value.is_empty() {
+                map.insert(name.to_owned(), Value::String(value));
+            }
+        };
+        put("manager", self.manager);
+        put(
+            "operation",
+            if self.apply { "Apply" } else { "Update" }.to_owned(),
+        );
+        put("apiVersion", self.api_version);
+        put("subresource", self.subresource);
+        put("time", self.time.unwrap_or_default());
+        put("fieldsType", "FieldsV1".to_owned());
+        let fields = match self.fields {
+            Fields::Encoded(value) => value.clone(),
+            Fields::Decoded(set) => set.to_fields_v1(),
+        };
+        map.insert("fieldsV1".to_owned(), fields);
+        Value::Object(map)
+    }
+
+    fn seconds(&self) -> i64 {
+        self.time.as_deref().and_then(unix_seconds).unwrap_or_default()
+    }
+}
+
+/// All entries of an object by identity.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Managed<'a> {
+    pub(crate) entries: BTreeMap<String, Entry<'a>>,
+}
+
+/// The managedFields of an object, if it has any.
+pub(crate) fn managed_fields(object: &Value) -> Option<&Value> {
+    object
+        .get("metadata")?
+        .get("managedFields")
+        .filter(|v| !v.is_null())
+}
+
+impl<'a> Managed<'a> {
+    /// Reads stored entries; their fields are decoded when needed.
+    pub(crate) fn read(object: Option<&'a Value>) -> Result<Self, String> {
+        Self::read_entries(object.and_then(managed_fields))
+    }
+
+    fn read_entries(value: Option<&'a Value>) -> Result<Self, String> {
+        let items: &[Value] = match value {
+            None => &[],
+            Some(Value::Array(items)) => items,
+            Some(_) => return Err("managedFields is not a list".to_owned()),
+        };
+        let mut entries = BTreeMap::new();
+        for (i, item) in items.iter().enumerate() {
+            let entry = Entry::read(item, i)?;
+            entries.insert(entry.identity(), entry);
+        }
+        Ok(Self { entries })
+    }
+
+    /// Reads entries a client wrote: everything is decoded at once, so that malformed ones are
+    /// noticed and the rest is stored in canonical form.
+    pub(crate) fn read_foreign(value: &'a Value) -> Result<Self, String> {
+        let mut managed = Self::read_entries(Some(value))?;
+        for entry in managed.entries.values_mut() {
+            if let Fields::Encoded(fields) = entry.fields {
+                entry.replace_set(FieldSet::from_fields_v1(fields)?);
+            }
+        }
+        Ok(managed)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    pub(crate) fn drop_empty(&mut self) {
+        self.entries.retain(|_, entry| !entry.is_empty());
+    }
+
+    /// The entries in the order they are stored in.
+    pub(crate) fn write(self) -> Vec<Value> {
+        let mut entries: Vec<Entry<'_>> = self.entries.into_values().collect();
+        entries.sort_by(|a, b| {
+            b.apply
+                .cmp(&a.apply)
+                .then_with(|| a.seconds().cmp(&b.seconds()))
+                .then_with(|| a.manager.cmp(&b.manager))
+                .then_with(|| a.api_version.cmp(&b.api_version))
+                .then_with(|| a.subresource.cmp(&b.subresource))
+        });
+        entries.into_iter().map(Entry::write).collect()
+    }
+
+    /// Merges the oldest Update entries of each version until few enough are left.
+    pub(crate) fn cap_updaters(&mut self) {
+        let mut updaters: Vec<(i64, String)> = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| !entry.apply)
+            .map(|(identity, entry)| (entry.seconds(), identity.clone()))
+            .collect();
+        let mut count = updaters.len();
+        if count <= MAX_UPDATERS {
+            return;
+        }
+        updaters.sort();
+        let mut first_of_version: BTreeMap<String, String> = BTreeMap::new();
+        for (_, identity) in updaters {
+            if count <= MAX_UPDATERS {
+                break;
+            }
+            let Some(version) = self.entries.get(&identity).map(|e| e.api_version.clone()) else {
+                continue;
+            };
+            let Some(first) = first_of_version.get(&version) else {
+                first_of_version.insert(version, identity);
+                continue;
+            };
+            let bucket = Manager {
+                name: ANCIENT,
+                apply: false,
+                api_version: &version,
+                subresource: None,
+            };
+            let mut entry = bucket.entry(FieldSet::new(), None);
+            let bucket = entry.identity();
+            if bucket == identity {
+                continue;
+            }
+            let Some(merged) = self.entries.remove(&identity) else {
+                continue;
+            };
+            let base = if self.entries.contains_key(&bucket) {
+                &bucket
+            } else {
+                first
+            };
+            let base = self.entries.remove(base).map(Entry::into_set).unwrap_or_default();
+            entry.time.clone_from(&merged.time);
+            entry.fields = Fields::Decoded(merged.into_set().union(&base));
+            self.entries.insert(bucket, entry);
+            count -= 1;
+        }
+    }
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The typed check of an apply configuration: every field declared, every value of its type, list
+//! elements identifiable and unique. Texts are the reference's.
+
+use serde_json::Value;
+
+use super::path::PathElement;
+use super::types::{Scalar, Shape, Ty};
+use crate::go;
+
+/// Most errors that are reported.
+const MAX_ERRORS: usize = 64;
+
+/// Checks a configuration; the error is the complete text of all findings.
+pub(crate) fn validate(value: &Value, ty: Ty<'_>) -> Result<(), String> {
+    let mut found = Vec::new();
+    walk(value, ty, &mut String::new(), &mut found);
+    match found.as_slice() {
+        [] => Ok(()),
+        [only] => Err(only.clone()),
+        several => Err(format!("errors:\n  {}", several.join("\n  "))),
+    }
+}
+
+fn report(path: &str, message: &str, found: &mut Vec<String>) {
+    if found.len() < MAX_ERRORS {
+        found.push(if path.is_empty() {
+            message.to_owned()
+        } else {
+            format!("{path}: {message}")
+        });
+    }
+}
+
+fn walk(value: &Value, ty: Ty<'_>, path: &mut String, found: &mut Vec<String>) {
+    match ty.shape(value) {
+        Shape::Map => match value {
+            Value::Object(map) => walk_map(map, ty, path, found),
+            Value::Null => {}
+            other => report(
+                path,
+                &format!("expected map, got &{{{}}}", go::plain(other)),
+                found,
+            ),
+        },
+        Shape::List => match value {
+            Value::Array(items) => walk_list(items, ty, path, found),
+            Value::Null => {}
+            other => report(
+                path,
+                &format!("expected list, got &{{{}}}", go::plain(other)),
+                found,
+            ),
+        },
+        Shape::Scalar => {
+            if let Some(message) = scalar_error(value, ty.scalar()) {
+                report(path, &message, found);
+            }
+        }
+    }
+}
+
+fn scalar_error(value: &Value, scalar: Scalar) -> Option<String> {
+    match (scalar, value) {
+        (_, Value::Null)
+        | (Scalar::Numeric, Value::Number(_))
+        | (Scalar::Text, Value::String(_))
+        | (Scalar::Boolean, Value::Bool(_))
+        | (Scalar::Untyped, Value::Number(_) | Value::String(_) | Value::Bool(_)) => None,
+        (Scalar::Numeric, other) => Some(format!(
+            "expected numeric (int or float), got {}",
+            go::type_name(other)
+        )),
+        (Scalar::Text, other) => Some(format!(
+            "expected string, got &value.valueUnstructured{{Value:{}}}",
+            go::syntax(other)
+        )),
+        (Scalar::Boolean, other) => Some(format!("expected boolean, got &{{{}}}", go::plain(other))),
+        (Scalar::Untyped, other) => Some(format!("expected any scalar, got &{{{}}}", go::plain(other))),
+    }
+}
+
+fn walk_map(map: &serde_json::Map<String, Value>, ty: Ty<'_>, path: &mut String, found: &mut Vec<String>) {
+    let length = path.len();
+    for (key, value) in map {
+        path.push('.');
+        path.push_str(key);
+        let Some(child) = ty.field(key).or_else(|| ty.map_value()) else {
+            report(path, "field not declared in schema", found);
+            path.truncate(length);
+            return;
+        };
+        walk(value, child, path, found);
+        path.truncate(length);
+    }
+}
+
+fn walk_list(items: &[Value], ty: Ty<'_>, path: &mut String, found: &mut Vec<String>) {
+    let length = path.len();
+    let element = ty.element();
+    if ty.list_is_atomic() {
+        for (i, item) in items.iter().enumerate() {
+            path.push_str(&format!("[{i}]"));
+            walk(item, element, path, found);
+            path.truncate(length);
+        }
+        return;
+    }
+    let mut seen: Vec<PathElement> = Vec::with_capacity(items.len());
+    for (i, item) in items.iter().enumerate() {
+        let identity = match ty.identify(item) {
+            Ok(identity) => identity,
+            Err(message) => {
+                report(path, &format!("element {i}: {message}"), found);
+                return;
+            }
+        };
+        let text = identity.to_string();
+        match seen.binary_search(&identity) {
+            Ok(_) => report(path, &format!("duplicate entries for key {text}"), found),
+            Err(at) => seen.insert(at, identity),
+        }
+        path.push_str(&text);
+        walk(item, element, path, found);
+        path.truncate(length);
+    }
+}

@@ -1,0 +1,483 @@
+// SPDX-License-Identifier: Apache-2.0
+//! JSON patch (RFC 6902), with the habits of the library kube-apiserver uses: `replace` of an
+//! absent object field sets it, an absent field tests equal to null, indices may count from the
+//! end. A patch applies as a whole or not at all.
+
+use serde_json::Value;
+
+use crate::error::PatchError;
+
+/// Most operations in one patch.
+pub const MAX_OPERATIONS: usize = 10_000;
+/// Most bytes all `copy` operations of one patch may add.
+pub const MAX_COPIED: usize = 3 * 1024 * 1024;
+
+/// Applies `patch`, an array of operations, to `document`. On error the document is unchanged.
+pub fn json_patch(document: &Value, patch: &Value) -> Result<Value, PatchError> {
+    let operations = decode(patch)?;
+    let mut result = document.clone();
+    let mut copied = 0;
+    for (index, operation) in operations.iter().enumerate() {
+        run(&mut result, operation, &mut copied).map_err(|failure| match failure {
+            Failure::CopiedTooMuch(size) => PatchError::TooLarge(format!(
+                "Unable to complete the copy, the accumulated size increase of copy is {size}, exceeding the limit {MAX_COPIED}"
+            )),
+            Failure::Reason(reason) => PatchError::Operation {
+                index,
+                op: operation.op.to_owned(),
+                path: operation.path.unwrap_or_default().to_owned(),
+                reason,
+            },
+        })?;
+    }
+    Ok(result)
+}
+
+struct Operation<'a> {
+    op: &'a str,
+    path: Option<&'a str>,
+    from: Option<&'a str>,
+    value: &'a Value,
+}
+
+enum Failure {
+    Reason(String),
+    CopiedTooMuch(usize),
+}
+
+impl From<String> for Failure {
+    fn from(reason: String) -> Self {
+        Self::Reason(reason)
+    }
+}
+
+fn decode(patch: &Value) -> Result<Vec<Operation<'_>>, PatchError> {
+    let Value::Array(items) = patch else {
+        return Err(PatchError::BadRequest(format!(
+            "json: cannot unmarshal {} into Go value of type jsonpatch.Patch",
+            json_kind(patch)
+        )));
+    };
+    if items.len() > MAX_OPERATIONS {
+        return Err(PatchError::TooLarge(format!(
+            "The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}",
+            items.len()
+        )));
+    }
+    items.iter().map(operation).collect()
+}
+
+fn operation(item: &Value) -> Result<Operation<'_>, PatchError> {
+    let fields = match item {
+        Value::Object(fields) => Some(fields),
+        Value::Null => None,
+        other => {
+            return Err(PatchError::BadRequest(format!(
+                "json: cannot unmarshal {} into Go value of type jsonpatch.Operation",
+                json_kind(other)
+            )));
+        }
+    };
+    let field = |name: &str| fields.and_then(|f| f.get(name));
+    let text = |name: &str| field(name).and_then(Value::as_str);
+    Ok(Operation {
+        op: text("op").unwrap_or("unknown"),
+        path: text("path"),
+        from: text("from"),
+        value: field("value").unwrap_or(&Value::Null),
+    })
+}
+
+fn json_kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+fn run(document: &mut Value, operation: &Operation<'_>, copied: &mut usize) -> Result<(), Failure> {
+    match operation.op {
+        "add" => add(
+            document,
+            path(operation)?,
+            operation.value.clone(),
+            "doc is missing path",
+        )?,
+        "remove" => {
+            remove(document, path(operation)?)?;
+        }
+        "replace" => replace(document, path(operation)?, operation.value)?,
+        "move" => {
+            let value = remove(document, from(operation)?)?;
+            add(
+                document,
+                path(operation)?,
+                value,
+                "doc is missing destination path",
+            )?;
+        }
+        "copy" => {
+            let value = get(document, from(operation)?)?.cloned().unwrap_or(Value::Null);
+            *copied += encoded_size(&value, MAX_COPIED);
+            if *copied > MAX_COPIED {
+                return Err(Failure::CopiedTooMuch(*copied));
+            }
+            add(
+                document,
+                path(operation)?,
+                value,
+                "doc is missing destination path",
+            )?;
+        }
+        "test" => test(document, path(operation)?, operation.value)?,
+        other => return Err(Failure::Reason(format!("unexpected operation kind: {other}"))),
+    }
+    Ok(())
+}
+
+fn path<'a>(operation: &Operation<'a>) -> Result<&'a str, String> {
+    operation
+        .path
+        .ok_or_else(|| "the operation has no path".to_owned())
+}
+
+fn from<'a>(operation: &Operation<'a>) -> Result<&'a str, String> {
+    operation
+        .from
+        .ok_or_else(|| "the operation has no from".to_owned())
+}
+
+/// The parent tokens and the last token of a pointer. What stands before the first slash is
+/// ignored, as in the reference; a pointer without slash addresses nothing.
+fn split(path: &str) -> Option<(Vec<String>, String)> {
+    let mut tokens: Vec<String> = path.split('/').skip(1).map(unescape).collect();
+    let last = tokens.pop()?;
+    Some((tokens, last))
+}
+
+fn unescape(token: &str) -> String {
+    token.replace("~1", "/").replace("~0", "~")
+}
+
+fn parent<'a>(document: &'a mut Value, path: &str, missing: &str) -> Result<(&'a mut Value, String), String> {
+    let absent = || format!("{missing}: {path:?}: missing value");
+    let (tokens, last) = split(path).ok_or_else(absent)?;
+    let mut node = document;
+    for token in &tokens {
+        node = match node {
+            Value::Object(map) => map.get_mut(token).ok_or_else(absent)?,
+            Value::Array(items) => {
+                let at = index(token, items.len(), items.len()).map_err(|_| absent())?;
+                items.get_mut(at).ok_or_else(absent)?
+            }
+            _ => return Err(absent()),
+        };
+    }
+    if node.is_object() || node.is_array() {
+        Ok((node, last))
+    } else {
+        Err(absent())
+    }
+}
+
+/// A list index: `bound` is the first index that is refused, `length` what negative ones count from.
+fn index(token: &str, bound: usize, length: usize) -> Result<usize, String> {
+    let number: i64 = token
+        .parse()
+        .map_err(|_| format!("value was not a proper array index: {token:?}"))?;
+    let refused = || format!("unable to access invalid index: {number}: invalid index referenced");
+    let at = if number < 0 {
+        let back = usize::try_from(number.unsigned_abs()).map_err(|_| refused())?;
+        length.checked_sub(back).ok_or_else(refused)?
+    } else {
+        usize::try_from(number).map_err(|_| refused())?
+    };
+    if at < bound { Ok(at) } else { Err(refused()) }
+}
+
+fn add(document: &mut Value, path: &str, value: Value, missing: &str) -> Result<(), String> {
+    match parent(document, path, missing)? {
+        (Value::Object(map), key) => {
+            map.insert(key, value);
+        }
+        (Value::Array(items), key) if key == "-" => items.push(value),
+        (Value::Array(items), key) => {
+            let at = index(&key, items.len() + 1, items.len() + 1)?;
+            items.insert(at, value);
+        }
+        _ => return Err(format!("{missing}: {path:?}: missing value")),
+    }
+    Ok(())
+}
+
+fn remove(document: &mut Value, path: &str) -> Result<Value, String> {
+    match parent(document, path, "doc is missing path")? {
+        (Value::Object(map), key) => map
+            .remove(&key)
+            .ok_or_else(|| format!("unable to remove nonexistent key: {key}: missing value")),
+        (Value::Array(items), key) => {
+            let at = index(&key, items.len(), items.len())?;
+            Ok(items.remove(at))
+        }
+        _ => Err(format!("doc is missing path: {path:?}: missing value")),
+    }
+}
+
+fn replace(document: &mut Value, path: &str, value: &Value) -> Result<(), String> {
+    if path.is_empty() {
+        if !value.is_object() && !value.is_array() {
+            return Err("replace operation value must be object or array".to_owned());
+        }
+        *document = value.clone();
+        return Ok(());
+    }
+    match parent(document, path, "doc is missing path")? {
+        (Value::Object(map), key) => {
+            map.insert(key, value.clone());
+        }
+        (Value::Array(items), key) => {
+            let at = index(&key, items.len(), items.len())?;
+            if let Some(slot) = items.get_mut(at) {
+                *slot = value.clone();
+            }
+        }
+        _ => return Err(format!("doc is missing path: {path:?}: missing value")),
+    }
+    Ok(())
+}
+
+/// The value at `path`; `None` is an absent field of an object that exists.
+fn get<'a>(document: &'a mut Value, path: &str) -> Result<Option<&'a Value>, String> {
+    match parent(document, path, "doc is missing path")? {
+        (Value::Object(map), key) => Ok(map.get(&key)),
+        (Value::Array(items), key) => {
+            let at = index(&key, items.len(), items.len())?;
+            Ok(items.get(at))
+        }
+        _ => Err(format!("doc is missing path: {path:?}: missing value")),
+    }
+}
+
+fn test(document: &mut Value, path: &str, expected: &Value) -> Result<(), String> {
+    let actual = if path.is_empty() {
+        Some(&*document)
+    } else {
+        get(document, path)?
+    };
+    if same(actual.unwrap_or(&Value::Null), expected) {
+        Ok(())
+    } else {
+        Err(format!("testing value {path} failed: test failed"))
+    }
+}
+
+/// Equality of JSON values with numbers compared by value: `1` equals `1.0`.
+fn same(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Number(x), Value::Number(y)) => x == y || x.as_f64() == y.as_f64(),
+        (Value::Array(x), Value::Array(y)) => x.len() == y.len() && x.iter().zip(y).all(|(x, y)| same(x, y)),
+        (Value::Object(x), Value::Object(y)) => {
+            x.len() == y.len()
+                && x.iter()
+                    .all(|(key, value)| y.get(key).is_some_and(|other| same(value, other)))
+        }
+        _ => a == b,
+    }
+}
+
+/// Bytes of the compact encoding, close enough for a limit; stops counting at `limit`.
+fn encoded_size(value: &Value, limit: usize) -> usize {
+    match value {
+        Value::Null | Value::Bool(_) => 4,
+        Value::Number(n) => n.to_string().len(),
+        Value::String(s) => s.len() + 2,
+        Value::Array(items) => {
+            let mut size = 2;
+            for item in items {
+                size += encoded_size(item, limit) + 1;
+                if size > limit {
+                    break;
+                }
+            }
+            size
+        }
+        Value::Object(map) => {
+            let mut size = 2;
+            for (key, item) in map {
+                size += key.len() + 4 + encoded_size(item, limit);
+                if size > limit {
+                    break;
+                }
+            }
+            size
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn op(op: &str, path: &str, value: Value) -> Value {
+        json!({"op": op, "path": path, "value": value})
+    }
+
+    #[test]
+    fn operations_that_apply() {
+        let cases = [
+            (json!({}), json!([op("add", "/a", json!(1))]), json!({"a":1})),
+            (json!({"a":1}), json!([op("add", "/a", json!(2))]), json!({"a":2})),
+            (
+                json!({"l":[1,3]}),
+                json!([op("add", "/l/1", json!(2))]),
+                json!({"l":[1,2,3]}),
+            ),
+            (
+                json!({"l":[1]}),
+                json!([op("add", "/l/-", json!(2))]),
+                json!({"l":[1,2]}),
+            ),
+            (
+                json!({"l":[1]}),
+                json!([op("add", "/l/-1", json!(2))]),
+                json!({"l":[1,2]}),
+            ),
+            (
+                json!({"l":[1,2]}),
+                json!([{"op":"remove","path":"/l/-1"}]),
+                json!({"l":[1]}),
+            ),
+            (
+                json!({"a":1,"b":2}),
+                json!([{"op":"remove","path":"/a"}]),
+                json!({"b":2}),
+            ),
+            (
+                json!({"a":1}),
+                json!([op("replace", "/a", json!({"x":1}))]),
+                json!({"a":{"x":1}}),
+            ),
+            (json!({}), json!([op("replace", "/a", json!(1))]), json!({"a":1})),
+            (
+                json!({"a":1}),
+                json!([op("replace", "", json!({"b":1}))]),
+                json!({"b":1}),
+            ),
+            (
+                json!({"a":{"x":1},"b":{}}),
+                json!([{"op":"move","from":"/a/x","path":"/b/y"}]),
+                json!({"a":{},"b":{"y":1}}),
+            ),
+            (
+                json!({"a":1}),
+                json!([{"op":"copy","from":"/a","path":"/b"}]),
+                json!({"a":1,"b":1}),
+            ),
+            (
+                json!({"a/b":1,"m~n":2}),
+                json!([op("replace", "/a~1b", json!(3)), op("test", "/m~0n", json!(2))]),
+                json!({"a/b":3,"m~n":2}),
+            ),
+            (
+                json!({"a":1}),
+                json!([op("test", "/a", json!(1.0))]),
+                json!({"a":1}),
+            ),
+            (json!({}), json!([op("test", "/a", json!(null))]), json!({})),
+            (
+                json!({"a":null}),
+                json!([op("test", "/a", json!(null))]),
+                json!({"a":null}),
+            ),
+            (
+                json!({"a":{"b":[1,{"c":2}]}}),
+                json!([op("test", "/a", json!({"b":[1,{"c":2}]}))]),
+                json!({"a":{"b":[1,{"c":2}]}}),
+            ),
+            (
+                json!({"a":1}),
+                json!([op("test", "", json!({"a":1}))]),
+                json!({"a":1}),
+            ),
+            (json!({"a":1}), json!([]), json!({"a":1})),
+        ];
+        for (document, patch, expected) in cases {
+            assert_eq!(
+                json_patch(&document, &patch),
+                Ok(expected),
+                "{document} with {patch}"
+            );
+        }
+    }
+
+    #[test]
+    fn operations_that_do_not_apply_name_index_op_and_path() {
+        let first = op("add", "/ok", json!(1));
+        let cases = [
+            (json!({"op":"remove","path":"/a"}), "remove", "/a"),
+            (json!({"op":"remove","path":"/l/5"}), "remove", "/l/5"),
+            (op("add", "/x/y", json!(1)), "add", "/x/y"),
+            (op("add", "/l/9", json!(1)), "add", "/l/9"),
+            (op("add", "/l/x", json!(1)), "add", "/l/x"),
+            (op("add", "/s/x", json!(1)), "add", "/s/x"),
+            (op("add", "", json!({})), "add", ""),
+            (op("replace", "/l/7", json!(1)), "replace", "/l/7"),
+            (op("replace", "", json!(1)), "replace", ""),
+            (op("test", "/s", json!("other")), "test", "/s"),
+            (op("test", "/missing/deep", json!(null)), "test", "/missing/deep"),
+            (json!({"op":"move","from":"/nope","path":"/b"}), "move", "/b"),
+            (json!({"op":"copy","from":"/no/pe","path":"/b"}), "copy", "/b"),
+            (json!({"op":"frob","path":"/b"}), "frob", "/b"),
+            (json!({"op":"add","value":1}), "add", ""),
+        ];
+        for (operation, name, place) in cases {
+            let document = json!({"l":[1],"s":"text"});
+            match json_patch(&document, &json!([first, operation])) {
+                Err(PatchError::Operation {
+                    index: 1,
+                    op,
+                    path,
+                    reason,
+                }) => {
+                    assert_eq!((op.as_str(), path.as_str()), (name, place));
+                    assert!(!reason.is_empty());
+                }
+                other => panic!("{operation}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn malformed_and_oversized_patches_are_refused() {
+        assert!(matches!(
+            json_patch(&json!({}), &json!({"op":"add"})),
+            Err(PatchError::BadRequest(_))
+        ));
+        assert!(matches!(
+            json_patch(&json!({}), &json!(["add"])),
+            Err(PatchError::BadRequest(_))
+        ));
+        let many: Vec<Value> = (0..=MAX_OPERATIONS)
+            .map(|_| op("test", "/a", json!(null)))
+            .collect();
+        assert_eq!(
+            json_patch(&json!({}), &Value::Array(many)),
+            Err(PatchError::TooLarge(
+                "The allowed maximum operations in a JSON patch is 10000, got 10001".to_owned()
+            ))
+        );
+        let document = json!({"big": "x".repeat(1024 * 1024)});
+        let copies: Vec<Value> = (0..4)
+            .map(|i| json!({"op":"copy","from":"/big","path":format!("/copy{i}")}))
+            .collect();
+        assert!(matches!(
+            json_patch(&document, &Value::Array(copies)),
+            Err(PatchError::TooLarge(_))
+        ));
+    }
+}

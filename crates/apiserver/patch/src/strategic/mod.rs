@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Strategic merge patch: a merge patch that merges lists by key where the schema says so, steered
+//! by directives (`$patch`, `$retainKeys`, `$setElementOrder/…`, `$deleteFromPrimitiveList/…`).
+//! For built-in kinds only; whether a kind takes it is the caller's decision.
+
+mod lists;
+
+use cobaltcore_schema::Schema;
+use serde_json::{Map, Value};
+
+use crate::error::PatchError;
+use crate::go;
+
+pub(crate) const PATCH: &str = "$patch";
+const RETAIN_KEYS: &str = "$retainKeys";
+const SET_ORDER: &str = "$setElementOrder";
+const DELETE_FROM: &str = "$deleteFromPrimitiveList";
+
+/// Applies `patch` to `object`, guided by the kind's schema. On error the object is unchanged.
+pub fn strategic_merge_patch(object: &Value, patch: &Value, schema: &Schema) -> Result<Value, PatchError> {
+    let (Value::Object(original), Value::Object(patch)) = (object, patch) else {
+        return Err(PatchError::BadRequest("invalid JSON document".to_owned()));
+    };
+    merge_map(original.clone(), patch.clone(), Some(schema)).map(Value::Object)
+}
+
+/// How the list or map in a field merges.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Strategy<'a> {
+    merge: bool,
+    replace: bool,
+    pub(crate) merge_key: Option<&'a str>,
+}
+
+fn strategy(schema: Option<&Schema>) -> Strategy<'_> {
+    schema.map_or_else(Strategy::default, |s| Strategy {
+        merge: s.patch.merge,
+        replace: s.patch.replace,
+        merge_key: s.patch.merge_key.as_deref(),
+    })
+}
+
+pub(crate) fn no_merge_key(map: &Map<String, Value>, key: &str) -> PatchError {
+    PatchError::Strategic(format!(
+        "map: {} does not contain declared merge key: {key}",
+        go::plain(&Value::Object(map.clone()))
+    ))
+}
+
+pub(crate) fn bad_type(expected: &str, actual: &Value) -> PatchError {
+    PatchError::Strategic(format!(
+        "expected a {expected}, but received a {}",
+        go::type_name(actual)
+    ))
+}
+
+fn bad_format(what: &str) -> PatchError {
+    PatchError::BadRequest(format!("invalid patch format of {what}"))
+}
+
+/// Merges one map. `$patch` decides first, then `$retainKeys`, then ordered lists, then the rest.
+pub(crate) fn merge_map(
+    mut original: Map<String, Value>,
+    mut patch: Map<String, Value>,
+    schema: Option<&Schema>,
+) -> Result<Map<String, Value>, PatchError> {
+    match patch.remove(PATCH).as_ref().and_then(Value::as_str) {
+        Some("replace") => return Ok(patch),
+        Some("delete") => return Ok(Map::new()),
+        _ => {}
+    }
+    retain_keys(&mut original, &mut patch)?;
+    merge_ordered_lists(&mut original, &mut patch, schema)?;
+    for (key, value) in patch {
+        if let Some(rest) = key.strip_prefix(DELETE_FROM) {
+            let field = rest
+                .strip_prefix('/')
+                .ok_or_else(|| bad_format("primitive list"))?;
+            delete_from_list(&mut original, field, &value)?;
+        } else {
+            merge_field(&mut original, key, value, schema)?;
+        }
+    }
+    Ok(original)
+}
+
+fn merge_field(
+    original: &mut Map<String, Value>,
+    key: String,
+    value: Value,
+    schema: Option<&Schema>,
+) -> Result<(), PatchError> {
+    if value.is_null() {
+        original.remove(&key);
+        return Ok(());
+    }
+    let child = schema.and_then(|s| s.child(&key));
+    let how = strategy(child);
+    let merged = match (original.get_mut(&key), value) {
+        (Some(Value::Object(old)), Value::Object(new)) => {
+            if how.replace {
+                Value::Object(new)
+            } else {
+                Value::Object(merge_map(std::mem::take(old), new, child)?)
+            }
+        }
+        (Some(Value::Array(old)), Value::Array(new)) => {
+            if how.merge {
+                let element = child.and_then(Schema::element);
+                Value::Array(lists::merge(std::mem::take(old), new, how, element)?)
+            } else {
+                Value::Array(new)
+            }
+        }
+        (_, new) => match cleaned(new) {
+            Some(clean) => clean,
+            None => {
+                original.remove(&key);
+                return Ok(());
+            }
+        },
+    };
+    original.insert(key, merged);
+    Ok(())
+}
+
+/// A value that meets nothing to merge with: nulls and directives mean nothing there. `None` for a
+/// map that is itself a directive.
+pub(crate) fn cleaned(value: Value) -> Option<Value> {
+    match value {
+        Value::Object(map) if map.contains_key(PATCH) => None,
+        Value::Object(map) => Some(Value::Object(clean_map(map))),
+        Value::Array(items) => Some(Value::Array(items.into_iter().filter_map(cleaned).collect())),
+        other => Some(other),
+    }
+}
+
+pub(crate) fn clean_map(map: Map<String, Value>) -> Map<String, Value> {
+    map.into_iter()
+        .filter(|(key, value)| {
+            !value.is_null()
+                && key != RETAIN_KEYS
+                && !is_directive(key, SET_ORDER)
+                && !is_directive(key, DELETE_FROM)
+        })
+        .filter_map(|(key, value)| Some((key, cleaned(value)?)))
+        .collect()
+}
+
+fn is_directive(key: &str, prefix: &str) -> bool {
+    key.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('/'))
+}
+
+fn retain_keys(original: &mut Map<String, Value>, patch: &mut Map<String, Value>) -> Result<(), PatchError> {
+    let Some(directive) = patch.remove(RETAIN_KEYS) else {
+        return Ok(());
+    };
+    let Value::Array(keys) = directive else {
+        return Err(bad_format("retainKeys"));
+    };
+    let keys: std::collections::BTreeSet<&str> = keys.iter().filter_map(Value::as_str).collect();
+    let unlisted = patch.iter().any(|(key, value)| {
+        !value.is_null()
+            && !key.starts_with(DELETE_FROM)
+            && !key.starts_with(SET_ORDER)
+            && !keys.contains(key.as_str())
+    });
+    if unlisted {
+        return Err(bad_format("retainKeys"));
+    }
+    original.retain(|key, _| keys.contains(key.as_str()));
+    Ok(())
+}
+
+fn delete_from_list(original: &mut Map<String, Value>, field: &str, gone: &Value) -> Result<(), PatchError> {
+    match (original.get_mut(field), gone) {
+        (Some(Value::Array(items)), Value::Array(gone)) => {
+            if !items.is_empty() || !gone.is_empty() {
+                lists::check_elements(items, gone)?;
+            }
+            items.retain(|item| !gone.contains(item));
+        }
+        (_, Value::Null) => {
+            original.remove(field);
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Handles every `$setElementOrder/<field>` together with the list it orders.
+fn merge_ordered_lists(
+    original: &mut Map<String, Value>,
+    patch: &mut Map<String, Value>,
+    schema: Option<&Schema>,
+) -> Result<(), PatchError> {
+    let directives: Vec<String> = patch
+        .keys()
+        .filter(|key| key.starts_with(SET_ORDER))
+        .cloned()
+        .collect();
+    for directive in directives {
+        let order = match patch.remove(&directive) {
+            Some(Value::Array(order)) => order,
+            Some(other) => return Err(bad_type("[]interface {}", &other)),
+            None => continue,
+        };
+        let field = directive
+            .strip_prefix(SET_ORDER)
+            .and_then(|rest| rest.strip_prefix('/'))
+            .ok_or_else(|| bad_format("setElementOrder list"))?;
+        let old = match original.get(field) {
+            None => None,
+            Some(Value::Array(items)) => Some(items.clone()),
+            Some(other) => return Err(bad_type("[]interface {}", other)),
+        };
+        let new = match patch.remove(field) {
+            None => None,
+            Some(Value::Array(items)) => Some(items),
+            Some(other) => return Err(bad_type("[]interface {}", &other)),
+        };
+        let child = schema.and_then(|s| s.child(field));
+        let how = strategy(child);
+        lists::check_order(new.as_deref().unwrap_or_default(), &order, how.merge_key)?;
+        let server_order = old.clone().unwrap_or_default();
+        let merged = match (old, new) {
+            (None, None) => continue,
+            (Some(old), None) => old,
+            (None, Some(new)) => new.into_iter().filter_map(cleaned).collect(),
+            (Some(old), Some(new)) if how.merge => {
+                lists::merge(old, new, how, child.and_then(Schema::element))?
+            }
+            (Some(_), Some(new)) => new,
+        };
+        let ordered = lists::order(merged, &order, &server_order, how.merge_key)?;
+        original.insert(field.to_owned(), Value::Array(ordered));
+    }
+    Ok(())
+}
