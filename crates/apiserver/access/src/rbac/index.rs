@@ -158,6 +158,28 @@ impl RuleRef {
         self.role.rules.get(self.index)
     }
 
+    /// The rule's address: `ClusterRole/name[0]`, `Role/namespace/name[0]`.
+    pub fn id(&self) -> String {
+        let Role {
+            kind,
+            namespace,
+            name,
+            ..
+        } = self.role.as_ref();
+        let scope = if namespace.is_empty() {
+            String::new()
+        } else {
+            format!("{namespace}/")
+        };
+        format!("{}/{scope}{name}[{}]", kind.as_str(), self.index)
+    }
+
+    /// The group through which the user is bound, when it is not bound by name.
+    pub fn group_subject(&self) -> Option<&str> {
+        let subject = self.binding.subjects.get(self.subject)?;
+        (subject.kind == "Group").then_some(subject.name.as_str())
+    }
+
     /// `ClusterRoleBinding "x" of ClusterRole "y" to User "z"`.
     pub fn describe(&self) -> String {
         self.binding.describe(self.subject)
