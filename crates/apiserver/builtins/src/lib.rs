@@ -6,24 +6,45 @@
 //! validate. What needs the store (addresses and ports of Services, uids, resource versions) is the
 //! server's.
 
+mod admission;
+mod budget;
+mod convert;
 mod decode;
 mod defaults;
+mod definitions;
 mod fields;
 mod json;
 mod kind;
 mod kinds;
 pub mod names;
+mod pods;
 mod prepare;
+mod print;
 pub mod quantity;
+mod scale;
+mod selector;
 mod table;
 mod times;
 mod tree;
 
+pub use admission::{
+    Priority, default_priority, default_service_account, default_tolerations, missing_priority_class,
+    protect_storage, taint_new_node, validate_token_request,
+};
+pub use budget::{Owner, pdb_status};
 pub use decode::{DecodeError, Decoded, decode_definition};
 pub use defaults::default_token_request;
+pub use definitions::{OpenApi, definition, definitions, reachable};
 pub use fields::event_label;
 pub use kind::{Kind, ScalePaths, Subresource, Verbs, definition_schema, find, find_kind, kinds};
 pub use names::NameRule;
+pub use pods::{
+    BindError, Eviction, bind, disruption_condition, evict, is_ready, matching_budgets, set_condition,
+    validate_binding,
+};
 pub use prepare::qos_class;
+pub use print::{Column, status_columns};
+pub use scale::validate_scale;
+pub use selector::{selector_matches, selector_text};
 pub use table::{Definition, Descriptions, Field, FieldType, Form, Table, description, descriptions, table};
 pub use times::{age, parse_time};
