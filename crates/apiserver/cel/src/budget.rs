@@ -22,7 +22,10 @@ impl Budget {
 
     /// A budget with limits of its own.
     pub fn with_limits(total: u64, per_expression: u64) -> Self {
-        Self { remaining: total, per_expression }
+        Self {
+            remaining: total,
+            per_expression,
+        }
     }
 
     /// What is left for all further expressions.

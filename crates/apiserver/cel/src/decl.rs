@@ -103,7 +103,11 @@ impl Env {
 
     fn add(mut self, name: &str, ty: DeclType, optional: bool) -> Self {
         self.variables.retain(|v| v.name != name);
-        self.variables.push(Variable { name: name.to_owned(), ty: Arc::new(ty), optional });
+        self.variables.push(Variable {
+            name: name.to_owned(),
+            ty: Arc::new(ty),
+            optional,
+        });
         self
     }
 

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A compiled expression: what is known about it before it runs, and how it is run.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::budget::Budget;
+use crate::decl::{DeclType, Env};
+use crate::error::{CompileError, EvalError};
+use crate::eval::{Fail, Machine, Slot};
+use crate::node::{Kind, Node};
+use crate::parse;
+use crate::render;
+use crate::ty::Ty;
+use crate::value::Value;
+
+/// A value handed to an evaluation.
+#[derive(Debug, Clone, Copy)]
+pub enum Input<'a> {
+    /// A JSON value of the declared type.
+    Json(&'a serde_json::Value),
+    /// An optional value.
+    Optional(Option<&'a serde_json::Value>),
+    /// No value; using the variable is an error.
+    Absent,
+}
+
+/// What an expression gave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// A boolean.
+    Bool(bool),
+    /// A string.
+    String(String),
+    /// Anything else, rendered.
+    Other(String),
+}
+
+/// A compiled expression; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Program(Arc<Compiled>);
+
+#[derive(Debug)]
+struct Compiled {
+    root: Node,
+    names: Vec<String>,
+    types: Vec<Arc<DeclType>>,
+    optional: Vec<bool>,
+    slots: usize,
+    mentioned: BTreeSet<String>,
+    estimate: u64,
+}
+
+/// Compiles an expression against the variables of an environment.
+pub fn compile(source: &str, env: &Env) -> Result<Program, CompileError> {
+    let checked = parse::parse_and_check(source, env)?;
+    let estimate = crate::estimate::worst_case(&checked.root, env);
+    let variables = env.variables();
+    Ok(Program(Arc::new(Compiled {
+        root: checked.root,
+        names: variables.iter().map(|v| v.name.clone()).collect(),
+        types: variables.iter().map(|v| v.ty.clone()).collect(),
+        optional: variables.iter().map(|v| v.optional).collect(),
+        slots: checked.slots,
+        mentioned: checked.mentioned,
+        estimate,
+    })))
+}
+
+impl Program {
+    /// Whether the result can be a boolean.
+    pub fn result_is_bool(&self) -> bool {
+        matches!(self.0.root.ty, Ty::Bool | Ty::Dyn)
+    }
+
+    /// Whether the result can be a string.
+    pub fn result_is_string(&self) -> bool {
+        matches!(self.0.root.ty, Ty::String | Ty::Dyn)
+    }
+
+    /// The type of the result, as messages show it.
+    pub fn result_type(&self) -> String {
+        self.0.root.ty.to_string()
+    }
+
+    /// Whether the expression mentions a variable.
+    pub fn mentions(&self, variable: &str) -> bool {
+        self.0.mentioned.contains(variable)
+    }
+
+    /// Whether the expression is exactly `self == oldSelf`, in either order.
+    pub fn is_immutability_check(&self) -> bool {
+        let Kind::Call(call) = &self.0.root.kind else {
+            return false;
+        };
+        let [
+            Node {
+                kind: Kind::Var(a), ..
+            },
+            Node {
+                kind: Kind::Var(b), ..
+            },
+        ] = call.args.as_slice()
+        else {
+            return false;
+        };
+        let name = |slot: &usize| self.0.names.get(*slot).map(String::as_str);
+        call.name == "_==_"
+            && matches!(
+                (name(a), name(b)),
+                (Some("self"), Some("oldSelf")) | (Some("oldSelf"), Some("self"))
+            )
+    }
+
+    /// The worst-case cost of one evaluation.
+    pub fn estimated_cost(&self) -> u64 {
+        self.0.estimate
+    }
+
+    /// Evaluates the expression.
+    pub fn evaluate(
+        &self,
+        bindings: &[(&str, Input<'_>)],
+        budget: &mut Budget,
+    ) -> Result<Outcome, EvalError> {
+        let slots = self.slots(bindings);
+        let limit = budget.per_expression().min(budget.remaining());
+        let mut machine = Machine::new(slots, &self.0.names, limit);
+        let result = machine.eval(&self.0.root);
+        let spent = machine.cost;
+        let object_exhausted = budget.remaining() < budget.per_expression();
+        let enough = budget.spend(spent);
+        match result {
+            Err(Fail::Budget) => Err(EvalError::BudgetExceeded {
+                object: object_exhausted,
+            }),
+            _ if !enough => Err(EvalError::BudgetExceeded { object: true }),
+            Err(Fail::Error(message)) => Err(EvalError::Failed(message)),
+            Ok(Value::Bool(b)) => Ok(Outcome::Bool(b)),
+            Ok(Value::Str(s)) => Ok(Outcome::String(s.as_str().to_owned())),
+            Ok(other) => Ok(Outcome::Other(render::plain(&other))),
+        }
+    }
+
+    /// The variables and room for the loops.
+    fn slots<'a>(&'a self, bindings: &[(&str, Input<'a>)]) -> Vec<Slot<'a>> {
+        let mut slots = Vec::with_capacity(self.0.slots);
+        for ((name, ty), optional) in self.0.names.iter().zip(&self.0.types).zip(&self.0.optional) {
+            let input = bindings
+                .iter()
+                .find(|(n, _)| n == name)
+                .map_or(Input::Absent, |(_, i)| *i);
+            slots.push(slot(input, ty, *optional));
+        }
+        slots.resize(self.0.slots, Slot::Unset);
+        slots
+    }
+}
+
+fn slot<'a>(input: Input<'a>, ty: &'a DeclType, optional: bool) -> Slot<'a> {
+    let json = match input {
+        Input::Absent => return Slot::Unset,
+        Input::Optional(None) => return Slot::Value(Value::none()),
+        Input::Json(json) | Input::Optional(Some(json)) => json,
+    };
+    match Value::from_json(json, ty) {
+        Ok(value) if optional || matches!(input, Input::Optional(_)) => Slot::Value(Value::some(value)),
+        Ok(value) => Slot::Value(value),
+        Err(message) => Slot::Bad(message),
+    }
+}
