@@ -7,10 +7,13 @@
 
 pub mod check;
 pub mod correlate;
+pub mod crd;
 pub mod default;
 pub mod embedded;
 pub mod error;
 pub mod formats;
+pub mod jsonpath;
+pub mod keywords;
 pub mod listtype;
 pub mod meta;
 pub mod names;
@@ -21,11 +24,16 @@ pub mod path;
 pub mod pattern;
 pub mod prune;
 pub mod rules;
+pub mod structural;
 pub mod text;
 pub mod validate;
 
+pub use crd::{
+    CustomResource, compile, default_crd, validate_crd, validate_crd_status_update, validate_crd_update,
+};
 pub use default::default;
 pub use error::{Cause, FieldError};
+pub use jsonpath::JsonPath;
 pub use meta::{NameRule, validate_object_meta, validate_object_meta_update};
 pub use node::{Additional, ListType, MapType, PatchStrategy, Rule, Schema, Type, Validation};
 pub use objectmeta::check_metadata;
