@@ -118,13 +118,20 @@ pub(crate) fn quoted(text: &str) -> String {
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
             '\u{b}' => out.push_str("\\v"),
-            c if (c as u32) < 0x20 || c as u32 == 0x7f => out.push_str(&format!("\\x{:02x}", c as u32)),
-            c if (c as u32) > 0x7f && c.is_control() => out.push_str(&format!("\\u{:04x}", c as u32)),
+            c if (c as u32) < 0x20 || c as u32 == 0x7f => escape(&mut out, "\\x", 2, c),
+            c if (c as u32) > 0x7f && c.is_control() => escape(&mut out, "\\u", 4, c),
             c => out.push(c),
         }
     }
     out.push('"');
     out
+}
+
+fn escape(out: &mut String, prefix: &str, width: usize, c: char) {
+    out.push_str(prefix);
+    let digits = format!("{:x}", c as u32);
+    out.extend(std::iter::repeat_n('0', width.saturating_sub(digits.len())));
+    out.push_str(&digits);
 }
 
 /// A JSON document as Go's encoder writes it: keys sorted, `<`, `>`, `&` and the line separators
@@ -137,7 +144,7 @@ pub(crate) fn json(value: &Value) -> String {
     let mut out = String::with_capacity(text.len() + 16);
     for c in text.chars() {
         match c {
-            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => out.push_str(&format!("\\u{:04x}", c as u32)),
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => escape(&mut out, "\\u", 4, c),
             c => out.push(c),
         }
     }

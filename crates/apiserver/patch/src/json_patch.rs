@@ -319,6 +319,7 @@ fn encoded_size(value: &Value, limit: usize) -> usize {
 }
 
 #[cfg(test)]
+#[allow(clippy::needless_pass_by_value)]
 mod tests {
     use super::*;
     use serde_json::json;

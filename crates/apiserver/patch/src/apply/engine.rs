@@ -164,45 +164,37 @@ impl<'a> Engine<'a> {
                 .map_err(|e| Refusal::IllTyped(format!("failed to compare objects: {e}")))
         };
         let main = diff(&Reading::Main(self.schema))?;
-        let mut others: Vec<(Arc<Schema>, Comparison)> = Vec::new();
         let main_changed = main.modified.union(&main.added);
+        let mut others: Vec<(Arc<Schema>, FieldSet, FieldSet)> = Vec::new();
         let mut owners = Vec::new();
         for (identity, entry) in &mut managed.entries {
             if own == Some(identity.as_str()) {
                 continue;
             }
-            let other = match self.reading(&entry.api_version) {
-                Some(Reading::Other(schema)) => Some(schema),
-                _ => None,
-            };
-            let (changed, removed) = match other {
-                None => (main_changed.clone(), &main.removed),
-                Some(schema) => {
-                    let at = match others.iter().position(|(s, _)| Arc::ptr_eq(s, &schema)) {
-                        Some(at) => at,
-                        None => {
-                            let comparison = diff(&Reading::Other(Arc::clone(&schema)))?;
-                            others.push((schema, comparison));
-                            others.len() - 1
-                        }
-                    };
-                    match others.get(at) {
-                        Some((_, c)) => (c.modified.union(&c.added), &c.removed),
+            let (changed, removed) = match self.reading(&entry.api_version) {
+                Some(Reading::Other(schema)) => {
+                    if !others.iter().any(|(known, ..)| Arc::ptr_eq(known, &schema)) {
+                        let c = diff(&Reading::Other(Arc::clone(&schema)))?;
+                        others.push((Arc::clone(&schema), c.modified.union(&c.added), c.removed));
+                    }
+                    match others.iter().find(|(known, ..)| Arc::ptr_eq(known, &schema)) {
+                        Some((_, changed, removed)) => (changed, removed),
                         None => continue,
                     }
                 }
+                _ => (&main_changed, &main.removed),
             };
-            let conflicting = !changed.is_empty() && entry.touches(&changed);
+            let conflicting = !changed.is_empty() && entry.touches(changed);
             let shrinking = !removed.is_empty() && entry.touches(removed);
             if !conflicting && !shrinking {
                 continue;
             }
             let set = entry.set();
             if conflicting && !force {
-                owners.push((entry.described(), set.intersection(&changed)));
+                owners.push((entry.described(), set.intersection(changed)));
                 continue;
             }
-            entry.replace_set(set.difference(&changed).difference(removed));
+            entry.replace_set(set.difference(changed).difference(removed));
         }
         if !owners.is_empty() {
             return Err(Refusal::Conflict(owners));

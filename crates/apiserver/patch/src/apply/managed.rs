@@ -111,10 +111,10 @@ impl<'a> Entry<'a> {
                 if map.len() > 1 {
                     map.push(',');
                 }
-                map.push_str(&format!(
-                    "\"{name}\":{}",
-                    go::json(&Value::String(value.to_owned()))
-                ));
+                map.push('"');
+                map.push_str(name);
+                map.push_str("\":");
+                map.push_str(&go::json(&Value::String(value.to_owned())));
             }
         };
         put("manager", &self.manager);
@@ -131,10 +131,12 @@ impl<'a> Entry<'a> {
     pub(crate) fn described(&self) -> String {
         let mut text = go::quoted(&self.manager);
         if !self.subresource.is_empty() {
-            text.push_str(&format!(" with subresource {}", go::quoted(&self.subresource)));
+            text.push_str(" with subresource ");
+            text.push_str(&go::quoted(&self.subresource));
         }
         if !self.apply {
-            text.push_str(&format!(" using {}", self.api_version));
+            text.push_str(" using ");
+            text.push_str(&self.api_version);
         }
         text
     }

@@ -52,19 +52,21 @@ fn merge_map(live: &mut Value, config: &Value, ty: Ty<'_>) -> Result<(), String>
     Ok(())
 }
 
-/// The elements of a list by identity, each with its positions.
-fn index(
-    items: &[Value],
-    ty: Ty<'_>,
-) -> Result<(Vec<PathElement>, BTreeMap<PathElement, Vec<usize>>), String> {
+/// The elements of a list: their identities in order, and where each identity stands.
+struct Index {
+    identities: Vec<PathElement>,
+    places: BTreeMap<PathElement, Vec<usize>>,
+}
+
+fn index(items: &[Value], ty: Ty<'_>) -> Result<Index, String> {
     let mut identities = Vec::with_capacity(items.len());
-    let mut observed: BTreeMap<PathElement, Vec<usize>> = BTreeMap::new();
+    let mut places: BTreeMap<PathElement, Vec<usize>> = BTreeMap::new();
     for (i, item) in items.iter().enumerate() {
         let identity = ty.identify(item).map_err(|e| format!("element {i}: {e}"))?;
-        observed.entry(identity.clone()).or_default().push(i);
+        places.entry(identity.clone()).or_default().push(i);
         identities.push(identity);
     }
-    Ok((identities, observed))
+    Ok(Index { identities, places })
 }
 
 fn merge_list(live: &mut Value, config: &Value, ty: Ty<'_>) -> Result<(), String> {
@@ -79,8 +81,14 @@ fn merge_list(live: &mut Value, config: &Value, ty: Ty<'_>) -> Result<(), String
     if right.is_empty() {
         return Ok(());
     }
-    let (right_ids, in_right) = index(right, ty)?;
-    let (left_ids, in_left) = index(left, ty)?;
+    let Index {
+        identities: right_ids,
+        places: in_right,
+    } = index(right, ty)?;
+    let Index {
+        identities: left_ids,
+        places: in_left,
+    } = index(left, ty)?;
     let mut source: Vec<Option<Value>> = std::mem::take(left).into_iter().map(Some).collect();
     let mut out: Vec<Value> = Vec::with_capacity(source.len().max(right.len()));
     let element = ty.element();

@@ -165,22 +165,16 @@ pub fn update(request: UpdateRequest<'_>, new: &mut Value) {
         api_version: request.api_version,
         subresource: request.subresource,
     };
-    match engine.update(
-        request.old.unwrap_or_else(|| empty_object()),
-        new,
-        managed,
-        &manager,
-    ) {
-        Ok(managed) => set_managed_fields(new, managed.write()),
-        Err(_) => {
-            let kept = request
-                .old
-                .and_then(managed_fields)
-                .and_then(Value::as_array)
-                .cloned();
-            set_managed_fields(new, kept.unwrap_or_default());
-        }
-    }
+    let old = request.old.unwrap_or_else(|| empty_object());
+    let entries = match engine.update(old, new, managed, &manager) {
+        Ok(managed) => managed.write(),
+        // Not comparable under the schema: ownership stays as it was rather than getting lost.
+        Err(_) => managed_fields(old)
+            .and_then(Value::as_array)
+            .cloned()
+            .unwrap_or_default(),
+    };
+    set_managed_fields(new, entries);
 }
 
 /// Whether two versions of an object differ in nothing but the times of managedFields entries.

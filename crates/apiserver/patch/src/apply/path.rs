@@ -51,7 +51,10 @@ impl PathElement {
                 out.push_str("v:");
                 out.push_str(&go::json(value));
             }
-            Self::Index(index) => out.push_str(&format!("i:{index}")),
+            Self::Index(index) => {
+                out.push_str("i:");
+                out.push_str(&index.to_string());
+            }
         }
     }
 
@@ -150,10 +153,13 @@ fn scalar_text(value: &Value) -> String {
             let parts: Vec<String> = items.iter().map(scalar_text).collect();
             format!("[{}]", parts.join(","))
         }
-        Value::Object(map) => map
-            .iter()
-            .map(|(k, v)| format!("{k}={}", scalar_text(v)))
-            .collect(),
+        Value::Object(map) => {
+            let parts: Vec<String> = map
+                .iter()
+                .map(|(k, v)| format!("{k}={}", scalar_text(v)))
+                .collect();
+            parts.concat()
+        }
         other => go::plain(other),
     }
 }

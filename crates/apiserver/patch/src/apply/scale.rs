@@ -30,7 +30,7 @@ pub fn scale_entries(parent: &Value, replicas: &[&str]) -> Vec<Value> {
     let (_, owned) = path_set(replicas);
     managed.entries.retain(|_, entry| entry.touches(&owned));
     for entry in managed.entries.values_mut() {
-        entry.api_version = SCALE_VERSION.to_owned();
+        SCALE_VERSION.clone_into(&mut entry.api_version);
         entry.replace_set(replicas_in_scale());
     }
     managed.write()
@@ -53,7 +53,7 @@ pub fn scaled_parent_entries(
         }
         // The identity under which the scale knows an unchanged entry is the parent's own.
         let mut seen = entry.clone();
-        seen.api_version = SCALE_VERSION.to_owned();
+        SCALE_VERSION.clone_into(&mut seen.api_version);
         if scale.entries.remove(identity).is_none() && scale.entries.remove(&seen.identity()).is_none() {
             entry.replace_set(set.difference(&owned));
         }
@@ -63,7 +63,7 @@ pub fn scaled_parent_entries(
         if entry.is_empty() {
             continue;
         }
-        entry.api_version = api_version.to_owned();
+        api_version.clone_into(&mut entry.api_version);
         entry.replace_set(owned.clone());
         let previous = managed.entries.remove(&entry.identity());
         entry.set_time(previous.and_then(|p| p.time));

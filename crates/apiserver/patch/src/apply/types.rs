@@ -123,7 +123,6 @@ impl<'a> Ty<'a> {
     pub(crate) fn shape(self, value: &Value) -> Shape {
         let atom = self.atom();
         match value {
-            Value::Object(_) if atom.map => Shape::Map,
             Value::Array(_) if atom.list => Shape::List,
             Value::String(_) | Value::Number(_) | Value::Bool(_) if atom.scalar.is_some() => Shape::Scalar,
             _ if atom.map => Shape::Map,
@@ -322,39 +321,30 @@ impl<'a> Ty<'a> {
 
 /// Fields of built-in kinds that are structs, not pointers to structs, in the reference's types.
 fn is_embedded_struct(definition: &str, key: &str) -> bool {
-    let name = definition.rsplit('.').next().unwrap_or_default();
-    matches!(
-        (name, key),
-        ("DeploymentSpec", "template" | "strategy")
-            | ("StatefulSetSpec" | "DaemonSetSpec", "template" | "updateStrategy")
-            | ("ReplicaSetSpec" | "JobSpec", "template")
-            | ("CronJobSpec", "jobTemplate")
-            | (
-                "PodTemplateSpec" | "JobTemplateSpec" | "PersistentVolumeClaimTemplate",
-                "metadata" | "spec"
-            )
-            | ("PodTemplate", "template")
-            | (
-                "PersistentVolumeClaimSpec" | "Container" | "EphemeralContainer",
-                "resources"
-            )
-            | ("ServiceStatus" | "IngressStatus", "loadBalancer")
-            | ("NodeStatus", "daemonEndpoints" | "nodeInfo")
-            | ("NodeDaemonEndpoints", "kubeletEndpoint")
-            | ("ContainerStatus", "state" | "lastState")
-            | ("HorizontalPodAutoscalerSpec", "scaleTargetRef")
-            | ("VolumeAttachmentSpec", "source")
-            | ("NetworkPolicySpec", "podSelector")
-            | (
-                "Event",
-                "involvedObject" | "source" | "regarding" | "deprecatedSource"
-            )
-            | ("Endpoint", "conditions")
-            | ("CustomResourceDefinitionSpec", "names")
-            | ("CustomResourceDefinitionStatus", "acceptedNames")
-            | ("RoleBinding" | "ClusterRoleBinding", "roleRef")
-            | ("MutatingWebhook" | "ValidatingWebhook", "clientConfig")
-    )
+    let kind = definition.rsplit('.').next().unwrap_or_default();
+    let fields: &[&str] = match kind {
+        "DeploymentSpec" => &["template", "strategy"],
+        "StatefulSetSpec" | "DaemonSetSpec" => &["template", "updateStrategy"],
+        "ReplicaSetSpec" | "JobSpec" | "PodTemplate" => &["template"],
+        "CronJobSpec" => &["jobTemplate"],
+        "PodTemplateSpec" | "JobTemplateSpec" | "PersistentVolumeClaimTemplate" => &["metadata", "spec"],
+        "Container" | "EphemeralContainer" | "PersistentVolumeClaimSpec" => &["resources"],
+        "ServiceStatus" | "IngressStatus" => &["loadBalancer"],
+        "NodeStatus" => &["daemonEndpoints", "nodeInfo"],
+        "NodeDaemonEndpoints" => &["kubeletEndpoint"],
+        "ContainerStatus" => &["state", "lastState"],
+        "HorizontalPodAutoscalerSpec" => &["scaleTargetRef"],
+        "VolumeAttachmentSpec" => &["source"],
+        "NetworkPolicySpec" => &["podSelector"],
+        "Event" => &["involvedObject", "source", "regarding", "deprecatedSource"],
+        "Endpoint" => &["conditions"],
+        "CustomResourceDefinitionSpec" => &["names"],
+        "CustomResourceDefinitionStatus" => &["acceptedNames"],
+        "RoleBinding" | "ClusterRoleBinding" => &["roleRef"],
+        "MutatingWebhook" | "ValidatingWebhook" => &["clientConfig"],
+        _ => &[],
+    };
+    fields.contains(&key)
 }
 
 fn scalar(kind: Type) -> Schema {

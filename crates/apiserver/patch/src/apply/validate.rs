@@ -100,7 +100,9 @@ fn walk_list(items: &[Value], ty: Ty<'_>, path: &mut String, found: &mut Vec<Str
     let element = ty.element();
     if ty.list_is_atomic() {
         for (i, item) in items.iter().enumerate() {
-            path.push_str(&format!("[{i}]"));
+            path.push('[');
+            path.push_str(&i.to_string());
+            path.push(']');
             walk(item, element, path, found);
             path.truncate(length);
         }

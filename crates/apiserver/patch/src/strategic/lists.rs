@@ -108,15 +108,13 @@ fn apply_directives(
             return Err(bad_type("map[string]interface {}", &item));
         };
         match map.remove(PATCH).as_ref().and_then(Value::as_str) {
-            Some("delete") => match map.get(key) {
-                Some(value) => {
-                    gone.insert(value.to_string());
-                }
-                None => {
+            Some("delete") => {
+                let Some(value) = map.get(key) else {
                     map.insert(PATCH.to_owned(), Value::from("delete"));
                     return Err(no_merge_key(map, key));
-                }
-            },
+                };
+                gone.insert(value.to_string());
+            }
             Some("replace") => replace = true,
             Some("merge") => {
                 return Err(PatchError::Strategic(
@@ -154,12 +152,15 @@ fn merge_elements(
             return Err(no_merge_key(&new, key));
         };
         let value = value.to_string();
-        match known.get(&value).and_then(|at| original.get_mut(*at)) {
-            Some(Value::Object(old)) => *old = merge_map(std::mem::take(old), new, element)?,
-            _ => {
-                known.insert(value, original.len());
-                original.push(Value::Object(clean_map(new)));
-            }
+        let old = known
+            .get(&value)
+            .and_then(|at| original.get_mut(*at))
+            .and_then(Value::as_object_mut);
+        if let Some(old) = old {
+            *old = merge_map(std::mem::take(old), new, element)?;
+        } else {
+            known.insert(value, original.len());
+            original.push(Value::Object(clean_map(new)));
         }
     }
     Ok(original)

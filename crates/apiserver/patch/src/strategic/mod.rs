@@ -112,13 +112,13 @@ fn merge_field(
                 Value::Array(new)
             }
         }
-        (_, new) => match cleaned(new) {
-            Some(clean) => clean,
-            None => {
+        (_, new) => {
+            let Some(clean) = cleaned(new) else {
                 original.remove(&key);
                 return Ok(());
-            }
-        },
+            };
+            clean
+        }
     };
     original.insert(key, merged);
     Ok(())
