@@ -13,7 +13,7 @@ use cel::common::ast::{
 use crate::decl::Env;
 use crate::error::{CompileError, Issue};
 use crate::escape::escape;
-use crate::functions::{self, Function};
+use crate::functions::{self, Function, Overload};
 use crate::node::{Call, Entry, Item, Kind, MAX_DEPTH, Node, Select, SelectMode};
 use crate::ty::{Bindings, Ty, most_general};
 use crate::value::Value;
@@ -117,7 +117,7 @@ impl Checker<'_> {
             Expr::Literal(literal) => Self::literal(literal, at),
             Expr::Ident(name) => self.ident(name, at),
             Expr::Select(_) => self.select(e, at),
-            Expr::Call(call) => self.call(e, call, at),
+            Expr::Call(call) => self.call(call, at),
             Expr::List(list) => self.list(list, at),
             Expr::Map(map) => self.map(&map.entries, at),
             Expr::Struct(s) => {
@@ -271,7 +271,7 @@ impl Checker<'_> {
         }
     }
 
-    fn call(&mut self, e: &IdedExpr, call: &CallExpr, at: usize) -> Node {
+    fn call(&mut self, call: &CallExpr, at: usize) -> Node {
         if let Some(node) = self.expand(call, at) {
             return node;
         }
@@ -291,7 +291,6 @@ impl Checker<'_> {
         {
             return self.resolve(function, false, args, at);
         }
-        let _ = e;
         let mut all = vec![self.check(target)];
         all.extend(args);
         let Some(function) = functions::lookup(&call.func_name) else {
@@ -324,49 +323,34 @@ impl Checker<'_> {
             return self.logic(function.name, args, at);
         }
         let types: Vec<Ty> = args.iter().map(|a| a.ty.clone()).collect();
-        let Some(ty) = self.overload(function, member, &types, at) else {
-            return Self::failed(at);
-        };
+        let Some((ty, overloads)) = self.overload(function, member, &types, at) else { return Self::failed(at) };
+        let call = |args: Vec<Node>| Kind::Call(Call { name: function.name, member, args, overloads, regex: None });
         let kind = match <[Node; 3]>::try_from(args) {
             Ok(three) if function.name == operators::CONDITIONAL => Kind::Cond(Box::new(three)),
-            Ok(three) => Kind::Call(Call {
-                name: function.name,
-                member,
-                args: Vec::from(three),
-                regex: None,
-            }),
-            Err(args) => Kind::Call(Call {
-                name: function.name,
-                member,
-                args,
-                regex: None,
-            }),
+            Ok(three) => call(Vec::from(three)),
+            Err(args) => call(args),
         };
         Node { kind, ty, at }
     }
 
-    /// The result type of a call, or `None` after reporting that nothing fits.
+    /// The result type of a call and the overloads that fit, or `None` after reporting that none does.
     pub(crate) fn overload(
         &mut self,
-        function: &Function,
+        function: &'static Function,
         member: bool,
         types: &[Ty],
         at: usize,
-    ) -> Option<Ty> {
+    ) -> Option<(Ty, Vec<&'static Overload>)> {
         let mut result: Option<Ty> = None;
+        let mut fitting = Vec::new();
         for overload in function.overloads.iter().filter(|o| o.member == member) {
-            let params: Vec<(char, Ty)> = overload
-                .params
-                .iter()
-                .map(|p| (*p, self.bindings.fresh()))
-                .collect();
+            let params: Vec<(char, Ty)> = overload.params.iter().map(|p| (*p, self.bindings.fresh())).collect();
             let wanted: Vec<Ty> = overload.args.iter().map(|a| a.instantiate(&params)).collect();
             if !self.bindings.assign_all(types, &wanted) {
                 continue;
             }
-            let given = self
-                .bindings
-                .resolve(&overload.result.instantiate(&params), false);
+            fitting.push(overload);
+            let given = self.bindings.resolve(&overload.result.instantiate(&params), false);
             result = Some(match result {
                 None => given,
                 Some(r) if !r.is_dyn() && !given.same(&r) => Ty::Dyn,
@@ -377,7 +361,7 @@ impl Checker<'_> {
             let message = no_overload(function.name, member, types, &self.bindings);
             self.report(at, message);
         }
-        result
+        result.map(|r| (r, fitting))
     }
 
     fn logic(&mut self, name: &str, args: Vec<Node>, at: usize) -> Node {

@@ -60,6 +60,60 @@ pub enum DeclType {
     },
 }
 
+/// The largest request, which bounds what has no bound of its own.
+const MAX_REQUEST: u64 = 3 * 1024 * 1024;
+
+/// The most elements of a list that fit into a request, by the size of the smallest element in JSON.
+pub fn max_items(min_element_size: u64) -> u64 {
+    (MAX_REQUEST - 2) / min_element_size.saturating_add(1)
+}
+
+/// The most entries of a map that fit into a request, by the size of the smallest value in JSON.
+pub fn max_properties(min_value_size: u64) -> u64 {
+    (MAX_REQUEST - 2) / min_value_size.saturating_add(6)
+}
+
+/// How often data of a smallest size can occur in a request.
+pub fn max_cardinality(min_size: u64) -> u64 {
+    MAX_REQUEST / min_size.saturating_add(1)
+}
+
+impl DeclType {
+    /// The size of the smallest value in JSON; fields of objects are taken as optional.
+    pub fn min_size(&self) -> u64 {
+        match self {
+            DeclType::Dyn | DeclType::Int | DeclType::Uint | DeclType::Double => 1,
+            DeclType::Null | DeclType::Bool => 4,
+            DeclType::Duration => 3,
+            DeclType::Timestamp => 21,
+            DeclType::String { .. }
+            | DeclType::Bytes { .. }
+            | DeclType::List { .. }
+            | DeclType::Map { .. }
+            | DeclType::Object { .. } => 2,
+        }
+    }
+
+    /// The most elements, characters or bytes that the cost estimate has to reckon with.
+    pub(crate) fn max_elements(&self) -> u64 {
+        match self {
+            DeclType::List { element, max, .. } => max.unwrap_or_else(|| max_items(element.min_size())),
+            DeclType::Map { value, max } => max.unwrap_or_else(|| max_properties(value.min_size())),
+            // A character may take four bytes.
+            DeclType::String { max } => max.map_or(MAX_REQUEST - 2, |m| m.saturating_mul(4)),
+            DeclType::Bytes { max } => max.unwrap_or(MAX_REQUEST - 2),
+            DeclType::Dyn => MAX_REQUEST - 2,
+            DeclType::Timestamp | DeclType::Duration => 32,
+            DeclType::Null
+            | DeclType::Bool
+            | DeclType::Int
+            | DeclType::Uint
+            | DeclType::Double
+            | DeclType::Object { .. } => 0,
+        }
+    }
+}
+
 /// How a list behaves under `==` and `+`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ListKind {

@@ -11,6 +11,8 @@ mod decl;
 mod error;
 mod escape;
 mod estimate;
+mod estimate_calls;
+mod range;
 mod eval;
 mod format;
 mod functions;
@@ -37,7 +39,7 @@ mod validate;
 mod value;
 
 pub use budget::{Budget, PER_EXPRESSION, PER_OBJECT};
-pub use decl::{DeclType, Env, ListKind};
+pub use decl::{DeclType, Env, ListKind, max_cardinality, max_items, max_properties};
 pub use error::{CompileError, EvalError};
 pub use escape::escape;
 pub use pattern::compile as compile_pattern;

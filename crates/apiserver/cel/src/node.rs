@@ -4,6 +4,7 @@
 
 use regex::Regex;
 
+use crate::functions::Overload;
 use crate::ty::Ty;
 use crate::value::Value;
 
@@ -62,6 +63,8 @@ pub(crate) struct Call {
     pub(crate) name: &'static str,
     pub(crate) member: bool,
     pub(crate) args: Vec<Node>,
+    /// The overloads that fit.
+    pub(crate) overloads: Vec<&'static Overload>,
     /// The compiled pattern, where it is a literal.
     pub(crate) regex: Option<Regex>,
 }
@@ -127,27 +130,6 @@ impl Node {
                 .iter()
                 .all(|e| !e.optional && e.key.is_const() && e.value.is_const()),
             _ => false,
-        }
-    }
-
-    /// Calls `visit` on every direct child.
-    pub(crate) fn children<'a>(&'a self, visit: &mut dyn FnMut(&'a Node)) {
-        match &self.kind {
-            Kind::Const(_) | Kind::Var(_) => {}
-            Kind::Select(s) => visit(&s.operand),
-            Kind::Call(c) => c.args.iter().for_each(visit),
-            Kind::And(two) | Kind::Or(two) => two.iter().for_each(visit),
-            Kind::Cond(three) => three.iter().for_each(visit),
-            Kind::List(items) => items.iter().for_each(|i| visit(&i.node)),
-            Kind::Map(entries) => entries.iter().for_each(|e| {
-                visit(&e.key);
-                visit(&e.value);
-            }),
-            Kind::Loop(l) => {
-                visit(&l.range);
-                l.filter.iter().for_each(&mut *visit);
-                visit(&l.body);
-            }
         }
     }
 }
