@@ -17,7 +17,7 @@ LAB_CONTROL=$LAB_NET.250                      # the machine that holds the contr
 host_address() { echo "$LAB_NET.$((10#${1#hv}))"; }
 bmc_address() { echo "$LAB_NET.$((100 + 10#${1#hv}))"; }
 BMC_PORT=8000
-BMC_USER=admin
+BMC_USER='admin'
 BMC_PASSWORD=redfish
 ADMIN_PASSWORD=secret                         # reachable only on the lab's own bridge
 SERVICE_PASSWORD=os

@@ -22,7 +22,7 @@ look_machine() {
   if machine_is_on "$1"; then
     power=on
     link=up
-    [[ $(cat "/sys/class/net/$(link_of "$1")/flags" 2>/dev/null || echo 0x0) =~ [13579bdf]$ ]] || link=cut
+    [[ $(cat "/sys/class/net/$(link_of "$1")/flags" 2>/dev/null || echo 0x0) =~ [13579bdf]$ ]] || link='cut'
     troubled=$(machine_do "$1" list | grep -v ' running$' | tr '\n' ';' || true)
   fi
   printf '%-9s %-6s %-5s %-14s %s\n' "$1" "$power" "$link" "$(cat "$(machine_dir "$1")/address")" "$troubled"

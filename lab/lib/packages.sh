@@ -73,6 +73,7 @@ without_services() {
   chmod 755 "$LAB_CACHE/policy-rc.d"
   export -f apt_install
   export LAB_CACHE
+  # shellcheck disable=SC2016 # the inner shell's own arguments
   unshare --mount -- bash -c 'set -e; mount --bind "$1" "$2"; shift 2; "$@"' \
     without_services "$LAB_CACHE/policy-rc.d" "$policy" "$@" || rc=$?
   trap - EXIT
@@ -85,7 +86,7 @@ without_services() {
 
 # Everything that would come up at the next boot: enabled units and rc links.
 boot_links() {
-  { find /etc/systemd/system -type l; find /etc/rc[2-5].d -name 'S*' -type l; } 2>/dev/null | LC_ALL=C sort
+  { find /etc/systemd/system -type l; find /etc/rc[2-5S].d -name 'S*' -type l; } 2>/dev/null | LC_ALL=C sort
 }
 disable_boot_links() {
   local link name

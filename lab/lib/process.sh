@@ -3,13 +3,17 @@
 # Processes of this machine that the lab started: noted by id and start time, ended by id.
 # Promises: a number that meanwhile belongs to somebody else is never signalled.
 
-# The start time makes a process id unique: ids come round again, the pair does not.
-start_time() { # PID
+# stat_fields PID: fills "fields" of the caller with /proc/PID/stat from the state on; the command
+# name before it may hold blanks and brackets.
+stat_fields() {
   local stat
   stat=$(cat "/proc/$1/stat" 2>/dev/null) || return 1
-  stat=${stat##*) } # the command name may hold blanks and brackets
-  set -- $stat      # shellcheck disable=SC2086
-  echo "${20}"
+  read -r -a fields <<<"${stat##*) }"
+}
+# The start time makes a process id unique: ids come round again, the pair does not.
+start_time() { # PID
+  local fields
+  stat_fields "$1" && echo "${fields[19]}"
 }
 note_process() { # FILE PID
   local since
@@ -18,11 +22,9 @@ note_process() { # FILE PID
 }
 # noted_pid FILE: prints the id if that very process is still there.
 noted_pid() {
-  local pid since
-  read -r pid since 2>/dev/null <"$1" || return 1
-  [[ $(start_time "$pid") == "$since" ]] || return 1
-  [[ $(cut -d' ' -f3 <<<"$(sed 's/.*) /x x /' "/proc/$pid/stat" 2>/dev/null)") != Z ]] || return 1
-  echo "$pid"
+  local pid since fields
+  [[ -r $1 ]] && read -r pid since <"$1" && stat_fields "$pid" || return 1
+  [[ ${fields[19]} == "$since" && ${fields[0]} != Z ]] && echo "$pid"
 }
 # end_process FILE [SIGNAL]: ends it and waits until it is gone.
 end_process() {
