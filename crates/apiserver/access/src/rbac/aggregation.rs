@@ -39,26 +39,30 @@ fn name_of(role: &Value) -> &str {
         .unwrap_or_default()
 }
 
-/// The rules that an aggregated ClusterRole collects from `roles`, which must be sorted by name;
-/// `None` when the role has no aggregationRule.
-pub fn aggregated_rules(role: &Value, roles: &[&Value]) -> Option<Vec<Value>> {
+fn rules_of(role: &Value) -> &[Value] {
+    role.get("rules")
+        .and_then(Value::as_array)
+        .map_or(&[], Vec::as_slice)
+}
+
+/// Collects by reference; `newer` holds the rules of roles that have changed already.
+fn collect<'a>(
+    role: &Value,
+    roles: &[&'a Value],
+    newer: &'a BTreeMap<String, Vec<Value>>,
+) -> Option<Vec<&'a Value>> {
     let aggregation = role.get("aggregationRule").filter(|rule| rule.is_object())?;
     let selectors = aggregation.get("clusterRoleSelectors").and_then(Value::as_array);
-    let mut rules: Vec<Value> = Vec::new();
+    let mut rules: Vec<&Value> = Vec::new();
     for selector in selectors.into_iter().flatten() {
         for &source in roles {
-            let labels = source.pointer("/metadata/labels");
-            if name_of(source) == name_of(role) || !selector_matches(selector, labels) {
+            let name = name_of(source);
+            if name == name_of(role) || !selector_matches(selector, source.pointer("/metadata/labels")) {
                 continue;
             }
-            for rule in source
-                .get("rules")
-                .and_then(Value::as_array)
-                .into_iter()
-                .flatten()
-            {
-                if !rules.contains(rule) {
-                    rules.push(rule.clone());
+            for rule in newer.get(name).map_or_else(|| rules_of(source), Vec::as_slice) {
+                if !rules.contains(&rule) {
+                    rules.push(rule);
                 }
             }
         }
@@ -66,41 +70,41 @@ pub fn aggregated_rules(role: &Value, roles: &[&Value]) -> Option<Vec<Value>> {
     Some(rules)
 }
 
+/// The rules that an aggregated ClusterRole collects from `roles`, which must be sorted by name;
+/// `None` when the role has no aggregationRule.
+pub fn aggregated_rules(role: &Value, roles: &[&Value]) -> Option<Vec<Value>> {
+    let newer = BTreeMap::new();
+    let found = collect(role, roles, &newer)?;
+    Some(found.into_iter().cloned().collect())
+}
+
 /// The aggregated ClusterRoles among `roles` whose rules have to change, with their new rules.
 ///
 /// Roles that collect from other aggregated roles are followed until nothing changes any more.
 pub fn aggregate<'a>(roles: impl IntoIterator<Item = &'a Value>) -> BTreeMap<String, Vec<Value>> {
-    let mut current: BTreeMap<String, Value> = roles
-        .into_iter()
-        .map(|role| (name_of(role).to_owned(), role.clone()))
-        .collect();
-    let aggregated: Vec<String> = current
+    let mut roles: Vec<&Value> = roles.into_iter().collect();
+    roles.sort_by_key(|role| name_of(role));
+    let aggregated: Vec<&Value> = roles
         .iter()
-        .filter(|(_, role)| role.get("aggregationRule").is_some_and(Value::is_object))
-        .map(|(name, _)| name.clone())
+        .copied()
+        .filter(|role| role.get("aggregationRule").is_some_and(Value::is_object))
         .collect();
     let mut changed: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     // A chain of aggregation is at most as long as there are aggregated roles.
     for _ in 0..=aggregated.len() {
         let mut settled = true;
-        for name in &aggregated {
-            let Some(role) = current.get(name) else { continue };
-            let sources: Vec<&Value> = current.values().collect();
-            let Some(rules) = aggregated_rules(role, &sources) else {
+        for &role in &aggregated {
+            let name = name_of(role);
+            let Some(rules) = collect(role, &roles, &changed) else {
                 continue;
             };
-            let held = role
-                .get("rules")
-                .and_then(Value::as_array)
-                .map_or(&[][..], Vec::as_slice);
-            if held == rules {
+            let held = changed.get(name).map_or_else(|| rules_of(role), Vec::as_slice);
+            if held.iter().eq(rules.iter().copied()) {
                 continue;
             }
             settled = false;
-            if let Some(Value::Object(role)) = current.get_mut(name) {
-                role.insert("rules".into(), Value::Array(rules.clone()));
-            }
-            changed.insert(name.clone(), rules);
+            let rules: Vec<Value> = rules.into_iter().cloned().collect();
+            changed.insert(name.to_owned(), rules);
         }
         if settled {
             break;

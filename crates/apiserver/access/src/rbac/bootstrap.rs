@@ -8,6 +8,7 @@
 use super::aggregation::aggregate;
 use super::rule::{PolicyRule, covers};
 use serde_json::{Map, Value, json};
+use std::sync::LazyLock;
 
 const TABLE: &str = include_str!("bootstrap_roles.txt");
 const GROUP: &str = "rbac.authorization.k8s.io";
@@ -58,8 +59,8 @@ fn words(list: &str) -> Vec<String> {
         .collect()
 }
 
-/// Reads one rule of the table; groups that are not served are left out.
-fn read_rule(line: &str, served: &dyn Fn(&str) -> bool) -> Option<Value> {
+/// Reads one rule of the table.
+fn read_rule(line: &str) -> Option<Value> {
     if let Some((verbs, urls)) = line.split_once(" > ") {
         let rule = PolicyRule {
             verbs: words(verbs),
@@ -72,15 +73,12 @@ fn read_rule(line: &str, served: &dyn Fn(&str) -> bool) -> Option<Value> {
     let (verbs, groups, resources) = (parts.next()?, parts.next()?, parts.next()?);
     let rule = PolicyRule {
         verbs: words(verbs),
-        api_groups: words(groups)
-            .into_iter()
-            .filter(|g| g == "*" || served(g))
-            .collect(),
+        api_groups: words(groups),
         resources: words(resources),
         resource_names: parts.next().map(words).unwrap_or_default(),
         ..PolicyRule::default()
     };
-    (!rule.api_groups.is_empty()).then(|| rule.to_value())
+    Some(rule.to_value())
 }
 
 fn read_role(line: &str) -> Option<Value> {
@@ -106,13 +104,13 @@ fn read_role(line: &str) -> Option<Value> {
     Some(Value::Object(role))
 }
 
-fn cluster_roles(served: &dyn Fn(&str) -> bool) -> Vec<Value> {
+fn cluster_roles() -> Vec<Value> {
     let mut roles: Vec<Value> = Vec::new();
     for line in TABLE.lines() {
         if let Some(role) = read_role(line) {
             roles.push(role);
         } else if let Some(rules) = roles.last_mut().and_then(|r| r.get_mut("rules")?.as_array_mut()) {
-            rules.extend(read_rule(line.trim_start(), served));
+            rules.extend(read_rule(line.trim_start()));
         }
     }
     for (name, rules) in aggregate(&roles) {
@@ -156,13 +154,47 @@ fn binding(
     Value::Object(out)
 }
 
+/// Made once per process: a test may start a hundred servers.
+static OBJECTS: LazyLock<Vec<Value>> = LazyLock::new(all_objects);
+
 /// Every bootstrap object: ClusterRoles with their aggregated rules, ClusterRoleBindings, and the
 /// Role and RoleBinding in kube-system that extension servers read their configuration with.
 ///
 /// `served` says which API groups exist; rules lose the groups that do not. `|_| true` gives
 /// the rules of the reference in full.
 pub fn bootstrap_objects(served: impl Fn(&str) -> bool) -> Vec<Value> {
-    let mut objects = cluster_roles(&served);
+    let kept = |group: &str| group == "*" || served(group);
+    let restrict = |rule: &Value| -> Option<Value> {
+        let groups = rule.get("apiGroups").and_then(Value::as_array);
+        let names = || groups.into_iter().flatten().filter_map(Value::as_str);
+        if groups.is_none() || names().all(kept) {
+            return Some(rule.clone());
+        }
+        let left: Vec<&str> = names().filter(|g| kept(g)).collect();
+        let mut rule = (!left.is_empty()).then(|| rule.clone())?;
+        rule["apiGroups"] = json!(left);
+        Some(rule)
+    };
+    let copy = |object: &Value| match object {
+        Value::Object(fields) => Value::Object(
+            fields
+                .iter()
+                .map(|(key, value)| match (key.as_str(), value) {
+                    ("rules", Value::Array(rules)) => (
+                        key.clone(),
+                        Value::Array(rules.iter().filter_map(restrict).collect()),
+                    ),
+                    _ => (key.clone(), value.clone()),
+                })
+                .collect(),
+        ),
+        other => other.clone(),
+    };
+    OBJECTS.iter().map(copy).collect()
+}
+
+fn all_objects() -> Vec<Value> {
+    let mut objects = cluster_roles();
     for (role, subjects) in BINDINGS {
         objects.push(binding(
             "ClusterRoleBinding",
