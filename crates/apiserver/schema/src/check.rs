@@ -148,12 +148,11 @@ impl Walk<'_> {
                 .any_of
                 .iter()
                 .find_map(|s| self.silently(s, value, path, pair).ok());
-            passed += match first {
-                Some(matches) => matches,
-                None => {
-                    self.composite(path, "must validate at least one schema (anyOf)");
-                    self.best_failure(&validation.any_of, value, path, pair)
-                }
+            passed += if let Some(matches) = first {
+                matches
+            } else {
+                self.composite(path, "must validate at least one schema (anyOf)");
+                self.best_failure(&validation.any_of, value, path, pair)
             };
         }
         if !validation.one_of.is_empty() {

@@ -64,7 +64,10 @@ fn walk<'a>(nodes: &[Node], mut current: Vec<Cow<'a, Value>>) -> Result<Vec<Cow<
 }
 
 /// The parts of a value, borrowed where the value is.
-fn part<'a>(value: &Cow<'a, Value>, pick: impl for<'b> Fn(&'b Value) -> Option<&'b Value>) -> Option<Cow<'a, Value>> {
+fn part<'a>(
+    value: &Cow<'a, Value>,
+    pick: impl for<'b> Fn(&'b Value) -> Option<&'b Value>,
+) -> Option<Cow<'a, Value>> {
     match value {
         Cow::Borrowed(value) => pick(value).map(Cow::Borrowed),
         Cow::Owned(value) => pick(value).map(|v| Cow::Owned(v.clone())),
@@ -88,12 +91,17 @@ fn nth(value: &Value, index: usize) -> Option<&Value> {
 }
 
 fn children<'a>(value: &Cow<'a, Value>) -> Vec<Cow<'a, Value>> {
-    (0..length(value)).filter_map(|i| part(value, |v| nth(v, i))).collect()
+    (0..length(value))
+        .filter_map(|i| part(value, |v| nth(v, i)))
+        .collect()
 }
 
 fn step<'a>(node: &Node, current: Vec<Cow<'a, Value>>) -> Result<Vec<Cow<'a, Value>>, String> {
     Ok(match node {
-        Node::Field(name) => current.iter().filter_map(|v| part(v, |v| v.get(name.as_str()))).collect(),
+        Node::Field(name) => current
+            .iter()
+            .filter_map(|v| part(v, |v| v.get(name.as_str())))
+            .collect(),
         Node::Wildcard => current.iter().flat_map(children).collect(),
         Node::Recursive => {
             let mut out = Vec::new();
@@ -116,11 +124,18 @@ fn step<'a>(node: &Node, current: Vec<Cow<'a, Value>>) -> Result<Vec<Cow<'a, Val
             }
             out
         }
-        Node::Filter { left, operator, right } => {
+        Node::Filter {
+            left,
+            operator,
+            right,
+        } => {
             let mut out = Vec::new();
             for value in &current {
                 if !value.is_array() {
-                    return Err(format!("{} is not array or slice and cannot be filtered", print(value)));
+                    return Err(format!(
+                        "{} is not array or slice and cannot be filtered",
+                        print(value)
+                    ));
                 }
                 for item in children(value) {
                     if passes(&item, left, *operator, right)? {
@@ -168,7 +183,9 @@ fn take_slice<'a>(slice: &Slice, value: &Cow<'a, Value>) -> Result<Vec<Cow<'a, V
         return Err(out_of_bounds(end - 1));
     }
     if start > end {
-        return Err(format!("starting index {start} is greater than ending index {end}"));
+        return Err(format!(
+            "starting index {start} is greater than ending index {end}"
+        ));
     }
     let step = slice.step.unwrap_or(1);
     if step <= 0 {
@@ -180,13 +197,13 @@ fn take_slice<'a>(slice: &Slice, value: &Cow<'a, Value>) -> Result<Vec<Cow<'a, V
         .collect())
 }
 
-fn passes(item: &Cow<'_, Value>, left: &[Node], operator: Operator, right: &[Node]) -> Result<bool, String> {
-    let lefts = walk(left, vec![item.clone()]);
+fn passes(item: &Value, left: &[Node], operator: Operator, right: &[Node]) -> Result<bool, String> {
+    let lefts = walk(left, vec![Cow::Borrowed(item)]);
     if operator == Operator::Exists {
         return Ok(lefts.is_ok_and(|found| !found.is_empty()));
     }
     let lefts = lefts?;
-    let rights = walk(right, vec![item.clone()])?;
+    let rights = walk(right, vec![Cow::Borrowed(item)])?;
     match (lefts.as_slice(), rights.as_slice()) {
         ([], _) | (_, []) => Ok(false),
         ([left], [right]) => compare(left, operator, right),
@@ -265,7 +282,10 @@ mod tests {
     fn some_paths_fail_on_some_objects() {
         let object = json!({"a": [1], "b": "x"});
         for path in [".a[3]", ".b[0]", ".b[?(@.x==1)]", ".a[0:1:0]"] {
-            assert!(JsonPath::compile(path).expect(path).find(&object).is_err(), "{path}");
+            assert!(
+                JsonPath::compile(path).expect(path).find(&object).is_err(),
+                "{path}"
+            );
         }
         assert_eq!(JsonPath::compile(".a[3]").expect("compiles").first(&object), None);
     }
@@ -278,7 +298,7 @@ mod tests {
             (".a[?(@.b==", "unterminated filter"),
             (".a[?(@.b==1)", "unclosed array expect ]"),
             ("....", "invalid multiple recursive descent"),
-            (".a\"x", "unterminated quoted string"),
+            (".a 'x", "unterminated quoted string"),
         ] {
             assert_eq!(JsonPath::compile(path), Err(error.to_owned()), "{path}");
         }

@@ -18,8 +18,12 @@ pub const RULE_COST_MAX: u64 = 10_000_000;
 pub const SCHEMA_COST_MAX: u64 = 100_000_000;
 
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
-const REASONS: [&str; 4] =
-    ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
+const REASONS: [&str; 4] = [
+    "FieldValueDuplicate",
+    "FieldValueForbidden",
+    "FieldValueInvalid",
+    "FieldValueRequired",
+];
 
 /// What an update does not hold against a definition because the old one had it already.
 #[derive(Debug, Clone, Copy, Default)]
@@ -42,11 +46,24 @@ pub fn check_keywords(
     path: &str,
     lenient: Leniency,
 ) -> Vec<FieldError> {
-    let mut checker = Checker { lenient, schema: Vec::new(), rules: Vec::new(), costs: Costs::default() };
+    let mut checker = Checker {
+        lenient,
+        schema: Vec::new(),
+        rules: Vec::new(),
+        costs: Costs::default(),
+    };
     let base = Path::Base(path);
     if let Some(node) = schema.as_object() {
-        let scope = Scope { root: true, ..Scope::default() };
-        checker.node(node, &base, &scope, tree.map(|tree| Context { tree, times: Some(1) }));
+        let scope = Scope {
+            root: true,
+            ..Scope::default()
+        };
+        checker.node(
+            node,
+            &base,
+            &scope,
+            tree.map(|tree| Context { tree, times: Some(1) }),
+        );
     }
     let mut errors = checker.schema;
     errors.append(&mut checker.rules);
@@ -57,7 +74,10 @@ pub fn check_keywords(
             errors.push(FieldError::forbidden(field.clone(), detail));
         }
         let name = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema";
-        errors.push(FieldError::forbidden(path, &too_expensive(name, checker.costs.total, SCHEMA_COST_MAX)));
+        errors.push(FieldError::forbidden(
+            path,
+            &too_expensive(name, checker.costs.total, SCHEMA_COST_MAX),
+        ));
     }
     errors
 }
@@ -90,7 +110,8 @@ impl Costs {
             return;
         }
         self.most_expensive.push((field(), cost));
-        self.most_expensive.sort_by_key(|(_, cost)| std::cmp::Reverse(*cost));
+        self.most_expensive
+            .sort_by_key(|(_, cost)| std::cmp::Reverse(*cost));
         self.most_expensive.truncate(4);
     }
 }
@@ -113,14 +134,20 @@ struct Context<'a> {
 
 impl<'a> Context<'a> {
     fn below(self, tree: &'a Schema, node: &Map<String, Value>) -> Context<'a> {
-        let times = self.times.and_then(|times| Some(times.saturating_mul(max_elements(node)?)));
+        let times = self
+            .times
+            .and_then(|times| Some(times.saturating_mul(max_elements(node)?)));
         Context { tree, times }
     }
 }
 
 /// By how much a node multiplies what is below it; `None` is without limit.
 fn max_elements(node: &Map<String, Value>) -> Option<u64> {
-    let bound = |key: &str| node.get(key).and_then(Value::as_i64).map(|n| n.max(0).cast_unsigned());
+    let bound = |key: &str| {
+        node.get(key)
+            .and_then(Value::as_i64)
+            .map(|n| n.max(0).cast_unsigned())
+    };
     match type_of(node) {
         "object" if node.get("additionalProperties").is_some_and(|v| !v.is_null()) => bound("maxProperties"),
         "array" => bound("maxItems"),
@@ -141,14 +168,21 @@ impl Checker {
     }
 
     fn invalid(&mut self, path: &Path<'_>, value: &Value, detail: &str) {
-        self.schema.push(FieldError::invalid(path.to_string(), value, detail));
+        self.schema
+            .push(FieldError::invalid(path.to_string(), value, detail));
     }
 
     fn require(&mut self, path: &Path<'_>, detail: &str) {
         self.schema.push(FieldError::required(path.to_string(), detail));
     }
 
-    fn node(&mut self, node: &Map<String, Value>, path: &Path<'_>, scope: &Scope, context: Option<Context<'_>>) {
+    fn node(
+        &mut self,
+        node: &Map<String, Value>,
+        path: &Path<'_>,
+        scope: &Scope,
+        context: Option<Context<'_>>,
+    ) {
         let before = self.schema.len();
         self.plain(node, path, scope);
         self.additional(node, path, scope, context);
@@ -178,7 +212,8 @@ impl Checker {
         let kind = type_of(node);
         if !kind.is_empty() && !TYPES.contains(&kind) && !self.lenient.types {
             let field = path.child("type").to_string();
-            self.schema.push(FieldError::not_supported(field, &Value::from(kind), &TYPES));
+            self.schema
+                .push(FieldError::not_supported(field, &Value::from(kind), &TYPES));
         }
         if node.get("default").is_some_and(|v| !v.is_null())
             && let Some(reason) = &scope.no_defaults
@@ -187,10 +222,19 @@ impl Checker {
         }
         for (key, filled) in [
             ("id", node.get("id").is_some_and(is_set)),
-            ("additionalItems", node.get("additionalItems").is_some_and(|v| !v.is_null())),
-            ("patternProperties", node.get("patternProperties").is_some_and(is_set)),
+            (
+                "additionalItems",
+                node.get("additionalItems").is_some_and(|v| !v.is_null()),
+            ),
+            (
+                "patternProperties",
+                node.get("patternProperties").is_some_and(is_set),
+            ),
             ("definitions", node.get("definitions").is_some_and(is_set)),
-            ("dependencies", node.get("dependencies").is_some_and(Value::is_object)),
+            (
+                "dependencies",
+                node.get("dependencies").is_some_and(Value::is_object),
+            ),
             ("$ref", node.get("$ref").is_some_and(|v| !v.is_null())),
         ] {
             if filled {
@@ -198,13 +242,26 @@ impl Checker {
             }
         }
         if kind == "null" {
-            self.forbid(&path.child("type"), "type cannot be set to null, use nullable as an alternative");
+            self.forbid(
+                &path.child("type"),
+                "type cannot be set to null, use nullable as an alternative",
+            );
         }
-        if node.get("items").and_then(Value::as_array).is_some_and(|l| !l.is_empty()) {
-            self.forbid(&path.child("items"), "items must be a schema object and not an array");
+        if node
+            .get("items")
+            .and_then(Value::as_array)
+            .is_some_and(|l| !l.is_empty())
+        {
+            self.forbid(
+                &path.child("items"),
+                "items must be a schema object and not an array",
+            );
         }
         if scope.in_meta && flag(node, "x-kubernetes-embedded-resource") {
-            self.forbid(&path.child("x-kubernetes-embedded-resource"), "must not be used inside of resource meta");
+            self.forbid(
+                &path.child("x-kubernetes-embedded-resource"),
+                "must not be used inside of resource meta",
+            );
         }
         if flag(node, "uniqueItems") {
             self.forbid(
@@ -214,14 +271,27 @@ impl Checker {
         }
     }
 
-    fn additional(&mut self, node: &Map<String, Value>, path: &Path<'_>, scope: &Scope, context: Option<Context<'_>>) {
-        let Some(additional) = node.get("additionalProperties").filter(|v| !v.is_null()) else { return };
+    fn additional(
+        &mut self,
+        node: &Map<String, Value>,
+        path: &Path<'_>,
+        scope: &Scope,
+        context: Option<Context<'_>>,
+    ) {
+        let Some(additional) = node.get("additionalProperties").filter(|v| !v.is_null()) else {
+            return;
+        };
         let here = path.child("additionalProperties");
         if node.get("properties").is_some_and(is_set) && additional != &Value::Bool(true) {
             self.forbid(&here, "additionalProperties and properties are mutual exclusive");
         }
-        let Some(values) = additional.as_object() else { return };
-        let mut scope = Scope { root: false, ..scope.clone() };
+        let Some(values) = additional.as_object() else {
+            return;
+        };
+        let mut scope = Scope {
+            root: false,
+            ..scope.clone()
+        };
         if scope.in_meta {
             scope.no_defaults = Some("inside additionalProperties applying to object metadata".to_owned());
         }
@@ -232,32 +302,54 @@ impl Checker {
         self.node(values, &here, &scope, below);
     }
 
-    fn properties(&mut self, node: &Map<String, Value>, path: &Path<'_>, scope: &Scope, context: Option<Context<'_>>) {
+    fn properties(
+        &mut self,
+        node: &Map<String, Value>,
+        path: &Path<'_>,
+        scope: &Scope,
+        context: Option<Context<'_>>,
+    ) {
         let below = path.child("properties");
         let resource = scope.root || flag(node, "x-kubernetes-embedded-resource");
-        for (name, child) in node.get("properties").and_then(Value::as_object).into_iter().flatten() {
+        for (name, child) in node
+            .get("properties")
+            .and_then(Value::as_object)
+            .into_iter()
+            .flatten()
+        {
             let Some(child) = child.as_object() else { continue };
-            let mut inner = Scope { root: false, ..scope.clone() };
+            let mut inner = Scope {
+                root: false,
+                ..scope.clone()
+            };
             if resource && matches!(name.as_str(), "metadata" | "kind" | "apiVersion") {
                 inner.in_meta = true;
                 if scope.root {
                     inner.no_defaults = Some(format!("in top-level {name}"));
                 }
             }
-            let context =
-                context.and_then(|c| c.tree.properties.get(name).map(|tree| c.below(tree, node)));
+            let context = context.and_then(|c| c.tree.properties.get(name).map(|tree| c.below(tree, node)));
             self.node(child, &below.key(name), &inner, context);
         }
     }
 
     fn clauses(&mut self, node: &Map<String, Value>, path: &Path<'_>, scope: &Scope) {
-        let scope = Scope { root: false, ..scope.clone() };
+        let scope = Scope {
+            root: false,
+            ..scope.clone()
+        };
         if let Some(not) = node.get("not").and_then(Value::as_object) {
             self.node(not, &path.child("not"), &scope, None);
         }
         for key in ["allOf", "oneOf", "anyOf"] {
             let below = path.child(key);
-            for (i, clause) in node.get(key).and_then(Value::as_array).into_iter().flatten().enumerate() {
+            for (i, clause) in node
+                .get(key)
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten()
+                .enumerate()
+            {
                 if let Some(clause) = clause.as_object() {
                     self.node(clause, &below.index(i), &scope, None);
                 }
@@ -273,9 +365,18 @@ impl Checker {
         }
     }
 
-    fn items(&mut self, node: &Map<String, Value>, path: &Path<'_>, scope: &Scope, context: Option<Context<'_>>) {
+    fn items(
+        &mut self,
+        node: &Map<String, Value>,
+        path: &Path<'_>,
+        scope: &Scope,
+        context: Option<Context<'_>>,
+    ) {
         let Some(items) = node.get("items") else { return };
-        let mut scope = Scope { root: false, ..scope.clone() };
+        let mut scope = Scope {
+            root: false,
+            ..scope.clone()
+        };
         if node.get("x-kubernetes-list-type").and_then(Value::as_str) != Some("map") {
             scope.uncorrelated.get_or_insert_with(|| path.to_string());
         }
@@ -339,7 +440,13 @@ impl Checker {
     }
 
     /// True if the node has another type than the keyword needs.
-    fn needs_type(&mut self, node: &Map<String, Value>, wanted: &str, keyword: &str, path: &Path<'_>) -> bool {
+    fn needs_type(
+        &mut self,
+        node: &Map<String, Value>,
+        wanted: &str,
+        keyword: &str,
+        path: &Path<'_>,
+    ) -> bool {
         let kind = type_of(node);
         if kind == wanted {
             return false;
@@ -358,7 +465,9 @@ impl Checker {
         if list_type != Some("set") || self.lenient.set_items {
             return;
         }
-        let Some(items) = node.get("items").and_then(Value::as_object) else { return };
+        let Some(items) = node.get("items").and_then(Value::as_object) else {
+            return;
+        };
         let here = path.child("items");
         let detail = "must be atomic as item of a list with x-kubernetes-list-type=set";
         let inner = items.get("x-kubernetes-list-type").filter(|v| v.is_string());
@@ -368,11 +477,9 @@ impl Checker {
                     self.invalid(&here.child("x-kubernetes-list-type"), inner, detail);
                 }
             }
-            "object" => {
-                if items.get("x-kubernetes-map-type").and_then(Value::as_str) != Some("atomic") {
-                    let shown = inner.unwrap_or(&Value::Null);
-                    self.invalid(&here.child("x-kubernetes-map-type"), shown, detail);
-                }
+            "object" if items.get("x-kubernetes-map-type").and_then(Value::as_str) != Some("atomic") => {
+                let shown = inner.unwrap_or(&Value::Null);
+                self.invalid(&here.child("x-kubernetes-map-type"), shown, detail);
             }
             _ => {}
         }
@@ -398,7 +505,11 @@ impl Checker {
         }
         let shown = Value::from(keys.to_vec());
         for (i, key) in keys.iter().enumerate() {
-            match items.get("properties").and_then(|p| p.get(key)).and_then(Value::as_object) {
+            match items
+                .get("properties")
+                .and_then(|p| p.get(key))
+                .and_then(Value::as_object)
+            {
                 Some(node) if matches!(type_of(node), "array" | "object") => {
                     let below = items_path.child("properties");
                     let detail = "must be a scalar type if parent array's x-kubernetes-list-type is map";
@@ -414,7 +525,9 @@ impl Checker {
     }
 
     fn list_keys(&mut self, node: &Map<String, Value>, list_type: &str, keys: &[String], path: &Path<'_>) {
-        let Some(items) = node.get("items").and_then(Value::as_object) else { return };
+        let Some(items) = node.get("items").and_then(Value::as_object) else {
+            return;
+        };
         let here = path.child("items");
         if flag(items, "nullable") {
             let detail = format!("cannot be nullable when x-kubernetes-list-type is {list_type}");
@@ -426,7 +539,10 @@ impl Checker {
         let required = strings(items.get("required"));
         let below = here.child("properties");
         for key in keys {
-            let Some(node) = items.get("properties").and_then(|p| p.get(key)).and_then(Value::as_object)
+            let Some(node) = items
+                .get("properties")
+                .and_then(|p| p.get(key))
+                .and_then(Value::as_object)
             else {
                 continue;
             };
@@ -457,11 +573,19 @@ impl Checker {
             self.require(&at, "message must be specified if rule contains line breaks");
         }
         if !expression.is_empty() && expression.trim().is_empty() {
-            self.require(&path.child("messageExpression"), "messageExpression must be non-empty if specified");
+            self.require(
+                &path.child("messageExpression"),
+                "messageExpression must be non-empty if specified",
+            );
         }
-        if let Some(reason) = raw.get("reason").and_then(Value::as_str).filter(|r| !REASONS.contains(r)) {
+        if let Some(reason) = raw
+            .get("reason")
+            .and_then(Value::as_str)
+            .filter(|r| !REASONS.contains(r))
+        {
             let at = path.child("reason").to_string();
-            self.schema.push(FieldError::not_supported(at, &Value::from(reason), &REASONS));
+            self.schema
+                .push(FieldError::not_supported(at, &Value::from(reason), &REASONS));
         }
         let at = path.child("fieldPath");
         let shown = Value::from(field);
@@ -480,7 +604,8 @@ impl Checker {
         let tree = context.tree;
         let Some(declared) = declare(tree, scope.root || tree.embedded_resource) else {
             let text = "Internal error: internal error: failed to construct type information for x-kubernetes-validations rules: unable to convert structural schema to CEL declarations";
-            self.rules.push(FieldError::new(Cause::InternalError, path.to_string(), text));
+            self.rules
+                .push(FieldError::new(Cause::InternalError, path.to_string(), text));
             return;
         };
         let times = context.times.unwrap_or_else(|| declared.cardinality());
@@ -493,7 +618,10 @@ impl Checker {
 
     fn compiled_rule(&mut self, rule: &Rule, shown: &str, times: u64, scope: &Scope, path: &Path<'_>) {
         let at = path.child("rule");
-        let cost = rule.program.as_ref().map_or(0, |p| p.estimated_cost().saturating_mul(times));
+        let cost = rule
+            .program
+            .as_ref()
+            .map_or(0, |p| p.estimated_cost().saturating_mul(times));
         if cost > RULE_COST_MAX && !self.lenient.rule_cost {
             let detail = too_expensive("estimated rule cost", cost, RULE_COST_MAX);
             self.rules.push(FieldError::forbidden(at.to_string(), &detail));
@@ -512,27 +640,46 @@ impl Checker {
             let cost = program.estimated_cost();
             if cost > RULE_COST_MAX && !self.lenient.rule_cost {
                 let detail = too_expensive("estimated messageExpression cost", cost, RULE_COST_MAX);
-                self.rules.push(FieldError::forbidden(message.to_string(), &detail));
+                self.rules
+                    .push(FieldError::forbidden(message.to_string(), &detail));
             }
             self.costs.add(|| message.to_string(), cost);
         }
         if rule.is_transition() {
             if let Some(around) = &scope.uncorrelated {
-                let detail = format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {around}");
-                self.rules.push(FieldError::invalid(at.to_string(), &Value::from(rule.rule.as_str()), &detail));
+                let detail = format!(
+                    "oldSelf cannot be used on the uncorrelatable portion of the schema within {around}"
+                );
+                self.rules.push(FieldError::invalid(
+                    at.to_string(),
+                    &Value::from(rule.rule.as_str()),
+                    &detail,
+                ));
             }
         } else if rule.optional_old_self_given {
             let field = path.child("optionalOldSelf").to_string();
             let detail = "may not be set if oldSelf is not used in rule";
-            self.rules.push(FieldError::invalid(field, &Value::Bool(rule.optional_old_self), detail));
+            self.rules.push(FieldError::invalid(
+                field,
+                &Value::Bool(rule.optional_old_self),
+                detail,
+            ));
         }
     }
 }
 
 /// A rule as the reference shows it in errors.
 fn show_rule(rule: &Value) -> String {
-    let text = |key: &str| text::json(&Value::from(rule.get(key).and_then(Value::as_str).unwrap_or_default()));
-    let optional = |key: &str| rule.get(key).filter(|v| !v.is_null()).map_or("null".to_owned(), text::json);
+    let text = |key: &str| {
+        text::json(&Value::from(
+            rule.get(key).and_then(Value::as_str).unwrap_or_default(),
+        ))
+    };
+    let optional = |key: &str| {
+        rule.get(key)
+            .filter(|v| !v.is_null())
+            .map_or("null".to_owned(), text::json)
+    };
     format!(
         "{{\"Rule\":{},\"Message\":{},\"MessageExpression\":{},\"Reason\":{},\"FieldPath\":{},\"OptionalOldSelf\":{}}}",
         text("rule"),

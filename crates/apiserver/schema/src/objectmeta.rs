@@ -310,7 +310,7 @@ fn prune_fields(
             }
             _ => {}
         }
-        !value.is_null() && !(field.omit_empty && is_empty(value))
+        !(value.is_null() || field.omit_empty && is_empty(value))
     });
 }
 

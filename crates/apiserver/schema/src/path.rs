@@ -72,7 +72,9 @@ impl<'a> Path<'a> {
             }
             Path::Index(parent, index) => {
                 parent.write_dotted(out);
-                out.push_str(&format!("[{index}]"));
+                out.push('[');
+                out.push_str(&index.to_string());
+                out.push(']');
             }
         }
     }

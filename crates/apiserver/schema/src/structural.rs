@@ -53,8 +53,16 @@ pub(crate) fn subschemas(node: &Node) -> impl Iterator<Item = &Value> {
     let lists = ["items", "allOf", "anyOf", "oneOf"].into_iter();
     single
         .filter_map(|key| node.get(key).filter(|v| v.is_object()))
-        .chain(named.filter_map(|key| node.get(key).and_then(Value::as_object)).flat_map(Map::values))
-        .chain(lists.filter_map(|key| node.get(key).and_then(Value::as_array)).flatten())
+        .chain(
+            named
+                .filter_map(|key| node.get(key).and_then(Value::as_object))
+                .flat_map(Map::values),
+        )
+        .chain(
+            lists
+                .filter_map(|key| node.get(key).and_then(Value::as_array))
+                .flatten(),
+        )
 }
 
 /// Whether a keyword has a value that is not the zero of its type.
@@ -93,7 +101,10 @@ fn invariants(node: &Node, level: Level, path: &Path<'_>, errors: &mut Vec<Field
     let kind = type_of(node);
     let items = node.get("items").and_then(Value::as_object);
     if kind == "array" && items.is_none() {
-        errors.push(FieldError::required(path.child("items").to_string(), "must be specified"));
+        errors.push(FieldError::required(
+            path.child("items").to_string(),
+            "must be specified",
+        ));
     }
     if let Some(items) = items {
         invariants(items, Level::Item, &path.child("items"), errors);
@@ -109,7 +120,10 @@ fn invariants(node: &Node, level: Level, path: &Path<'_>, errors: &mut Vec<Field
     if let Some(additional) = additional {
         let here = path.child("additionalProperties");
         if level == Level::Root {
-            errors.push(FieldError::forbidden(here.to_string(), "must not be used at the root"));
+            errors.push(FieldError::forbidden(
+                here.to_string(),
+                "must not be used at the root",
+            ));
         }
         if let Some(child) = additional.as_object() {
             invariants(child, Level::Field, &here, errors);
@@ -117,18 +131,28 @@ fn invariants(node: &Node, level: Level, path: &Path<'_>, errors: &mut Vec<Field
     }
     extensions(node, path, errors);
     let skip_any = is_int_or_string(node.get("anyOf"));
-    let first_all = node.get("allOf").and_then(Value::as_array).and_then(|l| l.first());
+    let first_all = node
+        .get("allOf")
+        .and_then(Value::as_array)
+        .and_then(|l| l.first());
     let skip_first = is_int_or_string(first_all.and_then(|n| n.get("anyOf")));
     value_validation(node, skip_any, skip_first, path, errors);
     required_type(node, level, path, errors);
     let embedded = flag(node, "x-kubernetes-embedded-resource");
     if embedded && additional.is_some() {
         let detail = "must not be used if x-kubernetes-embedded-resource is set";
-        errors.push(FieldError::forbidden(path.child("additionalProperties").to_string(), detail));
+        errors.push(FieldError::forbidden(
+            path.child("additionalProperties").to_string(),
+            detail,
+        ));
     }
     if level == Level::Root && !kind.is_empty() && kind != "object" {
         let value = Value::from(kind);
-        errors.push(FieldError::invalid(path.child("type").to_string(), &value, "must be object at the root"));
+        errors.push(FieldError::invalid(
+            path.child("type").to_string(),
+            &value,
+            "must be object at the root",
+        ));
     }
     envelope(properties, level, embedded, path, errors);
     let preserve = flag(node, "x-kubernetes-preserve-unknown-fields");
@@ -174,7 +198,11 @@ fn envelope(
     let below = path.child("properties");
     let resource = level == Level::Root || embedded;
     let found = |key: &str| properties.get(key).and_then(Value::as_object);
-    for (key, wanted) in [("kind", "string"), ("apiVersion", "string"), ("metadata", "object")] {
+    for (key, wanted) in [
+        ("kind", "string"),
+        ("apiVersion", "string"),
+        ("metadata", "object"),
+    ] {
         if let Some(node) = found(key).filter(|node| resource && type_of(node) != wanted) {
             let field = below.key(key).child("type").to_string();
             let value = Value::from(type_of(node));
@@ -183,7 +211,9 @@ fn envelope(
     }
     if let Some(metadata) = found("metadata").filter(|_| level == Level::Root) {
         let names_only = |value: &Value| {
-            value.as_object().is_some_and(|p| p.keys().all(|k| k == "name" || k == "generateName"))
+            value
+                .as_object()
+                .is_some_and(|p| p.keys().all(|k| k == "name" || k == "generateName"))
         };
         let more = metadata.iter().any(|(key, value)| match key.as_str() {
             "type" | "default" => false,
@@ -201,10 +231,17 @@ fn extensions(node: &Node, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     if !flag(node, "x-kubernetes-int-or-string") {
         return;
     }
-    for key in ["x-kubernetes-preserve-unknown-fields", "x-kubernetes-embedded-resource"] {
+    for key in [
+        "x-kubernetes-preserve-unknown-fields",
+        "x-kubernetes-embedded-resource",
+    ] {
         if flag(node, key) {
             let detail = "must be false if x-kubernetes-int-or-string is true";
-            errors.push(FieldError::invalid(path.child(key).to_string(), &Value::Bool(true), detail));
+            errors.push(FieldError::invalid(
+                path.child(key).to_string(),
+                &Value::Bool(true),
+                detail,
+            ));
         }
     }
 }
@@ -234,22 +271,59 @@ fn value_validation(
             continue;
         }
         let below = path.child(key);
-        for (i, clause) in node.get(key).and_then(Value::as_array).into_iter().flatten().enumerate() {
+        for (i, clause) in node
+            .get(key)
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .enumerate()
+        {
             if let Some(clause) = clause.as_object() {
-                nested(clause, key == "allOf" && i == 0 && skip_first_all, &below.index(i), errors);
+                nested(
+                    clause,
+                    key == "allOf" && i == 0 && skip_first_all,
+                    &below.index(i),
+                    errors,
+                );
             }
         }
     }
     if let Some(clause) = node.get("not").and_then(Value::as_object) {
         nested(clause, false, &path.child("not"), errors);
     }
-    if let Some(text) = node.get("pattern").and_then(Value::as_str).filter(|p| !p.is_empty())
+    if let Some(text) = node
+        .get("pattern")
+        .and_then(Value::as_str)
+        .filter(|p| !p.is_empty())
         && let Err(error) = pattern::compile(text)
     {
         let detail = format!("must be a valid regular expression, but isn't: {error}");
-        errors.push(FieldError::invalid(path.child("pattern").to_string(), &Value::from(text), &detail));
+        errors.push(FieldError::invalid(
+            path.child("pattern").to_string(),
+            &Value::from(text),
+            &detail,
+        ));
     }
 }
+
+/// What value validations may not contain.
+const FORBIDDEN: [(&str, &str); 12] = [
+    ("type", "must be empty to be structural"),
+    ("additionalProperties", "must be undefined to be structural"),
+    ("default", "must be undefined to be structural"),
+    ("title", "must be empty to be structural"),
+    ("description", "must be empty to be structural"),
+    ("nullable", "must be false to be structural"),
+    (
+        "x-kubernetes-preserve-unknown-fields",
+        "must be false to be structural",
+    ),
+    ("x-kubernetes-embedded-resource", "must be false to be structural"),
+    ("x-kubernetes-int-or-string", "must be false to be structural"),
+    ("x-kubernetes-list-map-keys", "must be empty to be structural"),
+    ("x-kubernetes-list-type", "must be undefined to be structural"),
+    ("x-kubernetes-map-type", "must be undefined to be structural"),
+];
 
 fn nested(node: &Node, skip_any: bool, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     value_validation(node, skip_any, false, path, errors);
@@ -257,25 +331,16 @@ fn nested(node: &Node, skip_any: bool, path: &Path<'_>, errors: &mut Vec<FieldEr
         nested(items, false, &path.child("items"), errors);
     }
     let below = path.child("properties");
-    for (name, child) in node.get("properties").and_then(Value::as_object).into_iter().flatten() {
+    for (name, child) in node
+        .get("properties")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten()
+    {
         if let Some(child) = child.as_object() {
             nested(child, false, &below.key(name), errors);
         }
     }
-    const FORBIDDEN: [(&str, &str); 12] = [
-        ("type", "must be empty to be structural"),
-        ("additionalProperties", "must be undefined to be structural"),
-        ("default", "must be undefined to be structural"),
-        ("title", "must be empty to be structural"),
-        ("description", "must be empty to be structural"),
-        ("nullable", "must be false to be structural"),
-        ("x-kubernetes-preserve-unknown-fields", "must be false to be structural"),
-        ("x-kubernetes-embedded-resource", "must be false to be structural"),
-        ("x-kubernetes-int-or-string", "must be false to be structural"),
-        ("x-kubernetes-list-map-keys", "must be empty to be structural"),
-        ("x-kubernetes-list-type", "must be undefined to be structural"),
-        ("x-kubernetes-map-type", "must be undefined to be structural"),
-    ];
     for (key, detail) in FORBIDDEN {
         let present = node.get(key).is_some_and(|value| match key {
             "default" => !value.is_null(),
@@ -292,7 +357,10 @@ fn nested(node: &Node, skip_any: bool, path: &Path<'_>, errors: &mut Vec<FieldEr
     }
     if node.get("properties").and_then(|p| p.get("metadata")).is_some() {
         let field = below.key("metadata").to_string();
-        errors.push(FieldError::forbidden(field, "must not be specified in a nested context"));
+        errors.push(FieldError::forbidden(
+            field,
+            "must not be specified in a nested context",
+        ));
     }
 }
 
@@ -309,7 +377,13 @@ fn completeness(
     }
     for key in ["allOf", "anyOf", "oneOf"] {
         let below = clause_path.child(key);
-        for (i, inner) in clause.get(key).and_then(Value::as_array).into_iter().flatten().enumerate() {
+        for (i, inner) in clause
+            .get(key)
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .enumerate()
+        {
             if let Some(inner) = inner.as_object() {
                 nested_completeness(inner, node, node_path, &below.index(i), errors);
             }
@@ -327,24 +401,31 @@ fn nested_completeness(
     completeness(clause, node, node_path, clause_path, errors);
     if let Some(items) = clause.get("items").and_then(Value::as_object) {
         let (here, there) = (node_path.child("items"), clause_path.child("items"));
-        match node.get("items").and_then(Value::as_object) {
-            Some(known) => nested_completeness(items, known, &here, &there, errors),
-            None => {
-                let detail = format!("because it is defined in {there}");
-                errors.push(FieldError::required(here.to_string(), &detail));
-            }
+        if let Some(known) = node.get("items").and_then(Value::as_object) {
+            nested_completeness(items, known, &here, &there, errors)
+        } else {
+            let detail = format!("because it is defined in {there}");
+            errors.push(FieldError::required(here.to_string(), &detail));
         }
     }
     let (nodes, clauses) = (node_path.child("properties"), clause_path.child("properties"));
-    for (name, inner) in clause.get("properties").and_then(Value::as_object).into_iter().flatten() {
+    for (name, inner) in clause
+        .get("properties")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten()
+    {
         let Some(inner) = inner.as_object() else { continue };
         let (here, there) = (nodes.key(name), clauses.key(name));
-        match node.get("properties").and_then(|p| p.get(name)).and_then(Value::as_object) {
-            Some(known) => nested_completeness(inner, known, &here, &there, errors),
-            None => {
-                let detail = format!("because it is defined in {there}");
-                errors.push(FieldError::required(here.to_string(), &detail));
-            }
+        if let Some(known) = node
+            .get("properties")
+            .and_then(|p| p.get(name))
+            .and_then(Value::as_object)
+        {
+            nested_completeness(inner, known, &here, &there, errors)
+        } else {
+            let detail = format!("because it is defined in {there}");
+            errors.push(FieldError::required(here.to_string(), &detail));
         }
     }
 }
@@ -356,35 +437,101 @@ mod tests {
     use super::*;
 
     fn texts(schema: &Value) -> Vec<String> {
-        check_structural(schema, "s").iter().map(ToString::to_string).collect()
+        check_structural(schema, "s")
+            .iter()
+            .map(ToString::to_string)
+            .collect()
     }
 
     #[test]
     fn each_rule_of_structure() {
         for (schema, expected) in [
             (json!({"type": "object"}), vec![]),
-            (json!({}), vec!["s.type: Required value: must not be empty at the root"]),
-            (json!({"type": "string"}), vec!["s.type: Invalid value: \"string\": must be object at the root"]),
-            (json!({"type": "object", "properties": {"a": {}}}), vec!["s.properties[a].type: Required value: must not be empty for specified object fields"]),
-            (json!({"type": "object", "properties": {"a": {"type": "array"}}}), vec!["s.properties[a].items: Required value: must be specified"]),
-            (json!({"type": "object", "properties": {"a": {"type": "array", "items": {}}}}), vec!["s.properties[a].items.type: Required value: must not be empty for specified array items"]),
-            (json!({"type": "object", "properties": {"a": {"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]}}}), vec![]),
-            (json!({"type": "object", "properties": {"a": {"x-kubernetes-int-or-string": true, "allOf": [{"anyOf": [{"type": "integer"}, {"type": "string"}]}, {"pattern": "x"}]}}}), vec![]),
-            (json!({"type": "object", "properties": {"a": {"x-kubernetes-int-or-string": true, "x-kubernetes-preserve-unknown-fields": true}}}), vec!["s.properties[a].x-kubernetes-preserve-unknown-fields: Invalid value: true: must be false if x-kubernetes-int-or-string is true"]),
-            (json!({"type": "object", "additionalProperties": {"type": "string"}}), vec!["s.additionalProperties: Forbidden: must not be used at the root"]),
-            (json!({"type": "object", "properties": {"a": {"type": "string", "anyOf": [{"type": "string", "default": "x", "description": "y", "nullable": true}]}}}), vec![
-                "s.properties[a].anyOf[0].default: Forbidden: must be undefined to be structural",
-                "s.properties[a].anyOf[0].description: Forbidden: must be empty to be structural",
-                "s.properties[a].anyOf[0].nullable: Forbidden: must be false to be structural",
-                "s.properties[a].anyOf[0].type: Forbidden: must be empty to be structural",
-            ]),
-            (json!({"type": "object", "oneOf": [{"required": ["a"]}, {"properties": {"b": {"pattern": "x"}}}]}), vec!["s.properties[b]: Required value: because it is defined in s.oneOf[1].properties[b]"]),
-            (json!({"type": "object", "properties": {"metadata": {"type": "object", "properties": {"name": {"type": "string", "maxLength": 5}}}}}), vec![]),
-            (json!({"type": "object", "properties": {"metadata": {"type": "object", "properties": {"labels": {"type": "object"}}}}}), vec!["s.properties[metadata]: Forbidden: must not specify anything other than name and generateName, but metadata is implicitly specified"]),
-            (json!({"type": "object", "properties": {"kind": {"type": "integer"}}}), vec!["s.properties[kind].type: Invalid value: \"integer\": must be string"]),
-            (json!({"type": "object", "properties": {"a": {"type": "string", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true}}}), vec!["s.properties[a].type: Invalid value: \"string\": must be object if x-kubernetes-embedded-resource is true"]),
-            (json!({"type": "object", "properties": {"a": {"type": "object", "x-kubernetes-embedded-resource": true}}}), vec!["s.properties[a].properties: Required value: must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields"]),
-            (json!({"type": "object", "properties": {"a": {"type": "string", "pattern": "a("}}}), vec!["s.properties[a].pattern: Invalid value: \"a(\": must be a valid regular expression, but isn't: error parsing regexp: missing closing ): `a(`"]),
+            (
+                json!({}),
+                vec!["s.type: Required value: must not be empty at the root"],
+            ),
+            (
+                json!({"type": "string"}),
+                vec!["s.type: Invalid value: \"string\": must be object at the root"],
+            ),
+            (
+                json!({"type": "object", "properties": {"a": {}}}),
+                vec!["s.properties[a].type: Required value: must not be empty for specified object fields"],
+            ),
+            (
+                json!({"type": "object", "properties": {"a": {"type": "array"}}}),
+                vec!["s.properties[a].items: Required value: must be specified"],
+            ),
+            (
+                json!({"type": "object", "properties": {"a": {"type": "array", "items": {}}}}),
+                vec![
+                    "s.properties[a].items.type: Required value: must not be empty for specified array items",
+                ],
+            ),
+            (
+                json!({"type": "object", "properties": {"a": {"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]}}}),
+                vec![],
+            ),
+            (
+                json!({"type": "object", "properties": {"a": {"x-kubernetes-int-or-string": true, "allOf": [{"anyOf": [{"type": "integer"}, {"type": "string"}]}, {"pattern": "x"}]}}}),
+                vec![],
+            ),
+            (
+                json!({"type": "object", "properties": {"a": {"x-kubernetes-int-or-string": true, "x-kubernetes-preserve-unknown-fields": true}}}),
+                vec![
+                    "s.properties[a].x-kubernetes-preserve-unknown-fields: Invalid value: true: must be false if x-kubernetes-int-or-string is true",
+                ],
+            ),
+            (
+                json!({"type": "object", "additionalProperties": {"type": "string"}}),
+                vec!["s.additionalProperties: Forbidden: must not be used at the root"],
+            ),
+            (
+                json!({"type": "object", "properties": {"a": {"type": "string", "anyOf": [{"type": "string", "default": "x", "description": "y", "nullable": true}]}}}),
+                vec![
+                    "s.properties[a].anyOf[0].default: Forbidden: must be undefined to be structural",
+                    "s.properties[a].anyOf[0].description: Forbidden: must be empty to be structural",
+                    "s.properties[a].anyOf[0].nullable: Forbidden: must be false to be structural",
+                    "s.properties[a].anyOf[0].type: Forbidden: must be empty to be structural",
+                ],
+            ),
+            (
+                json!({"type": "object", "oneOf": [{"required": ["a"]}, {"properties": {"b": {"pattern": "x"}}}]}),
+                vec!["s.properties[b]: Required value: because it is defined in s.oneOf[1].properties[b]"],
+            ),
+            (
+                json!({"type": "object", "properties": {"metadata": {"type": "object", "properties": {"name": {"type": "string", "maxLength": 5}}}}}),
+                vec![],
+            ),
+            (
+                json!({"type": "object", "properties": {"metadata": {"type": "object", "properties": {"labels": {"type": "object"}}}}}),
+                vec![
+                    "s.properties[metadata]: Forbidden: must not specify anything other than name and generateName, but metadata is implicitly specified",
+                ],
+            ),
+            (
+                json!({"type": "object", "properties": {"kind": {"type": "integer"}}}),
+                vec!["s.properties[kind].type: Invalid value: \"integer\": must be string"],
+            ),
+            (
+                json!({"type": "object", "properties": {"a": {"type": "string", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true}}}),
+                vec![
+                    "s.properties[a].type: Invalid value: \"string\": must be object if x-kubernetes-embedded-resource is true",
+                ],
+            ),
+            (
+                json!({"type": "object", "properties": {"a": {"type": "object", "x-kubernetes-embedded-resource": true}}}),
+                vec![
+                    "s.properties[a].properties: Required value: must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields",
+                ],
+            ),
+            (
+                json!({"type": "object", "properties": {"a": {"type": "string", "pattern": "a("}}}),
+                vec![
+                    "s.properties[a].pattern: Invalid value: \"a(\": must be a valid regular expression, but isn't: error parsing regexp: missing closing ): `a(`",
+                ],
+            ),
         ] {
             assert_eq!(texts(&schema), expected, "{schema}");
         }
@@ -394,6 +541,9 @@ mod tests {
     fn unsupported_parts_are_found_anywhere() {
         assert_eq!(unsupported(&json!({"type": "object"})), None);
         let deep = json!({"properties": {"a": {"items": {"$ref": "#/x"}}}});
-        assert_eq!(unsupported(&deep).as_deref(), Some("OpenAPIV3Schema '$ref' is not supported"));
+        assert_eq!(
+            unsupported(&deep).as_deref(),
+            Some("OpenAPIV3Schema '$ref' is not supported")
+        );
     }
 }

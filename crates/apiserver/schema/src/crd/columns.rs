@@ -28,14 +28,17 @@ pub struct Column {
 impl Column {
     /// The cell of an object; null where it has no value. `age` turns a timestamp into an age.
     pub fn cell(&self, object: &Value, age: &dyn Fn(&str) -> String) -> Value {
-        let Some(value) = self.json_path.first(object) else { return Value::Null };
+        let Some(value) = self.json_path.first(object) else {
+            return Value::Null;
+        };
         let value = value.as_ref();
         match (self.kind.as_str(), value) {
             ("string", Value::Null) => Value::from("<no value>"),
             ("string", value) => Value::String(print(value)),
-            ("integer", Value::Number(n)) => {
-                n.as_i64().or_else(|| n.as_f64().map(|f| f as i64)).map_or(Value::Null, Value::from)
-            }
+            ("integer", Value::Number(n)) => n
+                .as_i64()
+                .or_else(|| n.as_f64().map(|f| f as i64))
+                .map_or(Value::Null, Value::from),
             ("number", Value::Number(_)) | ("boolean", Value::Bool(_)) => value.clone(),
             ("date", Value::String(text)) => Value::String(age(text)),
             _ => Value::Null,
@@ -46,7 +49,12 @@ impl Column {
 /// The columns of a version; an Age column if it declares none. Columns from the first that does
 /// not compile on are left out.
 pub(super) fn compile_columns(list: &[Value]) -> Vec<Column> {
-    let text = |col: &Value, key: &str| col.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let text = |col: &Value, key: &str| {
+        col.get(key)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
     if list.is_empty() {
         return JsonPath::compile(".metadata.creationTimestamp")
             .map(|json_path| Column {
@@ -63,7 +71,9 @@ pub(super) fn compile_columns(list: &[Value]) -> Vec<Column> {
     let mut columns = Vec::new();
     for column in list {
         let path = text(column, "jsonPath");
-        let Ok(json_path) = JsonPath::compile(&path) else { break };
+        let Ok(json_path) = JsonPath::compile(&path) else {
+            break;
+        };
         let description = match text(column, "description") {
             empty if empty.is_empty() => {
                 format!("Custom resource definition column (in JSONPath format): {path}")
@@ -106,7 +116,10 @@ pub(super) fn compile_selectable(list: &[Value]) -> Vec<Selectable> {
         .filter_map(|field| {
             let path = field.get("jsonPath").and_then(Value::as_str)?;
             let json_path = JsonPath::compile(path).ok()?;
-            Some(Selectable { name: path.trim_start_matches('.').to_owned(), json_path })
+            Some(Selectable {
+                name: path.trim_start_matches('.').to_owned(),
+                json_path,
+            })
         })
         .collect()
 }
@@ -125,9 +138,15 @@ pub struct Scale {
 pub(super) fn compile_scale(scale: &Value) -> Scale {
     let path = |key: &str| {
         let text = scale.get(key).and_then(Value::as_str).unwrap_or_default();
-        text.trim_start_matches('.').split('.').map(str::to_owned).collect::<Vec<_>>()
+        text.trim_start_matches('.')
+            .split('.')
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
     };
-    let selector = scale.get("labelSelectorPath").and_then(Value::as_str).is_some_and(|s| !s.is_empty());
+    let selector = scale
+        .get("labelSelectorPath")
+        .and_then(Value::as_str)
+        .is_some_and(|s| !s.is_empty());
     Scale {
         spec_path: path("specReplicasPath"),
         status_path: path("statusReplicasPath"),
@@ -146,7 +165,11 @@ pub fn validate_scale(scale: &Scale, object: &Value, status_only: bool) -> Vec<F
         && let Some(value) = lookup(object, path).filter(|v| !v.is_string())
     {
         let field = format!(".{}", path.join("."));
-        let detail = format!("{field} accessor error: {} is of the type {}, expected string", show(value), go_type(value));
+        let detail = format!(
+            "{field} accessor error: {} is of the type {}, expected string",
+            show(value),
+            go_type(value)
+        );
         errors.push(FieldError::invalid(field, &Value::from(""), &detail));
     }
     errors
@@ -161,11 +184,18 @@ fn replicas(path: &[String], object: &Value) -> Option<FieldError> {
     let field = format!(".{}", path.join("."));
     match value.as_i64() {
         None => {
-            let detail =
-                format!("{field} accessor error: {} is of the type {}, expected int64", show(value), go_type(value));
+            let detail = format!(
+                "{field} accessor error: {} is of the type {}, expected int64",
+                show(value),
+                go_type(value)
+            );
             Some(FieldError::invalid(field, &Value::from(0), &detail))
         }
-        Some(n) if n < 0 => Some(FieldError::invalid(field, value, "should be a non-negative integer")),
+        Some(n) if n < 0 => Some(FieldError::invalid(
+            field,
+            value,
+            "should be a non-negative integer",
+        )),
         Some(n) if n > i64::from(i32::MAX) => {
             let detail = format!("should be less than or equal to {}", i32::MAX);
             Some(FieldError::invalid(field, value, &detail))
@@ -221,14 +251,22 @@ mod tests {
         ] {
             assert_eq!(cell(kind, path), Some(expected), "{kind} {path}");
         }
-        assert_eq!(compile_columns(&[]).first().map(|c| c.name.clone()).as_deref(), Some("Age"));
+        assert_eq!(
+            compile_columns(&[]).first().map(|c| c.name.clone()).as_deref(),
+            Some("Age")
+        );
     }
 
     #[test]
     fn scale_values() {
-        let scale = compile_scale(&json!({"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas", "labelSelectorPath": ".status.selector"}));
+        let scale = compile_scale(
+            &json!({"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas", "labelSelectorPath": ".status.selector"}),
+        );
         let texts = |object: Value| -> Vec<String> {
-            validate_scale(&scale, &object, false).iter().map(ToString::to_string).collect()
+            validate_scale(&scale, &object, false)
+                .iter()
+                .map(ToString::to_string)
+                .collect()
         };
         assert!(texts(json!({"spec": {"replicas": 1}})).is_empty());
         assert_eq!(

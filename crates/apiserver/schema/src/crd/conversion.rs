@@ -31,7 +31,10 @@ pub(super) fn check_conversion(conversion: &Value, recognized: bool) -> Vec<Fiel
     let at = "spec.conversion.webhookClientConfig";
     if strategy == "Webhook" {
         match config {
-            None => errors.push(FieldError::required(at, "required when strategy is set to Webhook")),
+            None => errors.push(FieldError::required(
+                at,
+                "required when strategy is set to Webhook",
+            )),
             Some(config) => errors.extend(check_client(config, at)),
         }
         errors.extend(check_review_versions(versions, recognized));
@@ -41,7 +44,10 @@ pub(super) fn check_conversion(conversion: &Value, recognized: bool) -> Vec<Fiel
             errors.push(FieldError::forbidden(at, detail));
         }
         if !versions.is_empty() {
-            errors.push(FieldError::forbidden("spec.conversion.conversionReviewVersions", detail));
+            errors.push(FieldError::forbidden(
+                "spec.conversion.conversionReviewVersions",
+                detail,
+            ));
         }
     }
     errors
@@ -49,7 +55,10 @@ pub(super) fn check_conversion(conversion: &Value, recognized: bool) -> Vec<Fiel
 
 /// Whether a list of review versions names one this build speaks, or none at all.
 pub(super) fn speaks_known_version(versions: &[Value]) -> bool {
-    versions.is_empty() || versions.iter().any(|v| v.as_str().is_some_and(|v| REVIEW_VERSIONS.contains(&v)))
+    versions.is_empty()
+        || versions
+            .iter()
+            .any(|v| v.as_str().is_some_and(|v| REVIEW_VERSIONS.contains(&v)))
 }
 
 fn check_review_versions(versions: &[Value], recognized: bool) -> Vec<FieldError> {
@@ -81,7 +90,10 @@ fn check_client(config: &Value, at: &str) -> Vec<FieldError> {
     match (url, service) {
         (Some(url), None) => check_url(url, &format!("{at}.url")),
         (None, Some(service)) => check_service(service, &format!("{at}.service")),
-        _ => vec![FieldError::required(at, "exactly one of url or service is required")],
+        _ => vec![FieldError::required(
+            at,
+            "exactly one of url or service is required",
+        )],
     }
 }
 
@@ -90,7 +102,11 @@ pub(crate) fn check_url(url: &str, field: &str) -> Vec<FieldError> {
     const FORM: &str = "; desired format: https://host[/path]";
     let mut errors = Vec::new();
     let (scheme, rest) = match url.split_once(':') {
-        Some((scheme, rest)) if scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c)) => {
+        Some((scheme, rest))
+            if scheme
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c)) =>
+        {
             (scheme.to_lowercase(), rest)
         }
         _ => (String::new(), url),
@@ -101,13 +117,20 @@ pub(crate) fn check_url(url: &str, field: &str) -> Vec<FieldError> {
     }
     let (rest, fragment) = rest.split_once('#').unwrap_or((rest, ""));
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let authority = rest.strip_prefix("//").map(|r| r.split('/').next().unwrap_or_default()).unwrap_or_default();
+    let authority = rest
+        .strip_prefix("//")
+        .map(|r| r.split('/').next().unwrap_or_default())
+        .unwrap_or_default();
     let (user, host) = match authority.rsplit_once('@') {
         Some((user, host)) => (Some(user), host),
         None => (None, authority),
     };
     if host.is_empty() {
-        errors.push(FieldError::invalid(field, &Value::from(""), &format!("host must be specified{FORM}")));
+        errors.push(FieldError::invalid(
+            field,
+            &Value::from(""),
+            &format!("host must be specified{FORM}"),
+        ));
     }
     if let Some(user) = user {
         let detail = "user information is not permitted in the URL";
@@ -137,7 +160,11 @@ fn check_service(service: &Value, field: &str) -> Vec<FieldError> {
     let problems = names::port_number(port);
     if !problems.is_empty() {
         let detail = format!("port is not valid: {}", problems.join(", "));
-        errors.push(FieldError::invalid(format!("{field}.port"), &Value::from(port), &detail));
+        errors.push(FieldError::invalid(
+            format!("{field}.port"),
+            &Value::from(port),
+            &detail,
+        ));
     }
     if let Some(path) = service.get("path").and_then(Value::as_str) {
         errors.extend(check_path(path, &format!("{field}.path")));
@@ -163,11 +190,19 @@ fn check_path(path: &str, field: &str) -> Vec<FieldError> {
     let segments = segments.strip_suffix('/').unwrap_or(segments);
     for (i, segment) in segments.split('/').enumerate() {
         if segment.is_empty() {
-            errors.push(FieldError::invalid(field, &shown, &format!("segment[{i}] may not be empty")));
+            errors.push(FieldError::invalid(
+                field,
+                &shown,
+                &format!("segment[{i}] may not be empty"),
+            ));
             continue;
         }
         for problem in names::dns1123_subdomain(segment) {
-            errors.push(FieldError::invalid(field, &shown, &format!("segment[{i}]: {problem}")));
+            errors.push(FieldError::invalid(
+                field,
+                &shown,
+                &format!("segment[{i}]: {problem}"),
+            ));
         }
     }
     errors

@@ -15,9 +15,15 @@ use crate::rules::run_rules_at;
 /// Fills in what a CustomResourceDefinition leaves out: singular and list names, conversion, the
 /// port of a conversion webhook, and the stored versions of its status.
 pub fn default_crd(crd: &mut Value) {
-    let Some(spec) = crd.get_mut("spec").filter(|s| s.is_object()) else { return };
+    let Some(spec) = crd.get_mut("spec").filter(|s| s.is_object()) else {
+        return;
+    };
     if let Some(names) = spec.get_mut("names").and_then(Value::as_object_mut) {
-        let kind = names.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let kind = names
+            .get("kind")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned();
         let empty = |value: Option<&Value>| value.is_none_or(|v| v.as_str() == Some("") || v.is_null());
         if empty(names.get("singular")) && !kind.is_empty() {
             names.insert("singular".to_owned(), Value::from(kind.to_lowercase()));
@@ -31,14 +37,20 @@ pub fn default_crd(crd: &mut Value) {
     {
         spec.insert("conversion".to_owned(), json!({"strategy": "None"}));
     }
-    let service = spec.pointer_mut("/conversion/webhook/clientConfig/service").and_then(Value::as_object_mut);
+    let service = spec
+        .pointer_mut("/conversion/webhook/clientConfig/service")
+        .and_then(Value::as_object_mut);
     if let Some(service) = service.filter(|s| s.get("port").is_none_or(Value::is_null)) {
         service.insert("port".to_owned(), Value::from(443));
     }
     let storage = spec
         .get("versions")
         .and_then(Value::as_array)
-        .and_then(|versions| versions.iter().find(|v| v.get("storage") == Some(&Value::Bool(true))))
+        .and_then(|versions| {
+            versions
+                .iter()
+                .find(|v| v.get("storage") == Some(&Value::Bool(true)))
+        })
         .and_then(|v| v.get("name").cloned());
     let stored = crd.pointer("/status/storedVersions").and_then(Value::as_array);
     if let (Some(name), true) = (storage, stored.is_none_or(Vec::is_empty))
@@ -56,8 +68,11 @@ pub fn default_crd(crd: &mut Value) {
 
 /// Checks that every declared default is pruned and valid. Rules must have been compiled.
 pub(crate) fn check_defaults(tree: &Schema, path: &str, require_pruned: bool) -> Vec<FieldError> {
-    let mut checker =
-        Checker { errors: Vec::new(), require_pruned, budget: Budget::per_object() };
+    let mut checker = Checker {
+        errors: Vec::new(),
+        require_pruned,
+        budget: Budget::per_object(),
+    };
     checker.node(tree, path, true, false);
     checker.errors
 }
@@ -80,24 +95,41 @@ impl Checker {
         }
         for (name, node) in &schema.properties {
             let meta = resource && matches!(name.as_str(), "metadata" | "apiVersion" | "kind");
-            self.node(node, &format!("{path}.properties[{name}]"), false, in_meta || meta);
+            self.node(
+                node,
+                &format!("{path}.properties[{name}]"),
+                false,
+                in_meta || meta,
+            );
         }
     }
 
     fn value(&mut self, schema: &Schema, default: &Value, path: &str, in_meta: bool) {
         if !in_meta && self.require_pruned {
             let mut pruned = default.clone();
-            let root = if schema.embedded_resource { Root::Resource } else { Root::Value };
+            let root = if schema.embedded_resource {
+                Root::Resource
+            } else {
+                Root::Value
+            };
             if !prune(schema, &mut pruned, root).is_empty() {
-                self.errors.push(FieldError::invalid(path, default, "must not have unknown fields"));
+                self.errors
+                    .push(FieldError::invalid(path, default, "must not have unknown fields"));
             }
         }
-        let root = if schema.embedded_resource { Root::Resource } else { Root::Value };
+        let root = if schema.embedded_resource {
+            Root::Resource
+        } else {
+            Root::Value
+        };
         if let Err(detail) = check_metadata(schema, default, root) {
             self.errors.push(FieldError::invalid(path, default, &detail));
             return;
         }
-        for errors in [check_embedded_at(schema, default, path), check(schema, default, None, path)] {
+        for errors in [
+            check_embedded_at(schema, default, path),
+            check(schema, default, None, path),
+        ] {
             if !errors.is_empty() {
                 self.errors.extend(errors);
                 return;
@@ -126,7 +158,10 @@ mod tests {
         default_crd(&mut crd);
         assert_eq!(crd.pointer("/spec/names/singular"), Some(&json!("widget")));
         assert_eq!(crd.pointer("/spec/names/listKind"), Some(&json!("WidgetList")));
-        assert_eq!(crd.pointer("/spec/conversion"), Some(&json!({"strategy": "None"})));
+        assert_eq!(
+            crd.pointer("/spec/conversion"),
+            Some(&json!({"strategy": "None"}))
+        );
         assert_eq!(crd.pointer("/status/storedVersions"), Some(&json!(["v2"])));
         let once = crd.clone();
         default_crd(&mut crd);
@@ -135,13 +170,18 @@ mod tests {
 
     #[test]
     fn declared_defaults_must_be_valid_and_pruned() {
-        let tree = parse(&json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
-            "a": {"type": "integer", "default": "x"},
-            "b": {"type": "object", "default": {"c": 1, "d": 2}, "properties": {"c": {"type": "integer"}}},
-            "e": {"type": "string", "enum": ["x"], "default": "y"},
-            "f": {"type": "string", "default": "fine"}
-        }}}}));
-        let texts: Vec<String> = check_defaults(&tree, "s", true).iter().map(ToString::to_string).collect();
+        let tree = parse(
+            &json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
+                "a": {"type": "integer", "default": "x"},
+                "b": {"type": "object", "default": {"c": 1, "d": 2}, "properties": {"c": {"type": "integer"}}},
+                "e": {"type": "string", "enum": ["x"], "default": "y"},
+                "f": {"type": "string", "default": "fine"}
+            }}}}),
+        );
+        let texts: Vec<String> = check_defaults(&tree, "s", true)
+            .iter()
+            .map(ToString::to_string)
+            .collect();
         assert_eq!(
             texts,
             [

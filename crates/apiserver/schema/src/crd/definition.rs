@@ -59,7 +59,11 @@ pub fn validate_crd_update(new: &Value, old: &Value) -> Vec<FieldError> {
         immutable(text(names, "kind"), text(old_names, "kind"), "spec.names.kind");
     }
     immutable(text(spec, "group"), text(old_spec, "group"), "spec.group");
-    immutable(text(names, "plural"), text(old_names, "plural"), "spec.names.plural");
+    immutable(
+        text(names, "plural"),
+        text(old_names, "plural"),
+        "spec.names.plural",
+    );
     errors.extend(check_status(new));
     errors.extend(check_approval(metadata, spec, Some(old)));
     errors.extend(check_preserve(spec, Some(old_spec)));
@@ -69,7 +73,10 @@ pub fn validate_crd_update(new: &Value, old: &Value) -> Vec<FieldError> {
 /// Validates an update through the status endpoint.
 pub fn validate_crd_status_update(new: &Value, old: &Value) -> Vec<FieldError> {
     let mut errors = validate_object_meta_update(part(new, "metadata"), part(old, "metadata"), "metadata");
-    errors.extend(check_names(part(part(new, "status"), "acceptedNames"), "status.acceptedNames"));
+    errors.extend(check_names(
+        part(part(new, "status"), "acceptedNames"),
+        "status.acceptedNames",
+    ));
     errors
 }
 
@@ -86,7 +93,10 @@ fn check_name(metadata: &Value, spec: &Value, errors: &mut Vec<FieldError>) {
         let name = text(metadata, key);
         if !name.is_empty() && name != wanted {
             let field = format!("metadata.{key}");
-            let at = errors.iter().rposition(|e| e.field == field).map_or(0, |at| at + 1);
+            let at = errors
+                .iter()
+                .rposition(|e| e.field == field)
+                .map_or(0, |at| at + 1);
             errors.insert(at, FieldError::invalid(field, &Value::from(name), detail));
         }
     }
@@ -117,7 +127,10 @@ impl Shared {
 }
 
 fn has_status(version: &Value) -> bool {
-    version.get("subresources").and_then(|s| s.get("status")).is_some_and(|s| !s.is_null())
+    version
+        .get("subresources")
+        .and_then(|s| s.get("status"))
+        .is_some_and(|s| !s.is_null())
 }
 
 fn check_spec(spec: &Value, old: Option<&Value>) -> Vec<FieldError> {
@@ -127,7 +140,11 @@ fn check_spec(spec: &Value, old: Option<&Value>) -> Vec<FieldError> {
     if group.is_empty() {
         errors.push(FieldError::required("spec.group", ""));
     } else if !group_problems.is_empty() {
-        errors.push(FieldError::invalid("spec.group", &Value::from(group), &group_problems.join(",")));
+        errors.push(FieldError::invalid(
+            "spec.group",
+            &Value::from(group),
+            &group_problems.join(","),
+        ));
     } else if !group.contains('.') {
         let detail = "should be a domain with at least one dot";
         errors.push(FieldError::invalid("spec.group", &Value::from(group), detail));
@@ -137,20 +154,33 @@ fn check_spec(spec: &Value, old: Option<&Value>) -> Vec<FieldError> {
         "" => errors.push(FieldError::required("spec.scope", "")),
         other => {
             let supported = ["Cluster", "Namespaced"];
-            errors.push(FieldError::not_supported("spec.scope", &Value::from(other), &supported));
+            errors.push(FieldError::not_supported(
+                "spec.scope",
+                &Value::from(other),
+                &supported,
+            ));
         }
     }
     let versions = list(spec, "versions");
     let demands = demands(spec, old);
     check_schemas_present(versions, old, &mut errors);
     let preserve = part(spec, "preserveUnknownFields") == &Value::Bool(true);
-    if preserve && versions.iter().filter_map(schema_of).any(|s| any_schema(s, &has_default)) {
+    if preserve
+        && versions
+            .iter()
+            .filter_map(schema_of)
+            .any(|s| any_schema(s, &has_default))
+    {
         let detail = "must be false in order to use defaults in the schema";
-        errors.push(FieldError::invalid("spec.preserveUnknownFields", &Value::Bool(true), detail));
+        errors.push(FieldError::invalid(
+            "spec.preserveUnknownFields",
+            &Value::Bool(true),
+            detail,
+        ));
     }
     let shared = Shared::of(versions);
     for (i, version) in versions.iter().enumerate() {
-        errors.extend(check_version(version, i, &shared, &demands, versions, old));
+        errors.extend(check_version(version, i, &shared, demands, versions, old));
     }
     check_version_list(versions, &shared, &mut errors);
     let names = part(spec, "names");
@@ -161,7 +191,7 @@ fn check_spec(spec: &Value, old: Option<&Value>) -> Vec<FieldError> {
     }
     errors.extend(check_names(names, "spec.names"));
     if let Some(first) = versions.first() {
-        errors.extend(check_shared(first, versions, &shared, &demands, old));
+        errors.extend(check_shared(first, versions, &shared, demands, old));
     }
     let conversion = part(spec, "conversion");
     if preserve && conversion.is_object() && text(conversion, "strategy") != "None" {
@@ -179,7 +209,9 @@ fn check_spec(spec: &Value, old: Option<&Value>) -> Vec<FieldError> {
 
 fn check_schemas_present(versions: &[Value], old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let had_all = old.is_none_or(|old| {
-        list(part(old, "spec"), "versions").iter().all(|v| schema_of(v).is_some())
+        list(part(old, "spec"), "versions")
+            .iter()
+            .all(|v| schema_of(v).is_some())
     });
     for (i, version) in versions.iter().enumerate() {
         if schema_of(version).is_some() {
@@ -189,7 +221,10 @@ fn check_schemas_present(versions: &[Value], old: Option<&Value>, errors: &mut V
         if had_all {
             errors.push(FieldError::required(field, ""));
         } else if version.get("served") == Some(&Value::Bool(true)) {
-            errors.push(FieldError::required(field, "because otherwise all fields are pruned"));
+            errors.push(FieldError::required(
+                field,
+                "because otherwise all fields are pruned",
+            ));
         }
     }
 }
@@ -198,7 +233,7 @@ fn check_version(
     version: &Value,
     index: usize,
     shared: &Shared,
-    demands: &Demands,
+    demands: Demands,
     versions: &[Value],
     old: Option<&Value>,
 ) -> Vec<FieldError> {
@@ -207,22 +242,36 @@ fn check_version(
     let name = text(version, "name");
     let problems = names::dns1035_label(name);
     if !problems.is_empty() {
-        errors.push(FieldError::invalid(format!("{at}.name"), &Value::from(name), &problems.join(",")));
+        errors.push(FieldError::invalid(
+            format!("{at}.name"),
+            &Value::from(name),
+            &problems.join(","),
+        ));
     }
     errors.extend(check_deprecation(version, &at));
     if !shared.schema
         && let Some(schema) = schema_of(version)
     {
-        let status = if shared.subresources { versions.iter().any(has_status) } else { has_status(version) };
-        let demands = forgive_cost(*demands, version, old);
+        let status = if shared.subresources {
+            versions.iter().any(has_status)
+        } else {
+            has_status(version)
+        };
+        let demands = forgive_cost(demands, version, old);
         errors.extend(check_schema(schema, status, demands, &format!("{at}.schema")));
     }
     if !shared.subresources {
-        errors.extend(check_subresources(part(version, "subresources"), &format!("{at}.subresources")));
+        errors.extend(check_subresources(
+            part(version, "subresources"),
+            &format!("{at}.subresources"),
+        ));
     }
     if !shared.columns {
         for (i, column) in list(version, "additionalPrinterColumns").iter().enumerate() {
-            errors.extend(check_column(column, &format!("{at}.additionalPrinterColumns[{i}]")));
+            errors.extend(check_column(
+                column,
+                &format!("{at}.additionalPrinterColumns[{i}]"),
+            ));
         }
     }
     let selectable = list(version, "selectableFields");
@@ -243,7 +292,9 @@ fn check_version(
 }
 
 fn check_deprecation(version: &Value, at: &str) -> Vec<FieldError> {
-    let Some(warning) = version.get("deprecationWarning").and_then(Value::as_str) else { return Vec::new() };
+    let Some(warning) = version.get("deprecationWarning").and_then(Value::as_str) else {
+        return Vec::new();
+    };
     let field = format!("{at}.deprecationWarning");
     let shown = Value::from(warning);
     let refuse = |detail: &str| FieldError::invalid(field.clone(), &shown, detail);
@@ -257,7 +308,10 @@ fn check_deprecation(version: &Value, at: &str) -> Vec<FieldError> {
     if warning.is_empty() {
         errors.push(refuse("must not be an empty string"));
     }
-    if let Some((i, _)) = warning.char_indices().find(|(_, c)| !crate::text::is_printable(*c)) {
+    if let Some((i, _)) = warning
+        .char_indices()
+        .find(|(_, c)| !crate::text::is_printable(*c))
+    {
         errors.push(refuse(&format!(
             "must only contain printable UTF-8 characters; non-printable character found at index {i}"
         )));
@@ -271,14 +325,21 @@ fn check_version_list(versions: &[Value], shared: &Shared, errors: &mut Vec<Fiel
         let message = format!("Invalid value: [{}]: {detail}", list.join(","));
         errors.push(FieldError::new(crate::Cause::Invalid, "spec.versions", message));
     };
-    let twice = versions
-        .iter()
-        .enumerate()
-        .any(|(i, v)| versions.iter().take(i).any(|earlier| text(earlier, "name") == text(v, "name")));
+    let twice = versions.iter().enumerate().any(|(i, v)| {
+        versions
+            .iter()
+            .take(i)
+            .any(|earlier| text(earlier, "name") == text(v, "name"))
+    });
     if twice {
         refuse("must contain unique version names");
     }
-    if versions.iter().filter(|v| v.get("storage") == Some(&Value::Bool(true))).count() != 1 {
+    if versions
+        .iter()
+        .filter(|v| v.get("storage") == Some(&Value::Bool(true)))
+        .count()
+        != 1
+    {
         refuse("must have exactly one version marked as storage version");
     }
 }
@@ -309,21 +370,32 @@ fn check_shared(
     first: &Value,
     versions: &[Value],
     shared: &Shared,
-    demands: &Demands,
+    demands: Demands,
     old: Option<&Value>,
 ) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let schema = schema_of(first).filter(|_| shared.schema);
     if let Some(schema) = schema {
         let status = versions.iter().any(has_status);
-        errors.extend(check_schema(schema, status, forgive_cost(*demands, first, old), "spec.validation"));
+        errors.extend(check_schema(
+            schema,
+            status,
+            forgive_cost(demands, first, old),
+            "spec.validation",
+        ));
     }
     if shared.subresources {
-        errors.extend(check_subresources(part(first, "subresources"), "spec.subresources"));
+        errors.extend(check_subresources(
+            part(first, "subresources"),
+            "spec.subresources",
+        ));
     }
     if shared.columns {
         for (i, column) in list(first, "additionalPrinterColumns").iter().enumerate() {
-            errors.extend(check_column(column, &format!("spec.additionalPrinterColumns[{i}]")));
+            errors.extend(check_column(
+                column,
+                &format!("spec.additionalPrinterColumns[{i}]"),
+            ));
         }
     }
     let selectable = list(first, "selectableFields");
@@ -335,7 +407,12 @@ fn check_shared(
                 errors.push(FieldError::invalid(field, &Value::from(""), detail));
             }
             Some(schema) => {
-                errors.extend(check_selectable(selectable, schema, keeps_selectable(first, old), field));
+                errors.extend(check_selectable(
+                    selectable,
+                    schema,
+                    keeps_selectable(first, old),
+                    field,
+                ));
             }
         }
     }
@@ -344,7 +421,9 @@ fn check_shared(
 
 fn old_version<'a>(version: &Value, old: Option<&'a Value>) -> Option<&'a Value> {
     let name = text(version, "name");
-    list(part(old?, "spec"), "versions").iter().find(|v| text(v, "name") == name)
+    list(part(old?, "spec"), "versions")
+        .iter()
+        .find(|v| text(v, "name") == name)
 }
 
 /// A schema that did not change is not refused for what its rules cost.
@@ -365,7 +444,10 @@ fn keeps_selectable(version: &Value, old: Option<&Value>) -> bool {
 fn demands(spec: &Value, old: Option<&Value>) -> Demands {
     let mut demands = Demands::default();
     let Some(old) = old else { return demands };
-    let schemas: Vec<&Value> = list(part(old, "spec"), "versions").iter().filter_map(schema_of).collect();
+    let schemas: Vec<&Value> = list(part(old, "spec"), "versions")
+        .iter()
+        .filter_map(schema_of)
+        .collect();
     let any = |pred: &dyn Fn(&Map<String, Value>) -> bool| schemas.iter().any(|s| any_schema(s, pred));
     demands.lenient = Leniency {
         types: any(&|n| !type_of(n).is_empty() && crate::parse::parse_type(type_of(n)).is_none()),
@@ -381,8 +463,9 @@ fn demands(spec: &Value, old: Option<&Value>) -> Demands {
             .iter()
             .any(|e| e.message.ends_with("must not have unknown fields"))
     });
-    let old_is_structural =
-        schemas.iter().all(|s| unsupported(s).is_none() && check_structural(s, "").is_empty());
+    let old_is_structural = schemas
+        .iter()
+        .all(|s| unsupported(s).is_none() && check_structural(s, "").is_empty());
     let preserve = part(spec, "preserveUnknownFields") == &Value::Bool(true);
     demands.structural = old_is_structural || !preserve;
     demands
@@ -403,7 +486,9 @@ fn has_default(node: &Map<String, Value>) -> bool {
 }
 
 fn any_schema(schema: &Value, pred: &dyn Fn(&Map<String, Value>) -> bool) -> bool {
-    schema.as_object().is_some_and(|node| pred(node) || subschemas(node).any(|s| any_schema(s, pred)))
+    schema
+        .as_object()
+        .is_some_and(|node| pred(node) || subschemas(node).any(|s| any_schema(s, pred)))
 }
 
 fn check_status(crd: &Value) -> Vec<FieldError> {
@@ -412,11 +497,18 @@ fn check_status(crd: &Value) -> Vec<FieldError> {
     let stored = list(status, "storedVersions");
     let at = "status.storedVersions";
     if stored.is_empty() {
-        errors.push(FieldError::invalid(at, &Value::Null, "must have at least one stored version"));
+        errors.push(FieldError::invalid(
+            at,
+            &Value::Null,
+            "must have at least one stored version",
+        ));
         return errors;
     }
     let versions = list(part(crd, "spec"), "versions");
-    for version in versions.iter().filter(|v| v.get("storage") == Some(&Value::Bool(true))) {
+    for version in versions
+        .iter()
+        .filter(|v| v.get("storage") == Some(&Value::Bool(true)))
+    {
         let name = text(version, "name");
         if !stored.iter().any(|s| s.as_str() == Some(name)) {
             let detail = format!("must have the storage version {name}");
@@ -452,9 +544,9 @@ fn approval(metadata: &Value) -> Approval {
     if annotation.starts_with("unapproved") {
         return Approval::Bypassed;
     }
-    let host = annotation.split_once("://").map(|(scheme, rest)| {
-        !scheme.is_empty() && !rest.split('/').next().unwrap_or_default().is_empty()
-    });
+    let host = annotation
+        .split_once("://")
+        .map(|(scheme, rest)| !scheme.is_empty() && !rest.split('/').next().unwrap_or_default().is_empty());
     if host == Some(true) && crate::formats::is_request_uri(annotation) {
         return Approval::Approved;
     }
@@ -475,7 +567,10 @@ fn check_approval(metadata: &Value, spec: &Value, old: Option<&Value>) -> Option
     }
     let field = format!("metadata.annotations[{APPROVED}]");
     let link = "see https://github.com/kubernetes/enhancements/pull/1111";
-    let head = format!("protected groups must have approval annotation {}", quoted(APPROVED));
+    let head = format!(
+        "protected groups must have approval annotation {}",
+        quoted(APPROVED)
+    );
     match state {
         Approval::Approved | Approval::Bypassed => None,
         Approval::Missing => Some(FieldError::required(field, &format!("{head}, {link}"))),
@@ -493,5 +588,9 @@ fn check_preserve(spec: &Value, old_spec: Option<&Value>) -> Option<FieldError> 
         return None;
     }
     let detail = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead";
-    Some(FieldError::invalid("spec.preserveUnknownFields", &Value::Bool(true), detail))
+    Some(FieldError::invalid(
+        "spec.preserveUnknownFields",
+        &Value::Bool(true),
+        detail,
+    ))
 }

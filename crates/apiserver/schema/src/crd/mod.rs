@@ -93,12 +93,19 @@ pub(super) fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 }
 
 pub(super) fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
-    value.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+    value
+        .get(key)
+        .and_then(Value::as_array)
+        .map(Vec::as_slice)
+        .unwrap_or_default()
 }
 
 /// The `openAPIV3Schema` of a version.
 pub(super) fn schema_of(version: &Value) -> Option<&Value> {
-    version.get("schema").and_then(|s| s.get("openAPIV3Schema")).filter(|s| s.is_object())
+    version
+        .get("schema")
+        .and_then(|s| s.get("openAPIV3Schema"))
+        .filter(|s| s.is_object())
 }
 
 /// Compiles a definition that was validated before. Errors are rules that do not compile.
@@ -134,7 +141,12 @@ pub fn compile(crd: &Value) -> Result<CustomResource, Vec<FieldError>> {
         return Err(errors);
     }
     let namespaced = text(spec, "scope") == "Namespaced";
-    Ok(CustomResource { group: group.to_owned(), names, namespaced, versions })
+    Ok(CustomResource {
+        group: group.to_owned(),
+        names,
+        namespaced,
+        versions,
+    })
 }
 
 fn compile_version(version: &Value, group: &str, kind: &str, schema: Arc<Schema>) -> Version {
@@ -153,7 +165,10 @@ fn compile_version(version: &Value, group: &str, kind: &str, schema: Arc<Schema>
         schema,
         columns: columns::compile_columns(list(version, "additionalPrinterColumns")),
         status: subresources.get("status").is_some_and(|s| !s.is_null()),
-        scale: subresources.get("scale").filter(|s| s.is_object()).map(columns::compile_scale),
+        scale: subresources
+            .get("scale")
+            .filter(|s| s.is_object())
+            .map(columns::compile_scale),
         selectable: columns::compile_selectable(list(version, "selectableFields")),
     }
 }
@@ -178,7 +193,11 @@ fn collect_rule_errors(schema: &Schema, path: &str, errors: &mut Vec<FieldError>
         for (key, error) in [("rule", &rule.error), ("messageExpression", &rule.message_error)] {
             if let Some(error) = error {
                 let field = format!("{path}.x-kubernetes-validations[{i}].{key}");
-                errors.push(FieldError::invalid(field, &Value::from(rule.rule.as_str()), error));
+                errors.push(FieldError::invalid(
+                    field,
+                    &Value::from(rule.rule.as_str()),
+                    error,
+                ));
             }
         }
     }

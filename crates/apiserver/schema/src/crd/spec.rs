@@ -11,13 +11,22 @@ use super::{list, text};
 use crate::error::FieldError;
 use crate::keywords::{Leniency, check_keywords};
 use crate::names;
+use crate::node::Type;
 use crate::parse::parse;
 use crate::rules::{compile_rules, valid_field_path};
 use crate::structural::{check_structural, is_set, type_of, unsupported};
 
 const COLUMN_TYPES: [&str; 5] = ["boolean", "date", "integer", "number", "string"];
-const COLUMN_FORMATS: [&str; 8] =
-    ["byte", "date", "date-time", "double", "float", "int32", "int64", "password"];
+const COLUMN_FORMATS: [&str; 8] = [
+    "byte",
+    "date",
+    "date-time",
+    "double",
+    "float",
+    "int32",
+    "int64",
+    "password",
+];
 const SELECTABLE_MAX: usize = 8;
 
 /// Root keywords that survive when the status is taken out of a schema.
@@ -57,7 +66,11 @@ pub(super) struct Demands {
 
 impl Default for Demands {
     fn default() -> Self {
-        Self { structural: true, pruned_defaults: true, lenient: Leniency::default() }
+        Self {
+            structural: true,
+            pruned_defaults: true,
+            lenient: Leniency::default(),
+        }
     }
 }
 
@@ -70,7 +83,10 @@ pub(super) fn check_schema(raw: &Value, status: bool, demands: Demands, at: &str
     }
     if raw.get("nullable") == Some(&Value::Bool(true)) {
         let field = format!("{path}.nullable");
-        errors.push(FieldError::forbidden(field, "nullable cannot be true at the root"));
+        errors.push(FieldError::forbidden(
+            field,
+            "nullable cannot be true at the root",
+        ));
     }
     let mut tree = None;
     let mut init_error = None;
@@ -104,7 +120,11 @@ fn check_root_keywords(raw: &Value, path: &str) -> Option<FieldError> {
     let kind = type_of(node);
     if !kind.is_empty() && kind != "object" {
         let detail = "only \"object\" is allowed as the type at the root of the schema if the status subresource is enabled";
-        return Some(FieldError::invalid(format!("{path}.type"), &Value::from(kind), detail));
+        return Some(FieldError::invalid(
+            format!("{path}.type"),
+            &Value::from(kind),
+            detail,
+        ));
     }
     let other = node.iter().any(|(key, value)| {
         let set = is_set(value) || (key == "additionalProperties" && !value.is_null());
@@ -121,7 +141,9 @@ fn check_root_keywords(raw: &Value, path: &str) -> Option<FieldError> {
 /// Checks `subresources`.
 pub(super) fn check_subresources(subresources: &Value, at: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    let Some(scale) = subresources.get("scale").filter(|s| s.is_object()) else { return errors };
+    let Some(scale) = subresources.get("scale").filter(|s| s.is_object()) else {
+        return errors;
+    };
     for (key, prefix) in [("specReplicasPath", ".spec."), ("statusReplicasPath", ".status.")] {
         let field = format!("{at}.scale.{key}");
         let path = text(scale, key);
@@ -150,14 +172,22 @@ pub(super) fn check_subresources(subresources: &Value, at: &str) -> Vec<FieldErr
 
 fn check_simple_path(path: &str, field: &str) -> Option<FieldError> {
     (!path.starts_with('.')).then(|| {
-        FieldError::invalid(field, &Value::from(path), "must be a simple json path starting with .")
+        FieldError::invalid(
+            field,
+            &Value::from(path),
+            "must be a simple json path starting with .",
+        )
     })
 }
 
 /// Checks one of `additionalPrinterColumns`.
 pub(super) fn check_column(column: &Value, at: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    let (kind, format, path) = (text(column, "type"), text(column, "format"), text(column, "jsonPath"));
+    let (kind, format, path) = (
+        text(column, "type"),
+        text(column, "format"),
+        text(column, "jsonPath"),
+    );
     if text(column, "name").is_empty() {
         errors.push(FieldError::required(format!("{at}.name"), ""));
     }
@@ -165,11 +195,19 @@ pub(super) fn check_column(column: &Value, at: &str) -> Vec<FieldError> {
     if kind.is_empty() {
         errors.push(FieldError::required(format!("{at}.type"), &types));
     } else if !COLUMN_TYPES.contains(&kind) {
-        errors.push(FieldError::invalid(format!("{at}.type"), &Value::from(kind), &types));
+        errors.push(FieldError::invalid(
+            format!("{at}.type"),
+            &Value::from(kind),
+            &types,
+        ));
     }
     if !format.is_empty() && !COLUMN_FORMATS.contains(&format) {
         let detail = format!("must be one of {}", COLUMN_FORMATS.join(","));
-        errors.push(FieldError::invalid(format!("{at}.format"), &Value::from(format), &detail));
+        errors.push(FieldError::invalid(
+            format!("{at}.format"),
+            &Value::from(format),
+            &detail,
+        ));
     }
     let field = format!("{at}.JSONPath");
     if path.is_empty() {
@@ -181,7 +219,12 @@ pub(super) fn check_column(column: &Value, at: &str) -> Vec<FieldError> {
 }
 
 /// Checks `selectableFields` against the schema they point into.
-pub(super) fn check_selectable(fields: &[Value], schema: &Value, too_many: bool, at: &str) -> Vec<FieldError> {
+pub(super) fn check_selectable(
+    fields: &[Value],
+    schema: &Value,
+    too_many: bool,
+    at: &str,
+) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let tree = parse(schema);
     let mut unique = BTreeSet::new();
@@ -196,14 +239,21 @@ pub(super) fn check_selectable(fields: &[Value], schema: &Value, too_many: bool,
         let (found, node) = match valid_field_path(path, &tree, false) {
             Ok(found) => found,
             Err(error) => {
-                errors.push(FieldError::invalid(here, &shown, &format!("is an invalid path: {error}")));
+                errors.push(FieldError::invalid(
+                    here,
+                    &shown,
+                    &format!("is an invalid path: {error}"),
+                ));
                 continue;
             }
         };
         if found.split(['.', '[']).next() == Some("metadata") {
-            errors.push(FieldError::invalid(here.clone(), &shown, "must not point to fields in metadata"));
+            errors.push(FieldError::invalid(
+                here.clone(),
+                &shown,
+                "must not point to fields in metadata",
+            ));
         }
-        use crate::node::Type;
         if !matches!(node.kind, Some(Type::String | Type::Boolean | Type::Integer)) {
             let detail = "must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed.";
             errors.push(FieldError::invalid(here.clone(), &shown, detail));
@@ -229,7 +279,11 @@ pub(super) fn check_names(value: &Value, at: &str) -> Vec<FieldError> {
     let mut label = |field: String, name: &str| {
         let problems = names::dns1035_label(name);
         if !problems.is_empty() {
-            errors.push(FieldError::invalid(field, &Value::from(name), &problems.join(",")));
+            errors.push(FieldError::invalid(
+                field,
+                &Value::from(name),
+                &problems.join(","),
+            ));
         }
     };
     for key in ["plural", "singular"] {
@@ -242,22 +296,37 @@ pub(super) fn check_names(value: &Value, at: &str) -> Vec<FieldError> {
     for (key, name) in [("kind", kind), ("listKind", list_kind)] {
         let problems = names::dns1035_label(&name.to_lowercase());
         if !name.is_empty() && !problems.is_empty() {
-            let detail = format!("may have mixed case, but should otherwise match: {}", problems.join(","));
-            errors.push(FieldError::invalid(format!("{at}.{key}"), &Value::from(name), &detail));
+            let detail = format!(
+                "may have mixed case, but should otherwise match: {}",
+                problems.join(",")
+            );
+            errors.push(FieldError::invalid(
+                format!("{at}.{key}"),
+                &Value::from(name),
+                &detail,
+            ));
         }
     }
     let each = |key: &str, errors: &mut Vec<FieldError>| {
         for (i, name) in list(value, key).iter().enumerate() {
             let problems = names::dns1035_label(name.as_str().unwrap_or_default());
             if !problems.is_empty() {
-                errors.push(FieldError::invalid(format!("{at}.{key}[{i}]"), name, &problems.join(",")));
+                errors.push(FieldError::invalid(
+                    format!("{at}.{key}[{i}]"),
+                    name,
+                    &problems.join(","),
+                ));
             }
         }
     };
     each("shortNames", &mut errors);
     if !kind.is_empty() && kind == list_kind {
         let detail = "kind and listKind may not be the same";
-        errors.push(FieldError::invalid(format!("{at}.listKind"), &Value::from(list_kind), detail));
+        errors.push(FieldError::invalid(
+            format!("{at}.listKind"),
+            &Value::from(list_kind),
+            detail,
+        ));
     }
     each("categories", &mut errors);
     errors

@@ -16,7 +16,10 @@ pub fn unknown_fields(crd: &Value) -> Vec<String> {
     let mut out = Vec::new();
     for (i, version) in list(spec, "versions").iter().enumerate() {
         if let Some(schema) = schema_of(version) {
-            out.extend(unknown_keywords(schema, &format!("spec.versions[{i}].schema.openAPIV3Schema")));
+            out.extend(unknown_keywords(
+                schema,
+                &format!("spec.versions[{i}].schema.openAPIV3Schema"),
+            ));
         }
     }
     out
@@ -49,7 +52,11 @@ fn unrecognized_formats(crd: &Value) -> Vec<String> {
 
 fn collect_formats(schema: &Value, out: &mut Vec<String>) {
     let Some(node) = schema.as_object() else { return };
-    if let Some(format) = node.get("format").and_then(Value::as_str).filter(|f| !f.is_empty()) {
+    if let Some(format) = node
+        .get("format")
+        .and_then(Value::as_str)
+        .filter(|f| !f.is_empty())
+    {
         let known = match type_of(node) {
             "" | "string" => formats::is_known(format),
             "integer" => matches!(format, "int32" | "int64"),

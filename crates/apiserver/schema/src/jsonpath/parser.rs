@@ -17,7 +17,11 @@ pub(super) enum Node {
     Recursive,
     Slice(Slice),
     Union(Vec<Vec<Node>>),
-    Filter { left: Vec<Node>, operator: Operator, right: Vec<Node> },
+    Filter {
+        left: Vec<Node>,
+        operator: Operator,
+        right: Vec<Node>,
+    },
     Literal(Value),
 }
 
@@ -44,7 +48,10 @@ pub(super) enum Operator {
 /// Reads a path, with or without braces around it.
 pub(super) fn parse(path: &str) -> Result<Vec<Node>, String> {
     let trimmed = path.trim();
-    let inner = trimmed.strip_prefix('{').and_then(|p| p.strip_suffix('}')).unwrap_or(trimmed);
+    let inner = trimmed
+        .strip_prefix('{')
+        .and_then(|p| p.strip_suffix('}'))
+        .unwrap_or(trimmed);
     if inner.len() > MAX_LENGTH {
         return Err(format!("path is longer than {MAX_LENGTH} bytes"));
     }
@@ -73,7 +80,12 @@ fn parse_inside(text: &str, depth: usize) -> Result<Vec<Node>, String> {
                 '+' | '-' => parse_number(rest, &mut nodes)?,
                 c if c.is_ascii_digit() => parse_number(rest, &mut nodes)?,
                 c if c == '_' || c.is_alphanumeric() => parse_identifier(rest, &mut nodes)?,
-                c => return Err(format!("unrecognized character in action: U+{:04X} '{c}'", c as u32)),
+                c => {
+                    return Err(format!(
+                        "unrecognized character in action: U+{:04X} '{c}'",
+                        c as u32
+                    ));
+                }
             }
         };
     }
@@ -81,7 +93,10 @@ fn parse_inside(text: &str, depth: usize) -> Result<Vec<Node>, String> {
 }
 
 fn is_terminator(c: char) -> bool {
-    matches!(c, ' ' | '\t' | '\r' | '\n' | '.' | ',' | '[' | ']' | '$' | '@' | '{' | '}')
+    matches!(
+        c,
+        ' ' | '\t' | '\r' | '\n' | '.' | ',' | '[' | ']' | '$' | '@' | '{' | '}'
+    )
 }
 
 fn parse_field<'a>(text: &'a str, nodes: &mut Vec<Node>) -> &'a str {
@@ -132,12 +147,18 @@ fn parse_identifier<'a>(text: &'a str, nodes: &mut Vec<Node>) -> Result<&'a str,
 fn parse_number<'a>(text: &'a str, nodes: &mut Vec<Node>) -> Result<&'a str, String> {
     let sign = usize::from(text.starts_with(['+', '-']));
     let digits = text.get(sign..).unwrap_or_default();
-    let end = sign + digits.find(|c: char| c != '.' && !c.is_ascii_digit()).unwrap_or(digits.len());
+    let end = sign
+        + digits
+            .find(|c: char| c != '.' && !c.is_ascii_digit())
+            .unwrap_or(digits.len());
     let (number, rest) = text.split_at(end);
     let plain = number.strip_prefix('+').unwrap_or(number);
     let value = match plain.parse::<i64>() {
         Ok(integer) => Value::from(integer),
-        Err(_) => plain.parse::<f64>().map(Value::from).map_err(|_| format!("cannot parse number {number}"))?,
+        Err(_) => plain
+            .parse::<f64>()
+            .map(Value::from)
+            .map_err(|_| format!("cannot parse number {number}"))?,
     };
     nodes.push(Node::Literal(value));
     Ok(rest)
@@ -170,10 +191,15 @@ fn parse_array<'a>(text: &'a str, nodes: &mut Vec<Node>, depth: usize) -> Result
     if text.get(end..=end) != Some("]") {
         return Err("unterminated array".to_owned());
     }
-    let (inner, rest) = (text.get(..end).unwrap_or_default(), text.get(end + 1..).unwrap_or_default());
+    let (inner, rest) = (
+        text.get(..end).unwrap_or_default(),
+        text.get(end + 1..).unwrap_or_default(),
+    );
     if inner.contains(',') {
-        let parts: Result<Vec<_>, _> =
-            inner.split(',').map(|part| parse_inside(&format!("[{}]", part.trim()), depth + 1)).collect();
+        let parts: Result<Vec<_>, _> = inner
+            .split(',')
+            .map(|part| parse_inside(&format!("[{}]", part.trim()), depth + 1))
+            .collect();
         nodes.push(Node::Union(parts?));
         return Ok(rest);
     }
@@ -197,17 +223,32 @@ fn parse_slice(text: &str) -> Result<Slice, String> {
         if part.is_empty() {
             return Ok(None);
         }
-        part.parse().map(Some).map_err(|_| format!("array index {part} is not a number"))
+        part.parse()
+            .map(Some)
+            .map_err(|_| format!("array index {part} is not a number"))
     };
     match parts.as_slice() {
         [index] => {
             let start = number(index)?;
-            Ok(Slice { start, end: Some(start.unwrap_or(0) + 1), step: None, derived: true })
+            Ok(Slice {
+                start,
+                end: Some(start.unwrap_or(0) + 1),
+                step: None,
+                derived: true,
+            })
         }
-        [start, end] => Ok(Slice { start: number(start)?, end: number(end)?, step: None, derived: false }),
-        [start, end, step] => {
-            Ok(Slice { start: number(start)?, end: number(end)?, step: number(step)?, derived: false })
-        }
+        [start, end] => Ok(Slice {
+            start: number(start)?,
+            end: number(end)?,
+            step: None,
+            derived: false,
+        }),
+        [start, end, step] => Ok(Slice {
+            start: number(start)?,
+            end: number(end)?,
+            step: number(step)?,
+            derived: false,
+        }),
         _ => Err(invalid()),
     }
 }
@@ -230,16 +271,25 @@ fn parse_filter<'a>(text: &'a str, nodes: &mut Vec<Node>, depth: usize) -> Resul
         previous = c;
     }
     let end = end.ok_or("unterminated filter")?;
-    let (condition, rest) = (text.get(..end).unwrap_or_default(), text.get(end + 1..).unwrap_or_default());
+    let (condition, rest) = (
+        text.get(..end).unwrap_or_default(),
+        text.get(end + 1..).unwrap_or_default(),
+    );
     let rest = rest.strip_prefix(']').ok_or("unclosed array expect ]")?;
     let at = condition.find(['!', '<', '>', '=']).filter(|at| *at > 0);
     let Some(at) = at else {
         let left = parse_inside(condition, depth + 1)?;
-        nodes.push(Node::Filter { left, operator: Operator::Exists, right: Vec::new() });
+        nodes.push(Node::Filter {
+            left,
+            operator: Operator::Exists,
+            right: Vec::new(),
+        });
         return Ok(rest);
     };
     let (left, tail) = condition.split_at(at);
-    let width = tail.find(|c| !"!<>=".contains(c)).ok_or_else(|| format!("invalid filter {condition}"))?;
+    let width = tail
+        .find(|c| !"!<>=".contains(c))
+        .ok_or_else(|| format!("invalid filter {condition}"))?;
     let (symbol, right) = tail.split_at(width);
     let operator = match symbol {
         "==" => Operator::Equal,

@@ -36,13 +36,13 @@ pub fn declare(schema: &Schema, root: bool) -> Option<Declared> {
     declare_named(schema, root, "object")
 }
 
-fn simple(kind: DeclType, min_size: u64) -> Option<Declared> {
-    Some(Declared { kind, min_size })
+fn simple(kind: DeclType, min_size: u64) -> Declared {
+    Declared { kind, min_size }
 }
 
 fn declare_named(schema: &Schema, root: bool, name: &str) -> Option<Declared> {
     if schema.int_or_string {
-        return simple(DeclType::Dyn, 1);
+        return Some(simple(DeclType::Dyn, 1));
     }
     match schema.kind? {
         Type::Array => declare_list(schema, name),
@@ -50,12 +50,12 @@ fn declare_named(schema: &Schema, root: bool, name: &str) -> Option<Declared> {
             Some(Additional::Schema(values)) if !values.is_opaque() && !root => {
                 declare_map(schema, values, name)
             }
-            _ => declare_object(schema, root, name),
+            _ => Some(declare_object(schema, root, name)),
         },
-        Type::String => declare_string(schema),
-        Type::Boolean => simple(DeclType::Bool, 4),
-        Type::Number => simple(DeclType::Double, 1),
-        Type::Integer => simple(DeclType::Int, 1),
+        Type::String => Some(declare_string(schema)),
+        Type::Boolean => Some(simple(DeclType::Bool, 4)),
+        Type::Number => Some(simple(DeclType::Double, 1)),
+        Type::Integer => Some(simple(DeclType::Int, 1)),
     }
 }
 
@@ -69,30 +69,26 @@ fn declare_list(schema: &Schema, name: &str) -> Option<Declared> {
         ListType::Map(keys) => ListKind::Map(keys.clone()),
     };
     let max = bound.unwrap_or((MAX_REQUEST - 2) / (declared.min_size + 1));
-    simple(
-        DeclType::List {
-            element: Arc::new(declared.kind),
-            kind,
-            max: Some(max),
-        },
-        2,
-    )
+    let kind = DeclType::List {
+        element: Arc::new(declared.kind),
+        kind,
+        max: Some(max),
+    };
+    Some(simple(kind, 2))
 }
 
 fn declare_map(schema: &Schema, values: &Schema, name: &str) -> Option<Declared> {
     let declared = declare_named(values, values.embedded_resource, &format!("{name}.@elem"))?;
     let bound = schema.validation.as_ref().and_then(|v| v.max_properties);
     let max = bound.unwrap_or((MAX_REQUEST - 2) / (declared.min_size + 6));
-    simple(
-        DeclType::Map {
-            value: Arc::new(declared.kind),
-            max: Some(max),
-        },
-        2,
-    )
+    let kind = DeclType::Map {
+        value: Arc::new(declared.kind),
+        max: Some(max),
+    };
+    Some(simple(kind, 2))
 }
 
-fn declare_object(schema: &Schema, root: bool, name: &str) -> Option<Declared> {
+fn declare_object(schema: &Schema, root: bool, name: &str) -> Declared {
     let mut fields = BTreeMap::new();
     // `{}` at least, and every required field that the server does not fill in itself.
     let mut min_size = 2;
@@ -133,7 +129,7 @@ fn type_and_object_meta(name: &str) -> [(&'static str, DeclType); 3] {
     [("apiVersion", text()), ("kind", text()), ("metadata", metadata)]
 }
 
-fn declare_string(schema: &Schema) -> Option<Declared> {
+fn declare_string(schema: &Schema) -> Declared {
     let validation = schema.validation.as_deref();
     let bound = validation.and_then(|v| v.max_length);
     match schema.format.as_deref() {

@@ -107,9 +107,8 @@ fn unescape(text: &str) -> Result<String, String> {
             Some('t') => out.push('\t'),
             Some('v') => out.push('\u{b}'),
             Some('\'') => out.push('\''),
-            Some('\\') => out.push('\\'),
+            Some('\\') | None => out.push('\\'),
             Some(other) => return Err(format!("invalid string literal: invalid escape char \\{other}")),
-            None => out.push('\\'),
         }
     }
     Ok(out)
