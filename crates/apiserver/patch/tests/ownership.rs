@@ -331,3 +331,30 @@ fn only_times_make_no_difference() {
         &json!({"metadata": {"managedFields": []}})
     ));
 }
+
+#[test]
+fn a_scale_shows_who_owns_replicas_and_hands_them_on() {
+    use cobaltcore_patch::{scale_entries, scaled_parent_entries};
+    let replicas = ["spec", "replicas"];
+    let mut world = World::deployments();
+    world.apply("applier", json!({"spec": {"replicas": 1, "paused": true}}));
+    let parent = world.live.clone().unwrap();
+    let shown = scale_entries(&parent, &replicas);
+    assert_eq!(shown.len(), 1);
+    assert_eq!(shown[0]["apiVersion"], json!("autoscaling/v1"));
+    assert_eq!(shown[0]["fieldsV1"], json!({"f:spec": {"f:replicas": {}}}));
+
+    let scale = |entries: Value| json!({"metadata": {"managedFields": entries}});
+    let unmoved = scaled_parent_entries(&parent, "apps/v1", &replicas, &scale(Value::Array(shown))).unwrap();
+    assert_eq!(Value::Array(unmoved), parent["metadata"]["managedFields"]);
+
+    let taken = json!([{"manager": "hpa", "operation": "Update", "apiVersion": "autoscaling/v1", "subresource": "scale",
+                        "time": "2026-01-01T00:00:09Z", "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:replicas": {}}}}]);
+    let after = scaled_parent_entries(&parent, "apps/v1", &replicas, &scale(taken)).unwrap();
+    assert_eq!(after[0]["fieldsV1"], json!({"f:spec": {"f:paused": {}}}));
+    assert_eq!(
+        after[1],
+        json!({"manager": "hpa", "operation": "Update", "apiVersion": "apps/v1", "subresource": "scale",
+               "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:replicas": {}}}})
+    );
+}

@@ -185,13 +185,13 @@ fn lists_of_scalars_unite_and_delete() {
 #[test]
 fn the_order_directive_orders_and_leaves_the_others_in_place() {
     let names = |list: &[&str]| -> Value { list.iter().map(|n| json!({"name": n})).collect() };
-    let cases: [(&[&str], &[&str], &[&str], &[&str]); 4] = [
-        (&["a", "b", "c"], &["c", "a"], &[], &["b", "c", "a"]),
-        (&["a", "b", "c"], &["x", "b"], &["x"], &["x", "a", "b", "c"]),
-        (&["a", "b"], &["b", "a", "n"], &["n"], &["b", "a", "n"]),
-        (&["a"], &["a"], &[], &["a"]),
+    let cases: [[&[&str]; 4]; 4] = [
+        [&["a", "b", "c"], &["c", "a"], &[], &["b", "c", "a"]],
+        [&["a", "b", "c"], &["x", "b"], &["x"], &["x", "a", "b", "c"]],
+        [&["a", "b"], &["b", "a", "n"], &["n"], &["b", "a", "n"]],
+        [&["a"], &["a"], &[], &["a"]],
     ];
-    for (live, order, patch, expected) in cases {
+    for [live, order, patch, expected] in cases {
         let mut body = json!({"$setElementOrder/containers": names(order)});
         if !patch.is_empty() {
             body["containers"] = names(patch);

@@ -32,30 +32,19 @@ impl Comparison {
     }
 
     fn put(&mut self, element: PathElement, node: NodeDiff) {
-        if node.is_same() {
-            return;
-        }
         let NodeDiff { marks, below } = node;
-        let mut targets = [
-            (&mut self.removed, marks.removed, below.removed),
-            (&mut self.modified, marks.modified, below.modified),
-            (&mut self.added, marks.added, below.added),
-        ];
-        // The usual node differs in one way: hand the element over instead of copying it.
-        targets.sort_by_key(|(_, mark, below)| *mark || !below.is_empty());
-        let mut element = Some(element);
-        let last = targets.len() - 1;
-        for (i, (set, mark, below)) in targets.into_iter().enumerate() {
-            if !mark && below.is_empty() {
-                continue;
-            }
-            let own = if i == last {
-                element.take()
-            } else {
-                element.clone()
-            };
-            if let Some(own) = own {
-                set.put(own, mark, below);
+        let removed = marks.removed || !below.removed.is_empty();
+        let modified = marks.modified || !below.modified.is_empty();
+        let added = marks.added || !below.added.is_empty();
+        // The usual node differs in one way: the element is handed over instead of copied.
+        match (removed, modified, added) {
+            (false, false, true) => self.added.put(element, marks.added, below.added),
+            (false, true, false) => self.modified.put(element, marks.modified, below.modified),
+            (true, false, false) => self.removed.put(element, marks.removed, below.removed),
+            _ => {
+                self.removed.put(element.clone(), marks.removed, below.removed);
+                self.modified.put(element.clone(), marks.modified, below.modified);
+                self.added.put(element, marks.added, below.added);
             }
         }
     }
@@ -88,68 +77,78 @@ pub(crate) fn compare(old: &Value, new: &Value, ty: Ty<'_>) -> Result<Comparison
 }
 
 fn node(old: Option<&Value>, new: Option<&Value>, ty: Ty<'_>, diff: &mut NodeDiff) -> Result<(), String> {
-    let (shape, other) = match (old, new) {
-        (_, None) => (old.map(|v| ty.shape(v)), None),
-        (Some(a), Some(b)) if ty.shapes_differ(a, b) => (Some(ty.shape(b)), Some(ty.shape(a))),
-        (_, Some(b)) => (Some(ty.shape(b)), None),
+    let (old, new) = match (old, new) {
+        (Some(old), Some(new)) => (old, new),
+        (None, Some(new)) => {
+            diff.marks.added = true;
+            diff.below.added = whole(new, ty)?;
+            return Ok(());
+        }
+        (Some(old), None) => {
+            diff.marks.removed = true;
+            diff.below.removed = whole(old, ty)?;
+            return Ok(());
+        }
+        (None, None) => return Ok(()),
     };
-    let Some(shape) = shape else { return Ok(()) };
-    if let Some(other) = other {
+    let shape = ty.shape(new);
+    let other = ty.shape(old);
+    if shape != other {
         handle(other, old, new, ty, diff)?;
     }
-    let leaf = handle(shape, old, new, ty, diff)?;
-    if !leaf {
-        match (old, new) {
-            (None, _) => diff.marks.added = true,
-            (_, None) => diff.marks.removed = true,
-            _ => {}
-        }
-    }
-    Ok(())
+    handle(shape, old, new, ty, diff)
 }
 
-/// Handles one shape; says whether the node was taken as a leaf.
-fn handle(
-    shape: Shape,
-    old: Option<&Value>,
-    new: Option<&Value>,
-    ty: Ty<'_>,
-    diff: &mut NodeDiff,
-) -> Result<bool, String> {
-    match shape {
-        Shape::Scalar => {
-            leaf(old, new, diff);
-            Ok(true)
-        }
-        Shape::Map => {
-            let a = old.and_then(Value::as_object);
-            let b = new.and_then(Value::as_object);
-            if ty.map_is_atomic() || (a.is_none_or(Map::is_empty) && b.is_none_or(Map::is_empty)) {
-                leaf(old, new, diff);
-                return Ok(true);
+/// Everything in a value that only one side has: each node counts, down to the leaves.
+fn whole(value: &Value, ty: Ty<'_>) -> Result<FieldSet, String> {
+    match (ty.shape(value), value) {
+        (Shape::Map, Value::Object(map)) if !ty.map_is_atomic() => {
+            let mut set = FieldSet::with_capacity(map.len());
+            for (key, inner) in map {
+                if !ty.is_skipped(key) {
+                    set.put(PathElement::field(key), true, whole(inner, ty.child(key).0)?);
+                }
             }
-            map(a, b, ty, &mut diff.below).map(|()| false)
+            Ok(set)
+        }
+        (Shape::List, Value::Array(items)) if !ty.list_is_atomic() => {
+            let element = ty.element();
+            let mut set = FieldSet::with_capacity(items.len());
+            for (identity, members) in groups(items, ty)? {
+                let below = match members.as_slice() {
+                    [only] => whole(only, element)?,
+                    _ => FieldSet::new(),
+                };
+                set.put(identity, true, below);
+            }
+            Ok(set)
+        }
+        _ => Ok(FieldSet::new()),
+    }
+}
+
+/// Handles a value both sides have as one shape.
+fn handle(shape: Shape, old: &Value, new: &Value, ty: Ty<'_>, diff: &mut NodeDiff) -> Result<(), String> {
+    match shape {
+        Shape::Map => {
+            let (a, b) = (old.as_object(), new.as_object());
+            let hollow = a.is_none_or(Map::is_empty) && b.is_none_or(Map::is_empty);
+            if !hollow && !ty.map_is_atomic() {
+                return map(a, b, ty, &mut diff.below);
+            }
         }
         Shape::List => {
-            let a = old.and_then(Value::as_array);
-            let b = new.and_then(Value::as_array);
-            if ty.list_is_atomic() || (a.is_none_or(Vec::is_empty) && b.is_none_or(Vec::is_empty)) {
-                leaf(old, new, diff);
-                return Ok(true);
+            let (a, b) = (old.as_array(), new.as_array());
+            let hollow = a.is_none_or(Vec::is_empty) && b.is_none_or(Vec::is_empty);
+            if !hollow && !ty.list_is_atomic() {
+                let (a, b) = (a.map_or(&[][..], Vec::as_slice), b.map_or(&[][..], Vec::as_slice));
+                return list(a, b, ty, &mut diff.below);
             }
-            let empty = Vec::new();
-            list(a.unwrap_or(&empty), b.unwrap_or(&empty), ty, &mut diff.below).map(|()| false)
         }
+        Shape::Scalar => {}
     }
-}
-
-fn leaf(old: Option<&Value>, new: Option<&Value>, diff: &mut NodeDiff) {
-    match (old, new) {
-        (None, _) => diff.marks.added = true,
-        (_, None) => diff.marks.removed = true,
-        (Some(a), Some(b)) if !same(a, b) => diff.marks.modified = true,
-        _ => {}
-    }
+    diff.marks.modified |= !same(old, new);
+    Ok(())
 }
 
 fn map(
@@ -160,6 +159,10 @@ fn map(
 ) -> Result<(), String> {
     let mut visit = |key: &str, a: Option<&Value>, b: Option<&Value>| -> Result<(), String> {
         if ty.is_skipped(key) {
+            return Ok(());
+        }
+        // Most writes touch one part of the object; the rest is cheaper to compare than to walk.
+        if ty.is_root() && a.zip(b).is_some_and(|(a, b)| same(a, b)) {
             return Ok(());
         }
         // A struct that is always there counts as present and empty on the side that lacks it,

@@ -7,8 +7,7 @@ use std::sync::{Arc, LazyLock};
 use cobaltcore_schema::Schema;
 use serde_json::{Map, Value};
 
-use super::compare::{Comparison, compare};
-use super::conflict::Conflicts;
+use super::compare::compare;
 use super::fields::field_set;
 use super::managed::{Entry, Fields, Managed, Manager};
 use super::merge::{merge, remove};
@@ -24,8 +23,14 @@ pub(super) enum Refusal {
     IllTyped(String),
 }
 
-pub(super) fn conflicts(owners: &[(String, FieldSet)]) -> Conflicts {
-    Conflicts::collect(owners)
+/// What an apply made of the live object.
+pub(super) struct Outcome<'m> {
+    /// The merged object, without managedFields.
+    pub(super) object: Value,
+    /// The new entries.
+    pub(super) managed: Managed<'m>,
+    /// Whether the object differs from the live one.
+    pub(super) changed: bool,
 }
 
 /// Everything a request brings to the rules.
@@ -62,6 +67,8 @@ fn stripped() -> &'static FieldSet {
             &["metadata", "name"],
             &["metadata", "namespace"],
             &["metadata", "creationTimestamp"],
+            &["metadata", "deletionTimestamp"],
+            &["metadata", "deletionGracePeriodSeconds"],
             &["metadata", "selfLink"],
             &["metadata", "uid"],
             &["metadata", "clusterName"],
@@ -148,8 +155,8 @@ impl<'a> Engine<'a> {
         });
     }
 
-    /// Takes from every entry but `own` what the change from `old` to `new` touches. Without
-    /// `force` paths that are changed, as opposed to removed, are conflicts.
+    /// Takes from every entry but `own` what the change from `old` to `new` touches, and says what
+    /// it adds or modifies. Without `force` such paths, as opposed to removed ones, are conflicts.
     fn disown(
         &self,
         old: &Value,
@@ -157,14 +164,15 @@ impl<'a> Engine<'a> {
         managed: &mut Managed<'_>,
         own: Option<&str>,
         force: bool,
-    ) -> Result<Comparison, Refusal> {
+    ) -> Result<FieldSet, Refusal> {
         let diff = |reading: &Reading<'_>| {
             compare(old, new, reading.ty())
                 .map(|c| c.filtered(self.filter))
                 .map_err(|e| Refusal::IllTyped(format!("failed to compare objects: {e}")))
         };
         let main = diff(&Reading::Main(self.schema))?;
-        let main_changed = main.modified.union(&main.added);
+        let main_removed = main.removed;
+        let main_changed = main.modified.union(main.added);
         let mut others: Vec<(Arc<Schema>, FieldSet, FieldSet)> = Vec::new();
         let mut owners = Vec::new();
         for (identity, entry) in &mut managed.entries {
@@ -175,32 +183,32 @@ impl<'a> Engine<'a> {
                 Some(Reading::Other(schema)) => {
                     if !others.iter().any(|(known, ..)| Arc::ptr_eq(known, &schema)) {
                         let c = diff(&Reading::Other(Arc::clone(&schema)))?;
-                        others.push((Arc::clone(&schema), c.modified.union(&c.added), c.removed));
+                        others.push((Arc::clone(&schema), c.modified.union(c.added), c.removed));
                     }
                     match others.iter().find(|(known, ..)| Arc::ptr_eq(known, &schema)) {
                         Some((_, changed, removed)) => (changed, removed),
                         None => continue,
                     }
                 }
-                _ => (&main_changed, &main.removed),
+                _ => (&main_changed, &main_removed),
             };
             let conflicting = !changed.is_empty() && entry.touches(changed);
             let shrinking = !removed.is_empty() && entry.touches(removed);
             if !conflicting && !shrinking {
                 continue;
             }
-            let set = entry.set();
             if conflicting && !force {
-                owners.push((entry.described(), set.intersection(changed)));
+                owners.push((entry.described(), entry.set().intersection(changed)));
                 continue;
             }
-            entry.replace_set(set.difference(changed).difference(removed));
+            let set = entry.take_set().difference(changed).difference(removed);
+            entry.replace_set(set);
         }
         if !owners.is_empty() {
             return Err(Refusal::Conflict(owners));
         }
         managed.drop_empty();
-        Ok(main)
+        Ok(main_changed)
     }
 
     /// Records a write that is not an apply.
@@ -212,35 +220,35 @@ impl<'a> Engine<'a> {
         manager: &Manager<'_>,
     ) -> Result<Managed<'m>, String> {
         self.refresh(&mut managed);
-        let diff = match self.disown(old, new, &mut managed, None, true) {
-            Ok(diff) => diff,
+        let changed = match self.disown(old, new, &mut managed, None, true) {
+            Ok(changed) => changed,
             Err(Refusal::IllTyped(text)) => return Err(text),
             Err(Refusal::Conflict(_)) => return Err("conflict without cause".to_owned()),
         };
-        let set = diff.modified.union(&diff.added).difference(stripped());
+        let set = changed.difference(stripped());
         if !set.is_empty() {
             let mut entry = manager.entry(FieldSet::new(), self.time());
             let identity = entry.identity();
             let previous = managed
                 .entries
                 .remove(&identity)
-                .map(Entry::into_set)
+                .map(|mut e| e.take_set())
                 .unwrap_or_default();
-            entry.fields = Fields::Decoded(set.union(&previous));
+            entry.fields = Fields::Decoded(set.union(previous));
             managed.entries.insert(identity, entry);
         }
         managed.cap_updaters();
         Ok(managed)
     }
 
-    /// Merges a checked configuration. The object comes back without managedFields.
+    /// Merges a checked configuration.
     pub(super) fn apply<'m>(
         &self,
         live: &Value,
         config: &Value,
         mut managed: Managed<'m>,
         force: bool,
-    ) -> Result<(Value, Managed<'m>), Refusal> {
+    ) -> Result<Outcome<'m>, Refusal> {
         let ty = Ty::root(self.schema);
         self.refresh(&mut managed);
         let mut merged = without_managed_fields(live);
@@ -248,64 +256,62 @@ impl<'a> Engine<'a> {
             .map_err(|e| Refusal::IllTyped(format!("failed to merge config: {e}")))?;
 
         let set = self.filter.keep(field_set(config, ty));
-        let mut entry = self.manager.entry(set, None);
+        let mut entry = self.manager.entry(FieldSet::new(), None);
         let identity = entry.identity();
         let last = managed.entries.remove(&identity);
+        let last_set = last.as_ref().map(Entry::set).unwrap_or_default();
         entry.time = last.as_ref().and_then(|l| l.time.clone());
+        // What is listed again cannot go, and neither can what surrounds it.
+        let gives_up = !last_set.is_subset(&set);
+        entry.replace_set(set);
         managed.entries.insert(identity.clone(), entry);
-        if let Some(last) = &last {
-            merged = self.prune(merged, &managed, last);
+        if let Some(last) = last.as_ref().filter(|_| gives_up) {
+            merged = self.prune(merged, &managed, &last_set, &last.api_version);
         }
         self.disown(live, &merged, &mut managed, Some(&identity), force)?;
 
-        let object_same = same_object(live, &merged);
+        let changed = !same_object(live, &merged);
         if let Some(entry) = managed.entries.get_mut(&identity) {
-            let owned = entry.set().difference(stripped());
-            match &last {
-                // Keep the stored entry when it says the same.
-                Some(last) if object_same && last.api_version == entry.api_version && last.set() == owned => {
-                    *entry = last.clone();
+            let owned = entry.take_set().difference(stripped());
+            match last {
+                // The stored entry says the same and is kept.
+                Some(last) if !changed && last.api_version == entry.api_version && last_set == owned => {
+                    *entry = last;
                 }
                 _ => entry.replace_set(owned),
             }
-            if !object_same {
+            if changed {
                 entry.set_time(self.time());
             }
         }
         managed.drop_empty();
-        let object = if object_same {
-            without_managed_fields(live)
-        } else {
+        let object = if changed {
             merged
+        } else {
+            without_managed_fields(live)
         };
-        Ok((object, managed))
+        Ok(Outcome {
+            object,
+            managed,
+            changed,
+        })
     }
 
     /// Takes out of `merged` what the manager listed last time, lists no more and nobody else owns.
-    fn prune(&self, merged: Value, managed: &Managed<'_>, last: &Entry<'_>) -> Value {
-        let own = managed
-            .entries
-            .get(&last.identity())
-            .map(Entry::set)
-            .unwrap_or_default();
-        let set = last.set();
-        let Some(reading) = self.reading(&last.api_version) else {
+    fn prune(&self, merged: Value, managed: &Managed<'_>, last_set: &FieldSet, version: &str) -> Value {
+        let Some(reading) = self.reading(version) else {
             return merged;
         };
-        // What is listed again cannot go, and neither can what surrounds it.
-        if set.is_subset(&own) {
-            return merged;
-        }
         let ty = reading.ty();
-        let last_set = set.with_named_fields(ty);
+        let last_set = last_set.with_named_fields(ty);
         let mut pruned = merged.clone();
         remove(&mut pruned, &last_set, ty);
-        for (reading, owned) in self.owned_by_version(managed, &last.api_version) {
+        for (reading, owned) in self.owned_by_version(managed, version) {
             let ty = reading.ty();
             let present = field_set(&merged, ty).with_named_fields(ty);
             let kept = field_set(&pruned, ty)
                 .with_named_fields(ty)
-                .union(&owned.with_named_fields(ty));
+                .union(owned.with_named_fields(ty));
             pruned.clone_from(&merged);
             remove(&mut pruned, &present.difference(&kept), ty);
         }
@@ -328,7 +334,7 @@ impl<'a> Engine<'a> {
                 .iter_mut()
                 .find(|(version, _)| *version == entry.api_version)
             {
-                Some((_, set)) => *set = set.union(&entry.set()),
+                Some((_, set)) => *set = std::mem::take(set).union(entry.set()),
                 None => versions.push((&entry.api_version, entry.set())),
             }
         }

@@ -58,10 +58,10 @@ fn annotation(object: &Value) -> Option<&str> {
     if text.is_empty() { None } else { Some(text) }
 }
 
-/// Rewrites the annotation of an object that has one.
-pub(super) fn refresh(object: &mut Value, config: &Value) {
+/// Rewrites the annotation of an object that has one; says whether it has.
+pub(super) fn refresh(object: &mut Value, config: &Value) -> bool {
     if annotation(object).is_none() {
-        return;
+        return false;
     }
     let mut config = config.clone();
     if let Some(annotations) = config
@@ -79,4 +79,5 @@ pub(super) fn refresh(object: &mut Value, config: &Value) {
     {
         annotations.insert(ANNOTATION.to_owned(), Value::String(text));
     }
+    true
 }

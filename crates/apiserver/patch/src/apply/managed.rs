@@ -41,7 +41,7 @@ impl Manager<'_> {
             subresource: self.subresource.unwrap_or_default().to_owned(),
             time,
             fields: Fields::Decoded(set),
-            original: None,
+            stored_at: None,
         }
     }
 }
@@ -62,8 +62,8 @@ pub(crate) struct Entry<'a> {
     pub(crate) subresource: String,
     pub(crate) time: Option<String>,
     pub(crate) fields: Fields<'a>,
-    /// The entry as stored, while nothing in it has changed.
-    original: Option<&'a Value>,
+    /// Where the entry is stored, while nothing in it has changed.
+    stored_at: Option<usize>,
 }
 
 impl<'a> Entry<'a> {
@@ -98,7 +98,7 @@ impl<'a> Entry<'a> {
             subresource: text("subresource").to_owned(),
             time: map.get("time").and_then(Value::as_str).map(str::to_owned),
             fields: fields.map_or_else(|| Fields::Decoded(FieldSet::new()), Fields::Encoded),
-            original: Some(value),
+            stored_at: Some(position),
         })
     }
 
@@ -149,10 +149,11 @@ impl<'a> Entry<'a> {
         }
     }
 
-    pub(crate) fn into_set(self) -> FieldSet {
-        match self.fields {
+    /// The paths, taken out of the entry.
+    pub(crate) fn take_set(&mut self) -> FieldSet {
+        match &mut self.fields {
             Fields::Encoded(value) => FieldSet::from_fields_v1(value).unwrap_or_default(),
-            Fields::Decoded(set) => set,
+            Fields::Decoded(set) => std::mem::take(set),
         }
     }
 
@@ -166,12 +167,12 @@ impl<'a> Entry<'a> {
 
     pub(crate) fn replace_set(&mut self, set: FieldSet) {
         self.fields = Fields::Decoded(set);
-        self.original = None;
+        self.stored_at = None;
     }
 
     pub(crate) fn set_time(&mut self, time: Option<String>) {
         self.time = time;
-        self.original = None;
+        self.stored_at = None;
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -181,9 +182,9 @@ impl<'a> Entry<'a> {
         }
     }
 
-    fn write(self) -> Value {
-        if let Some(original) = self.original {
-            return original.clone();
+    fn write(self, stored: &mut Stored<'_>) -> Value {
+        if let Some(value) = self.stored_at.and_then(|at| stored.take(at)) {
+            return value;
         }
         let mut map = Map::new();
         let mut put = |name: &str, value: String| {
@@ -210,6 +211,28 @@ impl<'a> Entry<'a> {
 
     fn seconds(&self) -> i64 {
         self.time.as_deref().and_then(unix_seconds).unwrap_or_default()
+    }
+}
+
+/// The list the entries were read from, for those that are written back as they were.
+pub(crate) enum Stored<'a> {
+    /// Only to look at.
+    Borrowed(&'a [Value]),
+    /// A copy nobody else needs.
+    Owned(Vec<Value>),
+}
+
+impl<'a> Stored<'a> {
+    pub(crate) fn of(object: Option<&'a Value>) -> Self {
+        let entries = object.and_then(managed_fields).and_then(Value::as_array);
+        Self::Borrowed(entries.map_or(&[], Vec::as_slice))
+    }
+
+    fn take(&mut self, at: usize) -> Option<Value> {
+        match self {
+            Self::Borrowed(values) => values.get(at).cloned(),
+            Self::Owned(values) => values.get_mut(at).map(Value::take),
+        }
     }
 }
 
@@ -248,15 +271,25 @@ impl<'a> Managed<'a> {
     }
 
     /// Reads entries a client wrote: everything is decoded at once, so that malformed ones are
-    /// noticed and the rest is stored in canonical form.
-    pub(crate) fn read_foreign(value: &'a Value) -> Result<Self, String> {
-        let mut managed = Self::read_entries(Some(value))?;
-        for entry in managed.entries.values_mut() {
-            if let Fields::Encoded(fields) = entry.fields {
-                entry.replace_set(FieldSet::from_fields_v1(fields)?);
-            }
+    /// noticed and the rest is stored in canonical form. `None` when any is malformed.
+    pub(crate) fn read_foreign(value: &Value) -> Option<Self> {
+        let foreign = Managed::read_entries(Some(value)).ok()?;
+        let mut entries = BTreeMap::new();
+        for (identity, entry) in foreign.entries {
+            let set = match entry.fields {
+                Fields::Encoded(fields) => FieldSet::from_fields_v1(fields).ok()?,
+                Fields::Decoded(set) => set,
+            };
+            entries.insert(
+                identity,
+                Entry {
+                    fields: Fields::Decoded(set),
+                    stored_at: None,
+                    ..entry
+                },
+            );
         }
-        Ok(managed)
+        Some(Self { entries })
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -268,7 +301,7 @@ impl<'a> Managed<'a> {
     }
 
     /// The entries in the order they are stored in.
-    pub(crate) fn write(self) -> Vec<Value> {
+    pub(crate) fn write(self, mut stored: Stored<'_>) -> Vec<Value> {
         let mut entries: Vec<Entry<'_>> = self.entries.into_values().collect();
         entries.sort_by(|a, b| {
             b.apply
@@ -278,7 +311,10 @@ impl<'a> Managed<'a> {
                 .then_with(|| a.api_version.cmp(&b.api_version))
                 .then_with(|| a.subresource.cmp(&b.subresource))
         });
-        entries.into_iter().map(Entry::write).collect()
+        entries
+            .into_iter()
+            .map(|entry| entry.write(&mut stored))
+            .collect()
     }
 
     /// Merges the oldest Update entries of each version until few enough are left.
@@ -317,7 +353,7 @@ impl<'a> Managed<'a> {
             if bucket == identity {
                 continue;
             }
-            let Some(merged) = self.entries.remove(&identity) else {
+            let Some(mut merged) = self.entries.remove(&identity) else {
                 continue;
             };
             let base = if self.entries.contains_key(&bucket) {
@@ -325,9 +361,13 @@ impl<'a> Managed<'a> {
             } else {
                 first
             };
-            let base = self.entries.remove(base).map(Entry::into_set).unwrap_or_default();
+            let base = self
+                .entries
+                .remove(base)
+                .map(|mut e| e.take_set())
+                .unwrap_or_default();
             entry.time.clone_from(&merged.time);
-            entry.fields = Fields::Decoded(merged.into_set().union(&base));
+            entry.fields = Fields::Decoded(merged.take_set().union(base));
             self.entries.insert(bucket, entry);
             count -= 1;
         }

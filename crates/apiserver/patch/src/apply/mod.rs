@@ -36,7 +36,7 @@ pub use set::{FieldSet, Filter};
 use crate::error::{ApplyError, PatchError};
 use compare::empty_object;
 use engine::Engine;
-use managed::{Managed, managed_fields};
+use managed::{Managed, Stored, managed_fields};
 use types::Ty;
 
 /// Finds the schema of another served version of the kind, by `apiVersion`. `None`: the version is
@@ -75,7 +75,8 @@ pub struct ApplyRequest<'a> {
 pub struct Applied {
     /// The merged object with its managedFields, before defaulting.
     pub object: Value,
-    /// Whether object or ownership differ from the live object (entry times aside).
+    /// Whether object or ownership differ from the live object, entry times aside. A configuration
+    /// that sets filtered fields counts as a change; [`settle`] has the last word.
     pub changed: bool,
 }
 
@@ -123,15 +124,19 @@ pub fn apply(request: ApplyRequest<'_>) -> Result<Applied, ApplyError> {
         }
         (outcome, _) => outcome,
     };
-    let (mut object, managed) = outcome.map_err(|refusal| match refusal {
-        engine::Refusal::Conflict(owners) => PatchError::Conflict(engine::conflicts(&owners)),
+    let outcome = outcome.map_err(|refusal| match refusal {
+        engine::Refusal::Conflict(owners) => PatchError::Conflict(Conflicts::collect(&owners)),
         engine::Refusal::IllTyped(text) => PatchError::IllTyped(text),
     })?;
-    if request.manager == last_applied::MANAGER {
-        last_applied::refresh(&mut object, request.config);
-    }
-    set_managed_fields(&mut object, managed.write());
-    let changed = request.live.is_none_or(|live| !unchanged(live, &object));
+    let mut object = outcome.object;
+    let annotated =
+        request.manager == last_applied::MANAGER && last_applied::refresh(&mut object, request.config);
+    set_managed_fields(&mut object, outcome.managed.write(Stored::of(request.live)));
+    let changed = match request.live {
+        None => true,
+        Some(live) if annotated => !unchanged(live, &object),
+        Some(live) => outcome.changed || !same_ownership(live, &object),
+    };
     Ok(Applied { object, changed })
 }
 
@@ -140,19 +145,24 @@ pub fn apply(request: ApplyRequest<'_>) -> Result<Applied, ApplyError> {
 /// leave them. On a subresource they are ignored.
 pub fn update(request: UpdateRequest<'_>, new: &mut Value) {
     let supplied = take_managed_fields(new);
-    let stored = || Managed::read(request.old).unwrap_or_default();
-    let managed = match &supplied {
-        Some(value) if request.subresource.is_none() && !is_stored(request.old, value) => {
-            if is_reset(value) {
+    let read_stored = || Managed::read(request.old).unwrap_or_default();
+    let mut stored = Stored::of(request.old);
+    let managed = match supplied {
+        // The usual case: the client sent back what it had read, or the patch left it alone.
+        Some(Value::Array(same)) if is_stored(request.old, &same) => {
+            stored = Stored::Owned(same);
+            read_stored()
+        }
+        Some(value) if request.subresource.is_none() => {
+            if is_reset(&value) {
                 Managed::default()
             } else {
-                Managed::read_foreign(value)
-                    .ok()
+                Managed::read_foreign(&value)
                     .filter(|m| !m.is_empty())
-                    .unwrap_or_else(stored)
+                    .unwrap_or_else(read_stored)
             }
         }
-        _ => stored(),
+        _ => read_stored(),
     };
     // An object nobody tracked so far stays untracked until it is applied to.
     if managed.is_empty() && request.old.is_some() {
@@ -167,7 +177,7 @@ pub fn update(request: UpdateRequest<'_>, new: &mut Value) {
     };
     let old = request.old.unwrap_or_else(|| empty_object());
     let entries = match engine.update(old, new, managed, &manager) {
-        Ok(managed) => managed.write(),
+        Ok(managed) => managed.write(stored),
         // Not comparable under the schema: ownership stays as it was rather than getting lost.
         Err(_) => managed_fields(old)
             .and_then(Value::as_array)
@@ -208,6 +218,13 @@ fn same_but(
         && old.iter().zip(new).all(|((old_key, a), (new_key, b))| {
             old_key == new_key && if old_key == special { same(a, b) } else { a == b }
         })
+}
+
+fn same_ownership(old: &Value, new: &Value) -> bool {
+    match (managed_fields(old), managed_fields(new)) {
+        (Some(old), Some(new)) => same_entries(old, new),
+        (old, new) => old == new,
+    }
 }
 
 fn same_entries(old: &Value, new: &Value) -> bool {
@@ -288,8 +305,10 @@ fn before_first_apply<'a>(
         .map_err(|e| PatchError::IllTyped(format!("failed to create manager for existing fields: {e}")))
 }
 
-fn is_stored(old: Option<&Value>, supplied: &Value) -> bool {
-    old.and_then(managed_fields) == Some(supplied)
+fn is_stored(old: Option<&Value>, supplied: &[Value]) -> bool {
+    old.and_then(managed_fields)
+        .and_then(Value::as_array)
+        .is_some_and(|stored| stored == supplied)
 }
 
 fn is_reset(value: &Value) -> bool {

@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-use super::managed::Managed;
+use super::managed::{Managed, Stored};
 use super::path::PathElement;
 use super::set::FieldSet;
 
@@ -33,7 +33,7 @@ pub fn scale_entries(parent: &Value, replicas: &[&str]) -> Vec<Value> {
         SCALE_VERSION.clone_into(&mut entry.api_version);
         entry.replace_set(replicas_in_scale());
     }
-    managed.write()
+    managed.write(Stored::of(Some(parent)))
 }
 
 /// The managedFields of the parent after its Scale, with the given managedFields, was written.
@@ -69,5 +69,5 @@ pub fn scaled_parent_entries(
         entry.set_time(previous.and_then(|p| p.time));
         managed.entries.insert(entry.identity(), entry);
     }
-    Ok(managed.write())
+    Ok(managed.write(Stored::of(Some(parent))))
 }

@@ -23,30 +23,6 @@ pub(crate) struct Node {
     pub(crate) below: FieldSet,
 }
 
-/// Two sorted node lists walked side by side.
-enum Pair<'a> {
-    Left(&'a Node),
-    Right(&'a Node),
-    Both(&'a Node, &'a Node),
-}
-
-fn zip<'a>(a: &'a [Node], b: &'a [Node]) -> impl Iterator<Item = Pair<'a>> {
-    let (mut a, mut b) = (a.iter().peekable(), b.iter().peekable());
-    std::iter::from_fn(move || {
-        let order = match (a.peek(), b.peek()) {
-            (Some(x), Some(y)) => x.element.cmp(&y.element),
-            (Some(_), None) => Ordering::Less,
-            (None, Some(_)) => Ordering::Greater,
-            (None, None) => return None,
-        };
-        match order {
-            Ordering::Less => a.next().map(Pair::Left),
-            Ordering::Greater => b.next().map(Pair::Right),
-            Ordering::Equal => a.next().zip(b.next()).map(|(x, y)| Pair::Both(x, y)),
-        }
-    })
-}
-
 impl FieldSet {
     /// The empty set.
     pub const fn new() -> Self {
@@ -111,7 +87,7 @@ impl FieldSet {
             Ok(at) => {
                 if let Some(old) = self.nodes.get_mut(at) {
                     old.member |= node.member;
-                    old.below = old.below.union(&node.below);
+                    old.below = std::mem::take(&mut old.below).union(node.below);
                 }
             }
         }
@@ -160,98 +136,117 @@ impl FieldSet {
         &self.nodes
     }
 
+    /// Room for `count` nodes that are about to be put.
+    pub(crate) fn with_capacity(count: usize) -> Self {
+        Self {
+            nodes: Vec::with_capacity(count),
+        }
+    }
+
     /// Paths in either set.
-    pub fn union(&self, other: &Self) -> Self {
+    pub fn union(self, other: Self) -> Self {
+        if other.is_empty() {
+            return self;
+        }
         if self.is_empty() {
-            return other.clone();
+            return other;
         }
         let mut nodes = Vec::with_capacity(self.nodes.len().max(other.nodes.len()));
-        for pair in zip(&self.nodes, &other.nodes) {
-            nodes.push(match pair {
-                Pair::Left(n) | Pair::Right(n) => n.clone(),
-                Pair::Both(a, b) => Node {
-                    element: a.element.clone(),
-                    member: a.member || b.member,
-                    below: a.below.union(&b.below),
-                },
-            });
+        let (mut a, mut b) = (
+            self.nodes.into_iter().peekable(),
+            other.nodes.into_iter().peekable(),
+        );
+        loop {
+            let order = match (a.peek(), b.peek()) {
+                (Some(x), Some(y)) => x.element.cmp(&y.element),
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (None, None) => return Self { nodes },
+            };
+            match order {
+                Ordering::Less => nodes.extend(a.next()),
+                Ordering::Greater => nodes.extend(b.next()),
+                Ordering::Equal => nodes.extend(a.next().zip(b.next()).map(|(x, y)| Node {
+                    element: x.element,
+                    member: x.member || y.member,
+                    below: x.below.union(y.below),
+                })),
+            }
         }
-        Self { nodes }
     }
 
     /// Paths in both sets.
     pub fn intersection(&self, other: &Self) -> Self {
         let mut result = Self::new();
-        for pair in zip(&self.nodes, &other.nodes) {
-            if let Pair::Both(a, b) = pair {
-                let below = a.below.intersection(&b.below);
-                if (a.member && b.member) || !below.is_empty() {
-                    result.put(a.element.clone(), a.member && b.member, below);
-                }
+        for a in &self.nodes {
+            let Some(b) = other.node(&a.element) else { continue };
+            let below = a.below.intersection(&b.below);
+            if (a.member && b.member) || !below.is_empty() {
+                result.put(a.element.clone(), a.member && b.member, below);
             }
         }
         result
     }
 
     /// Paths in this set and not in the other; a path says nothing about what is below it.
-    pub fn difference(&self, other: &Self) -> Self {
-        let mut result = Self::new();
-        for pair in zip(&self.nodes, &other.nodes) {
-            match pair {
-                Pair::Left(n) => result.nodes.push(n.clone()),
-                Pair::Right(_) => {}
-                Pair::Both(a, b) => {
-                    let below = a.below.difference(&b.below);
-                    if (a.member && !b.member) || !below.is_empty() {
-                        result.put(a.element.clone(), a.member && !b.member, below);
-                    }
-                }
-            }
+    pub fn difference(mut self, other: &Self) -> Self {
+        self.subtract(other);
+        self
+    }
+
+    fn subtract(&mut self, other: &Self) {
+        if other.is_empty() {
+            return;
         }
-        result
+        self.nodes.retain_mut(|node| match other.node(&node.element) {
+            None => true,
+            Some(gone) => {
+                node.member &= !gone.member;
+                node.below.subtract(&gone.below);
+                node.member || !node.below.is_empty()
+            }
+        });
     }
 
     /// Paths in this set that are neither in the other nor below a path of it.
-    pub fn recursive_difference(&self, other: &Self) -> Self {
-        let mut result = Self::new();
-        for pair in zip(&self.nodes, &other.nodes) {
-            match pair {
-                Pair::Left(n) => result.nodes.push(n.clone()),
-                Pair::Right(_) => {}
-                Pair::Both(_, b) if b.member => {}
-                Pair::Both(a, b) => {
-                    result.put(
-                        a.element.clone(),
-                        a.member,
-                        a.below.recursive_difference(&b.below),
-                    );
-                }
+    pub fn recursive_difference(mut self, other: &Self) -> Self {
+        self.subtract_recursively(other);
+        self
+    }
+
+    fn subtract_recursively(&mut self, other: &Self) {
+        self.nodes.retain_mut(|node| match other.node(&node.element) {
+            None => true,
+            Some(gone) if gone.member => false,
+            Some(gone) => {
+                node.below.subtract_recursively(&gone.below);
+                node.member || !node.below.is_empty()
             }
-        }
-        result
+        });
     }
 
     /// Paths of this set that are in the other or below a path of it.
-    pub fn within(&self, prefixes: &Self) -> Self {
-        let mut result = Self::new();
-        for pair in zip(&self.nodes, &prefixes.nodes) {
-            if let Pair::Both(a, b) = pair {
-                if b.member {
-                    result.nodes.push(a.clone());
-                } else {
-                    result.put(a.element.clone(), a.member, a.below.within(&b.below));
-                }
+    pub fn within(mut self, prefixes: &Self) -> Self {
+        self.keep_within(prefixes);
+        self
+    }
+
+    fn keep_within(&mut self, prefixes: &Self) {
+        self.nodes.retain_mut(|node| match prefixes.node(&node.element) {
+            None => false,
+            Some(prefix) if prefix.member => true,
+            Some(prefix) => {
+                node.below.keep_within(&prefix.below);
+                node.member || !node.below.is_empty()
             }
-        }
-        result
+        });
     }
 
     /// Whether every path of this set is in the other.
     pub fn is_subset(&self, other: &Self) -> bool {
-        zip(&self.nodes, &other.nodes).all(|pair| match pair {
-            Pair::Left(_) => false,
-            Pair::Right(_) => true,
-            Pair::Both(a, b) => (!a.member || b.member) && a.below.is_subset(&b.below),
+        self.nodes.iter().all(|a| {
+            let b = other.node(&a.element);
+            b.is_some_and(|b| (!a.member || b.member) && a.below.is_subset(&b.below))
         })
     }
 
@@ -455,21 +450,21 @@ mod tests {
         let a = set(&json!({"f:a": {".": {}, "f:b": {}}, "f:c": {}}));
         let b = set(&json!({"f:a": {"f:b": {}, "f:d": {}}, "f:e": {}}));
         assert_eq!(
-            a.union(&b),
+            a.clone().union(b.clone()),
             set(&json!({"f:a": {".": {}, "f:b": {}, "f:d": {}}, "f:c": {}, "f:e": {}}))
         );
         assert_eq!(a.intersection(&b), set(&json!({"f:a": {"f:b": {}}})));
-        assert_eq!(a.difference(&b), set(&json!({"f:a": {}, "f:c": {}})));
+        assert_eq!(a.clone().difference(&b), set(&json!({"f:a": {}, "f:c": {}})));
         assert_eq!(
-            a.difference(&set(&json!({"f:a": {}}))),
+            a.clone().difference(&set(&json!({"f:a": {}}))),
             set(&json!({"f:a": {"f:b": {}}, "f:c": {}}))
         );
         assert_eq!(
-            a.recursive_difference(&set(&json!({"f:a": {}}))),
+            a.clone().recursive_difference(&set(&json!({"f:a": {}}))),
             set(&json!({"f:c": {}}))
         );
         assert_eq!(
-            b.within(&set(&json!({"f:a": {}}))),
+            b.clone().within(&set(&json!({"f:a": {}}))),
             set(&json!({"f:a": {"f:b": {}, "f:d": {}}}))
         );
         assert!(a.intersection(&b).is_subset(&a));

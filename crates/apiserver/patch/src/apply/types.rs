@@ -131,14 +131,12 @@ impl<'a> Ty<'a> {
         }
     }
 
-    /// Whether two values are handled through different shapes. Null alone never is of another shape
-    /// than what it meets, unless several shapes are allowed.
-    pub(crate) fn shapes_differ(self, a: &Value, b: &Value) -> bool {
-        self.shape(a) != self.shape(b)
-    }
-
     pub(crate) fn scalar(self) -> Scalar {
         self.atom().scalar.unwrap_or(Scalar::Untyped)
+    }
+
+    pub(crate) fn is_root(self) -> bool {
+        self.place == Place::Root
     }
 
     fn is_object(self) -> bool {

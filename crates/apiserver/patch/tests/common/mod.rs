@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Two small kinds and a one-object server: what the scenarios below play on.
-#![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::needless_pass_by_value
+)]
 
 use std::sync::Arc;
 
