@@ -4,6 +4,24 @@
 //! Nothing here listens, stores or waits. The server hands in credentials, objects and the
 //! current time, and gets identities, decisions and the exact texts of the reference server
 //! back. Whatever cannot be decided is refused.
+//!
+//! ```
+//! use cobaltcore_access::rbac::{authorize, bootstrap_objects, forbidden};
+//! use cobaltcore_access::{Attributes, Index, User};
+//!
+//! let index = Index::build(&bootstrap_objects(|_group| true));
+//! let agent = User::service_account("kube-system", "agent", None);
+//! assert!(authorize(&index, &Attributes::path(&agent, "get", "/version")).allowed);
+//!
+//! let asked = Attributes::resource(&agent, "list", "", "pods").in_namespace("default");
+//! let decision = authorize(&index, &asked);
+//! assert!(!decision.allowed);
+//! assert_eq!(
+//!     forbidden(&asked, &decision.reason()).message(),
+//!     "pods is forbidden: User \"system:serviceaccount:kube-system:agent\" cannot list resource \"pods\" \
+//!      in API group \"\" in the namespace \"default\""
+//! );
+//! ```
 
 mod error;
 mod go;

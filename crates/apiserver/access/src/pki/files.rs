@@ -98,12 +98,28 @@ pub fn read_private(path: &Path) -> Result<Option<Vec<u8>>, AccessError> {
     Ok(Some(content))
 }
 
-/// Writes a private file (0600): temporary name, sync, rename.
-pub fn write_private(path: &Path, content: &[u8]) -> Result<(), AccessError> {
-    let parent = path
-        .parent()
+fn parent_of(path: &Path) -> &Path {
+    path.parent()
         .filter(|p| !p.as_os_str().is_empty())
-        .unwrap_or(Path::new("."));
+        .unwrap_or(Path::new("."))
+}
+
+/// Writes a private file (0600) for good: temporary name, sync, rename, sync of the directory.
+pub fn write_private(path: &Path, content: &[u8]) -> Result<(), AccessError> {
+    replace_private(path, content)?;
+    sync_dir(parent_of(path))
+}
+
+/// Makes new names in a directory last beyond a power failure.
+pub(super) fn sync_dir(path: &Path) -> Result<(), AccessError> {
+    File::open(path)
+        .and_then(|dir| dir.sync_all())
+        .map_err(failed("write", path))
+}
+
+/// Writes without the sync of the directory, for several files in one.
+pub(super) fn replace_private(path: &Path, content: &[u8]) -> Result<(), AccessError> {
+    let parent = parent_of(path);
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let mut nonce = [0u8; 8];
     ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut nonce).map_err(|e| {
@@ -122,8 +138,7 @@ pub fn write_private(path: &Path, content: &[u8]) -> Result<(), AccessError> {
             .open(&temporary)?;
         file.write_all(content)?;
         file.sync_all()?;
-        std::fs::rename(&temporary, path)?;
-        File::open(parent)?.sync_all()
+        std::fs::rename(&temporary, path)
     };
     write().map_err(|source| {
         let _ = std::fs::remove_file(&temporary);

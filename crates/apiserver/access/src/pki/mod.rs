@@ -142,7 +142,7 @@ impl Pki {
             // The same key and name: certificates issued before stay valid.
             _ => {
                 let der = new_ca(&ca_key, now)?;
-                files::write_private(&ca_path, pem("CERTIFICATE", &der).as_bytes())?;
+                files::replace_private(&ca_path, pem("CERTIFICATE", &der).as_bytes())?;
                 der
             }
         };
@@ -158,12 +158,13 @@ impl Pki {
             }
             _ => {
                 let der = new_server(&server_key, &ca_key, &names, now)?;
-                files::write_private(&server_path, pem("CERTIFICATE", &der).as_bytes())?;
+                files::replace_private(&server_path, pem("CERTIFICATE", &der).as_bytes())?;
                 der
             }
         };
         let admin_token = stored_token(&dir.join("admin-token"))?;
         let sa_key = stored_sa_key(&dir.join("sa.key"))?;
+        files::sync_dir(dir)?;
         Ok(Self::assemble(
             ca,
             ca_key,
@@ -432,7 +433,7 @@ fn stored_key(path: &Path) -> Result<KeyPair, AccessError> {
             .map_err(|e| damaged(path, e));
     }
     let key = new_key()?;
-    files::write_private(path, key.serialize_pem().as_bytes())?;
+    files::replace_private(path, key.serialize_pem().as_bytes())?;
     Ok(key)
 }
 
@@ -457,7 +458,7 @@ fn stored_token(path: &Path) -> Result<String, AccessError> {
         return Ok(token.to_owned());
     }
     let token = new_token()?;
-    files::write_private(path, format!("{token}\n").as_bytes())?;
+    files::replace_private(path, format!("{token}\n").as_bytes())?;
     Ok(token)
 }
 
@@ -468,6 +469,6 @@ fn stored_sa_key(path: &Path) -> Result<Arc<ServiceAccountKey>, AccessError> {
         return Ok(Arc::new(key));
     }
     let key = ServiceAccountKey::generate()?;
-    files::write_private(path, pem("PRIVATE KEY", key.pkcs8()).as_bytes())?;
+    files::replace_private(path, pem("PRIVATE KEY", key.pkcs8()).as_bytes())?;
     Ok(Arc::new(key))
 }
