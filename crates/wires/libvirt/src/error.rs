@@ -76,10 +76,17 @@ pub struct RpcError {
     pub code: i32,
     /// Which part of libvirt reports it; see [`domain`].
     pub domain: i32,
-    /// The text for people.
-    pub message: Option<String>,
     /// 1 warning, 2 error.
     pub level: i32,
+    /// The text for people.
+    pub message: Option<String>,
+    /// What is rarely looked at.
+    pub extra: Box<ErrorExtra>,
+}
+
+/// The fields of an error that only go along.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ErrorExtra {
     /// Unused by daemons since 0.9, kept for completeness.
     pub dom: Option<Domain>,
     /// Often the format or the first half of the message.
@@ -100,16 +107,19 @@ impl RpcError {
     /// An error as a daemon would send it.
     pub fn new(code: i32, domain: i32, message: impl Into<String>) -> Self {
         let message = message.into();
+        let extra = ErrorExtra {
+            str1: Some("%s".to_owned()),
+            str2: Some(message.clone()),
+            int1: -1,
+            int2: -1,
+            ..ErrorExtra::default()
+        };
         Self {
             code,
             domain,
-            str1: Some("%s".to_owned()),
-            str2: Some(message.clone()),
-            message: Some(message),
             level: 2,
-            int1: -1,
-            int2: -1,
-            ..Self::default()
+            message: Some(message),
+            extra: Box::new(extra),
         }
     }
 
@@ -127,7 +137,10 @@ impl RpcError {
         Self::new(
             code::NO_DOMAIN,
             domain::QEMU,
-            format!("Domain not found: no domain with matching uuid '{}' ({})", dom.uuid, dom.name),
+            format!(
+                "Domain not found: no domain with matching uuid '{}' ({})",
+                dom.uuid, dom.name
+            ),
         )
     }
 }
@@ -143,26 +156,25 @@ impl std::error::Error for RpcError {}
 
 impl Encode for RpcError {
     fn encode(&self, out: &mut Encoder) -> Result<(), XdrError> {
+        let extra = &self.extra;
         (self.code, self.domain).encode(out)?;
         self.message.encode(out)?;
         self.level.encode(out)?;
-        self.dom.encode(out)?;
-        self.str1.encode(out)?;
-        self.str2.encode(out)?;
-        self.str3.encode(out)?;
-        (self.int1, self.int2).encode(out)?;
-        self.net.encode(out)
+        extra.dom.encode(out)?;
+        extra.str1.encode(out)?;
+        extra.str2.encode(out)?;
+        extra.str3.encode(out)?;
+        (extra.int1, extra.int2).encode(out)?;
+        extra.net.encode(out)
     }
 }
 
 impl Decode for RpcError {
     const MIN_WIRE: usize = 44;
     fn decode(input: &mut Decoder<'_>) -> Result<Self, XdrError> {
-        Ok(Self {
-            code: i32::decode(input)?,
-            domain: i32::decode(input)?,
-            message: Option::decode(input)?,
-            level: i32::decode(input)?,
+        let (code, domain) = Decode::decode(input)?;
+        let (message, level) = Decode::decode(input)?;
+        let extra = ErrorExtra {
             dom: Option::decode(input)?,
             str1: Option::decode(input)?,
             str2: Option::decode(input)?,
@@ -170,6 +182,13 @@ impl Decode for RpcError {
             int1: i32::decode(input)?,
             int2: i32::decode(input)?,
             net: Option::decode(input)?,
+        };
+        Ok(Self {
+            code,
+            domain,
+            level,
+            message,
+            extra: Box::new(extra),
         })
     }
 }
@@ -303,9 +322,10 @@ impl Error {
     pub fn is_unsupported(&self) -> bool {
         match self.rpc() {
             Some(error) if error.code == code::NO_SUPPORT => true,
-            Some(error) if error.code == code::RPC => {
-                error.message.as_deref().is_some_and(|text| text.contains("unknown procedure"))
-            }
+            Some(error) if error.code == code::RPC => error
+                .message
+                .as_deref()
+                .is_some_and(|text| text.contains("unknown procedure")),
             _ => false,
         }
     }
@@ -336,7 +356,10 @@ impl Error {
         matches!(
             self,
             Self::Timeout { .. }
-                | Self::Closed { reason: CloseReason::Keepalive { .. } | CloseReason::Stuck(_), .. }
+                | Self::Closed {
+                    reason: CloseReason::Keepalive { .. } | CloseReason::Stuck(_),
+                    ..
+                }
         )
     }
 
@@ -346,7 +369,10 @@ impl Error {
     }
 
     pub(crate) fn closed(what: impl fmt::Display, reason: CloseReason) -> Self {
-        Self::Closed { what: what.to_string(), reason }
+        Self::Closed {
+            what: what.to_string(),
+            reason,
+        }
     }
 }
 
@@ -365,7 +391,10 @@ impl From<FrameError> for CloseReason {
 
 pub(crate) fn rpc_error(procedure: Procedure, payload: &[u8]) -> Error {
     match xdr::from_bytes::<RpcError>(payload) {
-        Ok(error) => Error::Rpc { procedure, error: Box::new(error) },
+        Ok(error) => Error::Rpc {
+            procedure,
+            error: Box::new(error),
+        },
         Err(source) => Error::Decode { procedure, source },
     }
 }
@@ -376,11 +405,12 @@ mod tests {
 
     #[test]
     fn an_error_survives_the_wire_unchanged() {
-        let error = RpcError {
-            dom: Some(Domain::new("guest", uuid::Uuid::from_u128(7), 3)),
-            net: Some(Network { name: "default".into(), uuid: uuid::Uuid::from_u128(9) }),
-            ..RpcError::new(code::NO_DOMAIN, domain::QEMU, "Domain not found")
-        };
+        let mut error = RpcError::new(code::NO_DOMAIN, domain::QEMU, "Domain not found");
+        error.extra.dom = Some(Domain::new("guest", uuid::Uuid::from_u128(7), 3));
+        error.extra.net = Some(Network {
+            name: "default".into(),
+            uuid: uuid::Uuid::from_u128(9),
+        });
         let wire = xdr::to_bytes(&error);
         assert_eq!(wire.and_then(|bytes| xdr::from_bytes(&bytes)), Ok(error));
     }

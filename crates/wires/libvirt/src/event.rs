@@ -171,9 +171,9 @@ events! {
         /// 0 connect, 1 initialize, 2 disconnect.
         phase: i32,
         /// This end.
-        local: GraphicsAddress,
+        local: Box<GraphicsAddress>,
         /// The other end.
-        remote: GraphicsAddress,
+        remote: Box<GraphicsAddress>,
         /// How it authenticated.
         auth_scheme: String,
         /// As whom.
@@ -368,7 +368,11 @@ mod tests {
     #[test]
     fn both_wire_forms_of_a_lifecycle_event_say_the_same() {
         for callback in [Some(3), None] {
-            let event = Event { callback, domain: guest(), body: EventBody::Lifecycle { event: 5, detail: 1 } };
+            let event = Event {
+                callback,
+                domain: guest(),
+                body: EventBody::Lifecycle { event: 5, detail: 1 },
+            };
             let procedure = event.procedure().unwrap_or_default();
             assert_eq!(procedure, if callback.is_some() { 318 } else { 107 });
             let wire = xdr::to_bytes(&event).unwrap_or_default();
@@ -378,7 +382,11 @@ mod tests {
 
     #[test]
     fn power_events_carry_an_unused_reason_before_the_guest() {
-        let event = Event { callback: Some(1), domain: guest(), body: EventBody::PmWakeup {} };
+        let event = Event {
+            callback: Some(1),
+            domain: guest(),
+            body: EventBody::PmWakeup {},
+        };
         let wire = xdr::to_bytes(&event).unwrap_or_default();
         assert_eq!(&wire[..12], &[0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 17]);
         assert_eq!(Event::decode(329, &wire), Ok(event));
@@ -388,7 +396,13 @@ mod tests {
     fn an_event_from_the_future_is_passed_on() {
         let payload = Bytes::from_static(&[1, 2, 3, 4]);
         let event = Event::decode(9999, &payload);
-        assert_eq!(event.map(|event| event.body), Ok(EventBody::Unknown { procedure: 9999, payload }));
+        assert_eq!(
+            event.map(|event| event.body),
+            Ok(EventBody::Unknown {
+                procedure: 9999,
+                payload
+            })
+        );
     }
 
     #[test]

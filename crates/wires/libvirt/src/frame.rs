@@ -125,17 +125,35 @@ pub struct Header {
 impl Header {
     /// The header of a call.
     pub const fn call(program: u32, procedure: i32, serial: u32) -> Self {
-        Self { program, version: VERSION, procedure, kind: Kind::Call, serial, status: Status::Ok }
+        Self {
+            program,
+            version: VERSION,
+            procedure,
+            kind: Kind::Call,
+            serial,
+            status: Status::Ok,
+        }
     }
 
     /// The header of an event or keepalive message.
     pub const fn message(program: u32, procedure: i32) -> Self {
-        Self { program, version: VERSION, procedure, kind: Kind::Message, serial: 0, status: Status::Ok }
+        Self {
+            program,
+            version: VERSION,
+            procedure,
+            kind: Kind::Message,
+            serial: 0,
+            status: Status::Ok,
+        }
     }
 
     /// The header that answers this call.
     pub const fn reply(&self, status: Status) -> Self {
-        Self { kind: Kind::Reply, status, ..*self }
+        Self {
+            kind: Kind::Reply,
+            status,
+            ..*self
+        }
     }
 }
 
@@ -151,7 +169,10 @@ pub struct Frame {
 impl Frame {
     /// A keepalive message: [`KEEPALIVE_PING`] or [`KEEPALIVE_PONG`].
     pub fn keepalive(procedure: i32) -> Self {
-        Self { header: Header::message(PROGRAM_KEEPALIVE, procedure), payload: Bytes::new() }
+        Self {
+            header: Header::message(PROGRAM_KEEPALIVE, procedure),
+            payload: Bytes::new(),
+        }
     }
 
     /// The bytes on the wire.
@@ -187,7 +208,11 @@ pub fn encode<T: Encode + ?Sized>(header: &Header, payload: &T) -> Result<Bytes,
     let mut buffer = out.into_buffer();
     let total = buffer.len();
     if total > limits::FRAME {
-        return Err(XdrError::TooLong { offset: 0, length: total as u64, limit: limits::FRAME });
+        return Err(XdrError::TooLong {
+            offset: 0,
+            length: total as u64,
+            limit: limits::FRAME,
+        });
     }
     if let Some(length) = buffer.first_chunk_mut::<LENGTH>() {
         *length = (total as u32).to_be_bytes();
@@ -214,7 +239,10 @@ pub fn decode(buffer: &mut BytesMut) -> Result<Option<Frame>, FrameError> {
         serial: frame.get_u32(),
         status: Status::from_wire(frame.get_i32())?,
     };
-    Ok(Some(Frame { header, payload: frame }))
+    Ok(Some(Frame {
+        header,
+        payload: frame,
+    }))
 }
 
 fn announced(buffer: &BytesMut) -> Result<Option<usize>, FrameError> {
@@ -238,7 +266,10 @@ pub struct FrameReader<R> {
 impl<R: AsyncRead + Unpin> FrameReader<R> {
     /// Wraps the reading half of a transport.
     pub fn new(inner: R) -> Self {
-        Self { inner, buffer: BytesMut::new() }
+        Self {
+            inner,
+            buffer: BytesMut::new(),
+        }
     }
 
     /// The next frame, or `None` when the peer closed between two frames. Safe to cancel: nothing read is lost.
@@ -302,7 +333,10 @@ mod tests {
     use super::*;
 
     fn ping() -> Vec<u8> {
-        Frame::keepalive(KEEPALIVE_PING).to_bytes().map(|bytes| bytes.to_vec()).unwrap_or_default()
+        Frame::keepalive(KEEPALIVE_PING)
+            .to_bytes()
+            .map(|bytes| bytes.to_vec())
+            .unwrap_or_default()
     }
 
     #[test]
@@ -339,10 +373,16 @@ mod tests {
     fn unknown_types_and_states_are_refused() {
         let mut wire = ping();
         wire[19] = 7;
-        assert!(matches!(decode(&mut BytesMut::from(&wire[..])), Err(FrameError::Kind(7))));
+        assert!(matches!(
+            decode(&mut BytesMut::from(&wire[..])),
+            Err(FrameError::Kind(7))
+        ));
         let mut wire = ping();
         wire[27] = 3;
-        assert!(matches!(decode(&mut BytesMut::from(&wire[..])), Err(FrameError::Status(3))));
+        assert!(matches!(
+            decode(&mut BytesMut::from(&wire[..])),
+            Err(FrameError::Status(3))
+        ));
     }
 
     #[tokio::test]
@@ -368,6 +408,10 @@ mod tests {
         drop(here);
         let mut reader = FrameReader::new(there);
         assert!(matches!(reader.next().await, Err(FrameError::Cut(4))));
-        assert!(reader.buffer.capacity() <= 2 * READ_AHEAD, "{}", reader.buffer.capacity());
+        assert!(
+            reader.buffer.capacity() <= 2 * READ_AHEAD,
+            "{}",
+            reader.buffer.capacity()
+        );
     }
 }

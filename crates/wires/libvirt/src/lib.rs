@@ -47,6 +47,7 @@ pub mod frame;
 pub mod limits;
 pub mod names;
 pub mod procedure;
+mod pulse;
 pub mod server;
 pub mod session;
 pub mod tls;

@@ -10,13 +10,24 @@ fn pick(names: &[&'static str], first: i32, value: i32) -> Name {
         .checked_sub(first)
         .and_then(|index| usize::try_from(index).ok())
         .and_then(|index| names.get(index))
-        .map_or_else(|| Cow::Owned(format!("unknown:{value}")), |name| Cow::Borrowed(*name))
+        .map_or_else(
+            || Cow::Owned(format!("unknown:{value}")),
+            |name| Cow::Borrowed(*name),
+        )
 }
 
 /// The event of a lifecycle event.
 pub fn lifecycle_event(event: i32) -> Name {
     const NAMES: &[&str] = &[
-        "defined", "undefined", "started", "suspended", "resumed", "stopped", "shutdown", "pmsuspended", "crashed",
+        "defined",
+        "undefined",
+        "started",
+        "suspended",
+        "resumed",
+        "stopped",
+        "shutdown",
+        "pmsuspended",
+        "crashed",
     ];
     pick(NAMES, 0, event)
 }
@@ -26,13 +37,43 @@ pub fn lifecycle_detail(event: i32, detail: i32) -> Name {
     let names: &[&str] = match event {
         0 => &["added", "updated", "renamed", "from_snapshot"],
         1 => &["removed", "renamed"],
-        2 => &["booted", "migrated", "restored", "from_snapshot", "wakeup", "recreated"],
-        3 => &[
-            "paused", "migrated", "ioerror", "watchdog", "restored", "from_snapshot", "api_error", "postcopy",
-            "postcopy_failed", "guest_shutdown",
+        2 => &[
+            "booted",
+            "migrated",
+            "restored",
+            "from_snapshot",
+            "wakeup",
+            "recreated",
         ],
-        4 => &["unpaused", "migrated", "from_snapshot", "postcopy", "postcopy_failed"],
-        5 => &["shutdown", "destroyed", "crashed", "migrated", "saved", "failed", "from_snapshot", "recreated"],
+        3 => &[
+            "paused",
+            "migrated",
+            "ioerror",
+            "watchdog",
+            "restored",
+            "from_snapshot",
+            "api_error",
+            "postcopy",
+            "postcopy_failed",
+            "guest_shutdown",
+        ],
+        4 => &[
+            "unpaused",
+            "migrated",
+            "from_snapshot",
+            "postcopy",
+            "postcopy_failed",
+        ],
+        5 => &[
+            "shutdown",
+            "destroyed",
+            "crashed",
+            "migrated",
+            "saved",
+            "failed",
+            "from_snapshot",
+            "recreated",
+        ],
         6 => &["finished", "guest", "host"],
         7 => &["memory", "disk"],
         8 => &["panicked", "crashloaded"],
@@ -43,8 +84,16 @@ pub fn lifecycle_detail(event: i32, detail: i32) -> Name {
 
 /// The state of a domain.
 pub fn domain_state(state: i32) -> Name {
-    const NAMES: &[&str] =
-        &["nostate", "running", "blocked", "paused", "shutdown", "shutoff", "crashed", "pmsuspended"];
+    const NAMES: &[&str] = &[
+        "nostate",
+        "running",
+        "blocked",
+        "paused",
+        "shutdown",
+        "shutoff",
+        "crashed",
+        "pmsuspended",
+    ];
     pick(NAMES, 0, state)
 }
 
@@ -52,16 +101,47 @@ pub fn domain_state(state: i32) -> Name {
 pub fn domain_state_reason(state: i32, reason: i32) -> Name {
     let names: &[&str] = match state {
         1 => &[
-            "unknown", "booted", "migrated", "restored", "from_snapshot", "unpaused", "migration_canceled",
-            "save_canceled", "wakeup", "crashed", "postcopy", "postcopy_failed",
+            "unknown",
+            "booted",
+            "migrated",
+            "restored",
+            "from_snapshot",
+            "unpaused",
+            "migration_canceled",
+            "save_canceled",
+            "wakeup",
+            "crashed",
+            "postcopy",
+            "postcopy_failed",
         ],
         3 => &[
-            "unknown", "user", "migration", "save", "dump", "ioerror", "watchdog", "from_snapshot", "shutting_down",
-            "snapshot", "crashed", "starting_up", "postcopy", "postcopy_failed", "api_error",
+            "unknown",
+            "user",
+            "migration",
+            "save",
+            "dump",
+            "ioerror",
+            "watchdog",
+            "from_snapshot",
+            "shutting_down",
+            "snapshot",
+            "crashed",
+            "starting_up",
+            "postcopy",
+            "postcopy_failed",
+            "api_error",
         ],
         4 => &["unknown", "user"],
         5 => &[
-            "unknown", "shutdown", "destroyed", "crashed", "migrated", "saved", "failed", "from_snapshot", "daemon",
+            "unknown",
+            "shutdown",
+            "destroyed",
+            "crashed",
+            "migrated",
+            "saved",
+            "failed",
+            "from_snapshot",
+            "daemon",
         ],
         6 => &["unknown", "panicked"],
         _ => &["unknown"],
@@ -71,7 +151,19 @@ pub fn domain_state_reason(state: i32, reason: i32) -> Name {
 
 /// What was done when a watchdog fired.
 pub fn watchdog_action(action: i32) -> Name {
-    pick(&["none", "pause", "reset", "poweroff", "shutdown", "debug", "injectnmi"], 0, action)
+    pick(
+        &[
+            "none",
+            "pause",
+            "reset",
+            "poweroff",
+            "shutdown",
+            "debug",
+            "injectnmi",
+        ],
+        0,
+        action,
+    )
 }
 
 /// What was done about a failed disk.
@@ -101,21 +193,39 @@ pub fn memory_failure_action(action: i32) -> Name {
 
 /// Type of a job.
 pub fn job_type(kind: i32) -> Name {
-    pick(&["none", "bounded", "unbounded", "completed", "failed", "cancelled"], 0, kind)
+    pick(
+        &["none", "bounded", "unbounded", "completed", "failed", "cancelled"],
+        0,
+        kind,
+    )
 }
 
 /// Operation of a job.
 pub fn job_operation(operation: i32) -> Name {
     const NAMES: &[&str] = &[
-        "unknown", "start", "save", "restore", "migration_in", "migration_out", "snapshot", "snapshot_revert", "dump",
-        "backup", "snapshot_delete",
+        "unknown",
+        "start",
+        "save",
+        "restore",
+        "migration_in",
+        "migration_out",
+        "snapshot",
+        "snapshot_revert",
+        "dump",
+        "backup",
+        "snapshot_delete",
     ];
     pick(NAMES, 0, operation)
 }
 
 /// The text form of a version number.
 pub fn version(number: u64) -> String {
-    format!("{}.{}.{}", number / 1_000_000, number / 1_000 % 1_000, number % 1_000)
+    format!(
+        "{}.{}.{}",
+        number / 1_000_000,
+        number / 1_000 % 1_000,
+        number % 1_000
+    )
 }
 
 #[cfg(test)]
@@ -147,7 +257,12 @@ mod tests {
 
     #[test]
     fn versions_read_like_people_write_them() {
-        for (number, text) in [(9_000_000, "9.0.0"), (7_002_022, "7.2.22"), (50_000_000, "50.0.0"), (0, "0.0.0")] {
+        for (number, text) in [
+            (9_000_000, "9.0.0"),
+            (7_002_022, "7.2.22"),
+            (50_000_000, "50.0.0"),
+            (0, "0.0.0"),
+        ] {
             assert_eq!(version(number), text);
         }
     }

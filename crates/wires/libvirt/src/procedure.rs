@@ -8,8 +8,8 @@ use uuid::Uuid;
 
 use crate::limits;
 use crate::types::{
-    AuthType, ControlInfo, CpuMap, Domain, DomainInfo, DomainState, DomainStats, GuestInterface, JobInfo, JobStats,
-    NodeInfo, NodeStat, Params,
+    AuthType, ControlInfo, CpuMap, Domain, DomainInfo, DomainState, DomainStats, GuestInterface, JobInfo,
+    JobStats, NodeInfo, NodeStat, Params,
 };
 use crate::xdr::{self, Decode, Encode, List, Opaque, XdrError};
 
@@ -191,7 +191,7 @@ procedures! {
     ro 106 CONNECT_DOMAIN_EVENT_DEREGISTER "connect_domain_event_deregister" ConnectDomainEventDeregister (()) -> i32;
     /// The URI in its canonical form.
     ro 110 CONNECT_GET_URI "connect_get_uri" ConnectGetUri (()) -> String;
-    /// Whether the connection is encrypted or local.
+    /// Whether the driver behind the daemon is safe from listeners.
     ro 149 CONNECT_IS_SECURE "connect_is_secure" ConnectIsSecure (()) -> i32;
     /// Whether it runs.
     ro 150 DOMAIN_IS_ACTIVE "domain_is_active" DomainIsActive (Domain) -> i32;
@@ -343,7 +343,10 @@ mod tests {
         numbers.sort();
         numbers.dedup();
         assert_eq!(numbers.len(), Procedure::ALL.len());
-        assert_eq!(Procedure::DOMAIN_GET_JOB_STATS.to_string(), "domain_get_job_stats");
+        assert_eq!(
+            Procedure::DOMAIN_GET_JOB_STATS.to_string(),
+            "domain_get_job_stats"
+        );
         assert_eq!(Procedure(9999).to_string(), "procedure 9999");
     }
 

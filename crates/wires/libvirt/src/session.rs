@@ -32,19 +32,25 @@ pub struct Backoff {
 
 impl Default for Backoff {
     fn default() -> Self {
-        Self { first: Duration::from_millis(200), last: Duration::from_secs(5) }
+        Self {
+            first: Duration::from_millis(200),
+            last: Duration::from_secs(5),
+        }
     }
 }
 
 impl Backoff {
     fn pause(&self, attempt: u32) -> Duration {
-        let doubled = self.first.saturating_mul(1_u32.checked_shl(attempt.min(20)).unwrap_or(u32::MAX));
+        let doubled = self
+            .first
+            .saturating_mul(1_u32.checked_shl(attempt.min(20)).unwrap_or(u32::MAX));
         let plain = doubled.min(self.last);
         // A fifth up or down, so that a fleet does not knock at the same moment.
         let spread = f64::from(std::hash::BuildHasher::hash_one(
             &std::collections::hash_map::RandomState::new(),
             attempt,
-        ) as u32) / f64::from(u32::MAX);
+        ) as u32)
+            / f64::from(u32::MAX);
         plain.mul_f64(0.8 + 0.4 * spread)
     }
 }
@@ -65,7 +71,12 @@ pub struct SessionConfig {
 impl SessionConfig {
     /// One URI, no events, defaults otherwise.
     pub fn new(uri: Uri) -> Self {
-        Self { uris: vec![uri], options: Options::default(), events: Vec::new(), backoff: Backoff::default() }
+        Self {
+            uris: vec![uri],
+            options: Options::default(),
+            events: Vec::new(),
+            backoff: Backoff::default(),
+        }
     }
 
     /// With these events.
@@ -201,7 +212,12 @@ struct Held {
 impl Relay {
     fn new(generation: u64, queue: Arc<Queue<Notice>>, options: &Options) -> Self {
         let held = Mutex::new(Some(Held::default()));
-        Self { generation, queue, held, capacity: options.event_capacity.min(options.event_bytes) }
+        Self {
+            generation,
+            queue,
+            held,
+            capacity: options.event_capacity.min(options.event_bytes),
+        }
     }
 
     fn push(&self, notice: Notice, bytes: usize) {
@@ -227,14 +243,25 @@ impl Relay {
             self.queue.push(notice, bytes);
         }
         if waiting.missed > 0 {
-            self.queue.push(Notice::Lagged { missed: waiting.missed }, 0);
+            self.queue.push(
+                Notice::Lagged {
+                    missed: waiting.missed,
+                },
+                0,
+            );
         }
     }
 }
 
 impl Sink for Relay {
     fn event(&self, event: Event, bytes: usize) {
-        self.push(Notice::Event { generation: self.generation, event }, bytes);
+        self.push(
+            Notice::Event {
+                generation: self.generation,
+                event,
+            },
+            bytes,
+        );
     }
 
     fn missed(&self, count: u64) {
@@ -251,7 +278,9 @@ pub struct Notices {
 
 impl std::fmt::Debug for Notices {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Notices").field("waiting", &self.queue.len()).finish()
+        f.debug_struct("Notices")
+            .field("waiting", &self.queue.len())
+            .finish()
     }
 }
 
@@ -279,7 +308,10 @@ pub struct Session {
 impl Session {
     /// Begins to connect in the background.
     pub fn start(config: SessionConfig) -> (Self, Notices) {
-        let queue = Arc::new(Queue::new(config.options.event_capacity, config.options.event_bytes));
+        let queue = Arc::new(Queue::new(
+            config.options.event_capacity,
+            config.options.event_bytes,
+        ));
         let (state_in, state) = watch::channel(State::Connecting { outage: None });
         let (events, events_out) = watch::channel(config.events.clone());
         let (stop, stopped) = watch::channel(false);
@@ -292,7 +324,15 @@ impl Session {
             generation: 0,
         };
         let task = tokio::spawn(worker.run());
-        (Self { state, events, stop, task }, Notices { queue })
+        (
+            Self {
+                state,
+                events,
+                stop,
+                task,
+            },
+            Notices { queue },
+        )
     }
 
     /// Where the session stands; follow it with `changed`.
@@ -313,7 +353,10 @@ impl Session {
     /// Waits until there is a connection; `None` when the session was stopped.
     pub async fn up(&self) -> Option<Connection> {
         let mut state = self.state.clone();
-        let state = state.wait_for(|state| matches!(state, State::Up { .. } | State::Stopped)).await.ok()?;
+        let state = state
+            .wait_for(|state| matches!(state, State::Up { .. } | State::Stopped))
+            .await
+            .ok()?;
         state.connection().cloned()
     }
 
@@ -363,18 +406,29 @@ impl Worker {
         let mut outage: Option<Outage> = None;
         let mut since = Instant::now();
         loop {
-            self.state.send_replace(State::Connecting { outage: outage.clone() });
+            self.state.send_replace(State::Connecting {
+                outage: outage.clone(),
+            });
             let (why, attempts) = match self.open().await {
                 Ok((connection, attachment)) => {
                     let why = self.stay_up(&connection, &attachment).await;
                     since = Instant::now();
                     (why, 0)
                 }
-                Err(error) => (Arc::new(error), outage.as_ref().map_or(0, |outage| outage.attempts) + 1),
+                Err(error) => (
+                    Arc::new(error),
+                    outage.as_ref().map_or(0, |outage| outage.attempts) + 1,
+                ),
             };
             if outage.is_none() && attempts == 1 {
                 // Who only reads notices must also learn that the very first attempt failed.
-                self.queue.push(Notice::Down { generation: 0, why: Arc::clone(&why) }, 0);
+                self.queue.push(
+                    Notice::Down {
+                        generation: 0,
+                        why: Arc::clone(&why),
+                    },
+                    0,
+                );
             }
             let down = Outage { since, why, attempts };
             self.state.send_replace(State::Down(down.clone()));
@@ -388,13 +442,24 @@ impl Worker {
         let connection = self.connect().await?;
         self.generation += 1;
         let generation = self.generation;
-        let relay = Arc::new(Relay::new(generation, Arc::clone(&self.queue), &self.config.options));
+        let relay = Arc::new(Relay::new(
+            generation,
+            Arc::clone(&self.queue),
+            &self.config.options,
+        ));
         let attachment = Attachment::new(&connection, Arc::clone(&relay) as Arc<dyn Sink>);
         let wanted = self.events.borrow_and_update().clone();
         let unsupported = Arc::new(add_all(&connection, &attachment, &wanted).await?);
-        let up = Notice::Up { generation, connection: connection.clone(), unsupported };
+        let up = Notice::Up {
+            generation,
+            connection: connection.clone(),
+            unsupported,
+        };
         relay.release(up);
-        self.state.send_replace(State::Up { generation, connection: connection.clone() });
+        self.state.send_replace(State::Up {
+            generation,
+            connection: connection.clone(),
+        });
         Ok((connection, attachment))
     }
 
@@ -406,7 +471,10 @@ impl Worker {
                 other => return other,
             }
         }
-        Err(last.unwrap_or_else(|| Error::Uri { uri: String::new(), why: "no URI was given".to_owned() }))
+        Err(last.unwrap_or_else(|| Error::Uri {
+            uri: String::new(),
+            why: "no URI was given".to_owned(),
+        }))
     }
 
     /// Until the connection is lost; meanwhile follows changes of the wanted events.
@@ -429,7 +497,13 @@ impl Worker {
             }
         };
         let why = Arc::new(Error::closed(connection.endpoint(), reason));
-        self.queue.push(Notice::Down { generation: self.generation, why: Arc::clone(&why) }, 0);
+        self.queue.push(
+            Notice::Down {
+                generation: self.generation,
+                why: Arc::clone(&why),
+            },
+            0,
+        );
         why
     }
 }

@@ -73,7 +73,11 @@ impl TlsFiles {
         let config = if self.certificate.exists() {
             let (chain, key) = self.read_identity()?;
             builder.with_client_auth_cert(chain, key).map_err(|error| {
-                format!("{} with {}: {error}", self.certificate.display(), self.key.display())
+                format!(
+                    "{} with {}: {error}",
+                    self.certificate.display(),
+                    self.key.display()
+                )
             })?
         } else {
             builder.with_no_client_auth()
@@ -89,12 +93,20 @@ impl TlsFiles {
             .build()
             .map_err(|error| format!("{}: {error}", self.ca.display()))?;
         let (chain, key) = self.read_identity()?;
-        let config = ServerConfig::builder_with_provider(provider)
+        let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(|error| error.to_string())?
             .with_client_cert_verifier(verifier)
             .with_single_cert(chain, key)
-            .map_err(|error| format!("{} with {}: {error}", self.certificate.display(), self.key.display()))?;
+            .map_err(|error| {
+                format!(
+                    "{} with {}: {error}",
+                    self.certificate.display(),
+                    self.key.display()
+                )
+            })?;
+        // libvirt's client reads exactly one byte after the handshake and takes a session ticket for a failure.
+        config.send_tls13_tickets = 0;
         Ok(Arc::new(config))
     }
 
@@ -128,7 +140,9 @@ fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String
 fn read_roots(path: &Path) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     for certificate in read_certificates(path)? {
-        roots.add(certificate).map_err(|error| format!("authority {}: {error}", path.display()))?;
+        roots
+            .add(certificate)
+            .map_err(|error| format!("authority {}: {error}", path.display()))?;
     }
     Ok(roots)
 }

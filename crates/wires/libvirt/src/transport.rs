@@ -30,7 +30,9 @@ pub struct Stream {
 
 impl fmt::Debug for Stream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stream").field("endpoint", &self.endpoint).finish_non_exhaustive()
+        f.debug_struct("Stream")
+            .field("endpoint", &self.endpoint)
+            .finish_non_exhaustive()
     }
 }
 
@@ -41,13 +43,21 @@ impl Stream {
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let (reader, writer) = tokio::io::split(stream);
-        Self { reader: Box::new(reader), writer: Box::new(writer), endpoint: endpoint.into() }
+        Self {
+            reader: Box::new(reader),
+            writer: Box::new(writer),
+            endpoint: endpoint.into(),
+        }
     }
 
     /// A local socket.
     pub fn unix(stream: UnixStream, endpoint: impl Into<String>) -> Self {
         let (reader, writer) = stream.into_split();
-        Self { reader: Box::new(reader), writer: Box::new(writer), endpoint: endpoint.into() }
+        Self {
+            reader: Box::new(reader),
+            writer: Box::new(writer),
+            endpoint: endpoint.into(),
+        }
     }
 
     /// A TCP connection.
@@ -55,12 +65,21 @@ impl Stream {
         // Frames are small and somebody waits for each of them.
         stream.set_nodelay(true).ok();
         let (reader, writer) = stream.into_split();
-        Self { reader: Box::new(reader), writer: Box::new(writer), endpoint: endpoint.into() }
+        Self {
+            reader: Box::new(reader),
+            writer: Box::new(writer),
+            endpoint: endpoint.into(),
+        }
     }
 }
 
 /// Reaches the daemon the URI names, within `deadline` including the TLS handshake.
-pub async fn connect(uri: &Uri, read_only: bool, tls: Option<&TlsFiles>, deadline: Duration) -> Result<Stream, Error> {
+pub async fn connect(
+    uri: &Uri,
+    read_only: bool,
+    tls: Option<&TlsFiles>,
+    deadline: Duration,
+) -> Result<Stream, Error> {
     let attempt = async {
         match uri.transport() {
             Transport::Unix { .. } => connect_unix(uri, read_only).await,
@@ -80,7 +99,10 @@ pub async fn connect(uri: &Uri, read_only: bool, tls: Option<&TlsFiles>, deadlin
         }
     };
     tokio::time::timeout(deadline, attempt).await.unwrap_or_else(|_| {
-        Err(Error::Timeout { what: format!("connecting to {}", uri.endpoint()), after: deadline })
+        Err(Error::Timeout {
+            what: format!("connecting to {}", uri.endpoint()),
+            after: deadline,
+        })
     })
 }
 
@@ -92,29 +114,45 @@ async fn connect_unix(uri: &Uri, read_only: bool) -> Result<Stream, Error> {
             Err(error) => failures.push(format!("{}: {error}", path.display())),
         }
     }
-    Err(Error::Connect { endpoint: uri.endpoint(), why: failures.join("; ") })
+    Err(Error::Connect {
+        endpoint: uri.endpoint(),
+        why: failures.join("; "),
+    })
 }
 
 async fn connect_tcp(uri: &Uri, host: &str, port: u16) -> Result<TcpStream, Error> {
     TcpStream::connect((host, port))
         .await
-        .map_err(|error| Error::Connect { endpoint: uri.endpoint(), why: error.to_string() })
+        .map_err(|error| Error::Connect {
+            endpoint: uri.endpoint(),
+            why: error.to_string(),
+        })
 }
 
 async fn connect_tls(uri: &Uri, host: &str, stream: TcpStream, files: &TlsFiles) -> Result<Stream, Error> {
     let endpoint = uri.endpoint();
-    let failed = |why: String| Error::Tls { endpoint: endpoint.clone(), why };
+    let failed = |why: String| Error::Tls {
+        endpoint: endpoint.clone(),
+        why,
+    };
     stream.set_nodelay(true).ok();
     let config = files.client_config().map_err(&failed)?;
     let name = ServerName::try_from(host.to_owned()).map_err(|error| failed(format!("{host:?}: {error}")))?;
-    let mut stream =
-        TlsConnector::from(config).connect(name, stream).await.map_err(|error| failed(error.to_string()))?;
+    let mut stream = TlsConnector::from(config)
+        .connect(name, stream)
+        .await
+        .map_err(|error| failed(error.to_string()))?;
     // After the handshake the daemon looks at our certificate and says in one byte whether it likes it.
     let verdict = stream.read_u8().await.map_err(|error| {
-        failed(format!("the daemon refused this client's certificate ({}): {error}", files.client_identity()))
+        failed(format!(
+            "the daemon refused this client's certificate ({}): {error}",
+            files.client_identity()
+        ))
     })?;
     if verdict != 1 {
-        return Err(failed(format!("the daemon refused this client's certificate (answer {verdict})")));
+        return Err(failed(format!(
+            "the daemon refused this client's certificate (answer {verdict})"
+        )));
     }
     Ok(Stream::new(stream, endpoint))
 }

@@ -24,7 +24,11 @@ wire_struct! {
 impl Domain {
     /// A reference to a domain.
     pub fn new(name: impl Into<String>, uuid: Uuid, id: i32) -> Self {
-        Self { name: name.into(), uuid, id }
+        Self {
+            name: name.into(),
+            uuid,
+            id,
+        }
     }
 
     /// A reference that is good enough for a request, which only needs the UUID.
@@ -336,7 +340,9 @@ impl Value {
             Self::LLong(value) => u64::try_from(*value).ok(),
             Self::ULLong(value) => Some(*value),
             Self::Boolean(value) => Some(u64::from(*value)),
-            Self::Double(value) if value.fract() == 0.0 && (0.0..1.8e19).contains(value) => Some(*value as u64),
+            Self::Double(value) if value.fract() == 0.0 && (0.0..1.8e19).contains(value) => {
+                Some(*value as u64)
+            }
             Self::Double(_) | Self::String(_) => None,
         }
     }
@@ -417,7 +423,10 @@ impl<const MAX: usize> Default for Params<MAX> {
 impl<const MAX: usize> Params<MAX> {
     /// The value of this name.
     pub fn get(&self, field: &str) -> Option<&Value> {
-        self.0.iter().find(|param| param.field == field).map(|param| &param.value)
+        self.0
+            .iter()
+            .find(|param| param.field == field)
+            .map(|param| &param.value)
     }
 
     /// The value of this name as a number.
@@ -437,7 +446,10 @@ impl<const MAX: usize> Params<MAX> {
 
     /// Adds a value and gives the list back.
     pub fn with(mut self, field: impl Into<String>, value: Value) -> Self {
-        self.0.push(TypedParam { field: field.into(), value });
+        self.0.push(TypedParam {
+            field: field.into(),
+            value,
+        });
         self
     }
 
@@ -467,7 +479,12 @@ mod tests {
 
     #[test]
     fn node_info_takes_four_bytes_per_character_of_its_model() {
-        let info = NodeInfo { model: "x86_64".into(), memory_kib: 1, cpus: 2, ..NodeInfo::default() };
+        let info = NodeInfo {
+            model: "x86_64".into(),
+            memory_kib: 1,
+            cpus: 2,
+            ..NodeInfo::default()
+        };
         let wire = to_bytes(&info).unwrap_or_default();
         assert_eq!(wire.len(), 128 + 8 + 24);
         assert_eq!(from_bytes(&wire), Ok(info));
@@ -475,7 +492,10 @@ mod tests {
 
     #[test]
     fn a_model_name_that_is_too_long_is_cut_like_a_c_string() {
-        let info = NodeInfo { model: "m".repeat(40), ..NodeInfo::default() };
+        let info = NodeInfo {
+            model: "m".repeat(40),
+            ..NodeInfo::default()
+        };
         let wire = to_bytes(&info).unwrap_or_default();
         let back: Result<NodeInfo, _> = from_bytes(&wire);
         assert_eq!(back.map(|info| info.model), Ok("m".repeat(31)));
@@ -510,6 +530,9 @@ mod tests {
     #[test]
     fn an_unknown_parameter_type_is_an_error_not_a_guess() {
         let wire = [0, 0, 0, 1, b'a', 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0];
-        assert!(matches!(from_bytes::<TypedParam>(&wire), Err(XdrError::Invalid { value: 8, .. })));
+        assert!(matches!(
+            from_bytes::<TypedParam>(&wire),
+            Err(XdrError::Invalid { value: 8, .. })
+        ));
     }
 }

@@ -111,12 +111,21 @@ impl Uri {
 }
 
 fn bracketed(host: &str) -> String {
-    if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
+    if host.contains(':') {
+        format!("[{host}]")
+    } else {
+        host.to_owned()
+    }
 }
 
 impl fmt::Display for Uri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { driver, path, transport, mode } = self;
+        let Self {
+            driver,
+            path,
+            transport,
+            mode,
+        } = self;
         match transport {
             Transport::Unix { socket: Some(socket) } => {
                 write!(f, "{driver}+unix://{path}?socket={}", socket.display())
@@ -144,7 +153,11 @@ impl FromStr for Uri {
 
     fn from_str(text: &str) -> Result<Self, Error> {
         parse(text).map_err(|why| {
-            let uri = if text.chars().count() > 200 { text.chars().take(200).collect() } else { text.to_owned() };
+            let uri = if text.chars().count() > 200 {
+                text.chars().take(200).collect()
+            } else {
+                text.to_owned()
+            };
             Error::Uri { uri, why }
         })
     }
@@ -161,7 +174,11 @@ fn parse(text: &str) -> Result<Uri, String> {
         Some((driver, transport)) => (driver, Some(transport)),
         None => (scheme, None),
     };
-    if driver.is_empty() || !driver.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit()) {
+    if driver.is_empty()
+        || !driver
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
+    {
         return Err(format!("{driver:?} is not a driver name (qemu, ch, test, ...)"));
     }
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -174,19 +191,29 @@ fn parse(text: &str) -> Result<Uri, String> {
     }
     let (host, port) = parse_authority(authority)?;
     let query = parse_query(query)?;
-    let transport = parse_transport(transport, host, port, &query)?;
-    Ok(Uri { driver: driver.to_owned(), path: path.to_owned(), transport, mode: query.mode })
+    let transport = parse_transport(transport, host.as_deref(), port, &query)?;
+    Ok(Uri {
+        driver: driver.to_owned(),
+        path: path.to_owned(),
+        transport,
+        mode: query.mode,
+    })
 }
 
 fn parse_transport(
     name: Option<&str>,
-    host: Option<String>,
+    host: Option<&str>,
     port: Option<u16>,
     query: &Query,
 ) -> Result<Transport, String> {
-    let need_host = |kind: &str| host.clone().ok_or(format!("{kind} needs a host, e.g. qemu+{kind}://10.0.0.1/system"));
+    let need_host = |kind: &str| {
+        host.map(str::to_owned)
+            .ok_or(format!("{kind} needs a host, e.g. qemu+{kind}://10.0.0.1/system"))
+    };
     let local_only = |kind: &str| match query.socket {
-        Some(_) => Err(format!("socket= only goes with the unix transport, not with {kind}")),
+        Some(_) => Err(format!(
+            "socket= only goes with the unix transport, not with {kind}"
+        )),
         None => Ok(()),
     };
     match name {
@@ -194,12 +221,17 @@ fn parse_transport(
             if port.is_some() {
                 return Err("a local socket has no port".to_owned());
             }
-            Ok(Transport::Unix { socket: query.socket.clone() })
+            Ok(Transport::Unix {
+                socket: query.socket.clone(),
+            })
         }
         Some("unix") => Err("a local socket has no host: use qemu+unix:///system?socket=/path".to_owned()),
         Some("tcp") => {
             local_only("tcp")?;
-            Ok(Transport::Tcp { host: need_host("tcp")?, port: port.unwrap_or(TCP_PORT) })
+            Ok(Transport::Tcp {
+                host: need_host("tcp")?,
+                port: port.unwrap_or(TCP_PORT),
+            })
         }
         // A host without a transport means TLS everywhere in libvirt.
         Some("tls") | None => {
@@ -210,7 +242,9 @@ fn parse_transport(
                 pkipath: query.pkipath.clone(),
             })
         }
-        Some(other) => Err(format!("transport {other:?} is not supported: use unix, tcp or tls")),
+        Some(other) => Err(format!(
+            "transport {other:?} is not supported: use unix, tcp or tls"
+        )),
     }
 }
 
@@ -219,7 +253,9 @@ fn parse_authority(authority: &str) -> Result<(Option<String>, Option<u16>), Str
         return Err("user names in the host part are not supported".to_owned());
     }
     let (host, port) = if let Some(rest) = authority.strip_prefix('[') {
-        let (host, after) = rest.split_once(']').ok_or("the [ of an IPv6 address is not closed")?;
+        let (host, after) = rest
+            .split_once(']')
+            .ok_or("the [ of an IPv6 address is not closed")?;
         if host.parse::<std::net::Ipv6Addr>().is_err() {
             return Err(format!("[{host}] is not an IPv6 address"));
         }
@@ -264,8 +300,14 @@ fn parse_query(query: &str) -> Result<Query, String> {
                 };
             }
             "no_verify" if value == "0" => {}
-            "no_verify" => return Err("no_verify is refused: the daemon's certificate is always checked".to_owned()),
-            other => return Err(format!("parameter {other:?} is not supported: use socket, pkipath or mode")),
+            "no_verify" => {
+                return Err("no_verify is refused: the daemon's certificate is always checked".to_owned());
+            }
+            other => {
+                return Err(format!(
+                    "parameter {other:?} is not supported: use socket, pkipath or mode"
+                ));
+            }
         }
     }
     Ok(parsed)
@@ -302,15 +344,32 @@ mod tests {
 
     #[test]
     fn uris_that_work() {
-        let unix = |socket: Option<&str>| Transport::Unix { socket: socket.map(PathBuf::from) };
-        let tcp = |host: &str, port| Transport::Tcp { host: host.into(), port };
-        let tls = |host: &str, port| Transport::Tls { host: host.into(), port, pkipath: None };
+        let unix = |socket: Option<&str>| Transport::Unix {
+            socket: socket.map(PathBuf::from),
+        };
+        let tcp = |host: &str, port| Transport::Tcp {
+            host: host.into(),
+            port,
+        };
+        let tls = |host: &str, port| Transport::Tls {
+            host: host.into(),
+            port,
+            pkipath: None,
+        };
         for (text, transport, open) in [
             ("qemu:///system", unix(None), "qemu:///system"),
             ("ch:///system", unix(None), "ch:///system"),
             ("qemu+unix:///system", unix(None), "qemu:///system"),
-            ("qemu+unix:///system?socket=/tmp/a%20b", unix(Some("/tmp/a b")), "qemu:///system"),
-            ("qemu+tcp://host:16509/system", tcp("host", 16509), "qemu:///system"),
+            (
+                "qemu+unix:///system?socket=/tmp/a%20b",
+                unix(Some("/tmp/a b")),
+                "qemu:///system",
+            ),
+            (
+                "qemu+tcp://host:16509/system",
+                tcp("host", 16509),
+                "qemu:///system",
+            ),
             ("ch+tcp://10.0.0.1/system", tcp("10.0.0.1", 16509), "ch:///system"),
             ("qemu+tcp://[::1]:77/system", tcp("::1", 77), "qemu:///system"),
             ("qemu+tls://host/system", tls("host", 16514), "qemu:///system"),
@@ -340,28 +399,49 @@ mod tests {
             ("qemu+tcp://[zz]/system", "is not an IPv6 address"),
             ("qemu+tcp://root@host/system", "user names"),
             ("qemu+unix:///system?socket=rel", "not an absolute path"),
-            ("qemu+tcp://host/system?socket=/x", "only goes with the unix transport"),
+            (
+                "qemu+tcp://host/system?socket=/x",
+                "only goes with the unix transport",
+            ),
             ("qemu+tls://host/system?no_verify=1", "always checked"),
             ("qemu:///system?frob=1", "parameter \"frob\""),
             ("qemu:///system?socket=/%zz", "two hex digits"),
         ] {
-            let message = text.parse::<Uri>().err().map(|error| error.to_string()).unwrap_or_default();
+            let message = text
+                .parse::<Uri>()
+                .err()
+                .map(|error| error.to_string())
+                .unwrap_or_default();
             assert!(message.contains(why), "{text}: {message}");
         }
     }
 
     #[test]
     fn without_a_socket_the_monolithic_daemon_comes_first() {
-        let uri = "qemu:///system".parse::<Uri>().map(|uri| uri.sockets(true)).unwrap_or_default();
+        let uri = "qemu:///system"
+            .parse::<Uri>()
+            .map(|uri| uri.sockets(true))
+            .unwrap_or_default();
         let names: Vec<_> = uri.iter().map(|path| path.display().to_string()).collect();
-        assert_eq!(names, ["/run/libvirt/libvirt-sock-ro", "/run/libvirt/virtqemud-sock-ro"]);
-        let uri = "ch:///system?mode=direct".parse::<Uri>().map(|uri| uri.sockets(false)).unwrap_or_default();
+        assert_eq!(
+            names,
+            ["/run/libvirt/libvirt-sock-ro", "/run/libvirt/virtqemud-sock-ro"]
+        );
+        let uri = "ch:///system?mode=direct"
+            .parse::<Uri>()
+            .map(|uri| uri.sockets(false))
+            .unwrap_or_default();
         assert_eq!(uri, [PathBuf::from("/run/libvirt/virtchd-sock")]);
     }
 
     #[test]
     fn the_text_form_parses_back() {
-        for text in ["qemu:///system", "ch+unix:///system?socket=/s", "qemu+tcp://[::1]:77/system", "test:///default"] {
+        for text in [
+            "qemu:///system",
+            "ch+unix:///system?socket=/s",
+            "qemu+tcp://[::1]:77/system",
+            "test:///default",
+        ] {
             let again = text.parse::<Uri>().map(|uri| uri.to_string()).unwrap_or_default();
             assert_eq!(again, text);
         }

@@ -497,6 +497,19 @@ impl<T: Decode> Decode for Option<T> {
     }
 }
 
+impl<T: Encode> Encode for Box<T> {
+    fn encode(&self, out: &mut Encoder) -> Result<(), XdrError> {
+        self.as_ref().encode(out)
+    }
+}
+
+impl<T: Decode> Decode for Box<T> {
+    const MIN_WIRE: usize = T::MIN_WIRE;
+    fn decode(input: &mut Decoder<'_>) -> Result<Self, XdrError> {
+        T::decode(input).map(Box::new)
+    }
+}
+
 macro_rules! tuples {
     ($(($($name:ident . $index:tt),+)),+) => {$(
         impl<$($name: Encode),+> Encode for ($($name,)+) {
@@ -566,7 +579,10 @@ mod tests {
     #[test]
     fn a_string_cut_inside_its_padding_is_refused() {
         let result = from_bytes::<String>(&[0, 0, 0, 1, b'a', 0]);
-        assert!(matches!(result, Err(XdrError::Truncated { needed: 3, .. })), "{result:?}");
+        assert!(
+            matches!(result, Err(XdrError::Truncated { needed: 3, .. })),
+            "{result:?}"
+        );
     }
 
     #[test]
@@ -575,18 +591,33 @@ mod tests {
         let result = from_bytes::<List<u64, 16384>>(&announced);
         assert_eq!(
             result,
-            Err(XdrError::Truncated { offset: 4, needed: 131_072, left: 0 })
+            Err(XdrError::Truncated {
+                offset: 4,
+                needed: 131_072,
+                left: 0
+            })
         );
     }
 
     #[test]
     fn a_list_above_its_limit_is_refused_in_both_directions() {
         let long = List::<u32, 2>(vec![1, 2, 3]);
-        assert!(matches!(to_bytes(&long), Err(XdrError::TooLong { length: 3, limit: 2, .. })));
+        assert!(matches!(
+            to_bytes(&long),
+            Err(XdrError::TooLong {
+                length: 3,
+                limit: 2,
+                ..
+            })
+        ));
         let wire = [0, 0, 0, 3, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3];
         assert!(matches!(
             from_bytes::<List<u32, 2>>(&wire),
-            Err(XdrError::TooLong { length: 3, limit: 2, .. })
+            Err(XdrError::TooLong {
+                length: 3,
+                limit: 2,
+                ..
+            })
         ));
     }
 
@@ -596,7 +627,11 @@ mod tests {
         assert_eq!(from_bytes::<Option<u32>>(&[0, 0, 0, 1, 0, 0, 0, 9]), Ok(Some(9)));
         assert!(matches!(
             from_bytes::<Option<u32>>(&[0, 0, 0, 2, 0, 0, 0, 9]),
-            Err(XdrError::Invalid { value: 2, offset: 0, .. })
+            Err(XdrError::Invalid {
+                value: 2,
+                offset: 0,
+                ..
+            })
         ));
     }
 
@@ -615,6 +650,9 @@ mod tests {
     fn a_string_longer_than_the_protocol_allows_is_refused() {
         let mut wire = (limits::STRING as u32 + 1).to_be_bytes().to_vec();
         wire.resize(limits::STRING + 16, b'x');
-        assert!(matches!(from_bytes::<String>(&wire), Err(XdrError::TooLong { .. })));
+        assert!(matches!(
+            from_bytes::<String>(&wire),
+            Err(XdrError::TooLong { .. })
+        ));
     }
 }

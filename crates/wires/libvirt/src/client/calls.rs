@@ -8,8 +8,8 @@ use super::Connection;
 use crate::error::Error;
 use crate::procedure::{Cookie, MigrateParams, calls as proc, flags};
 use crate::types::{
-    ControlInfo, CpuMap, Domain, DomainInfo, DomainState, DomainStats, GuestInterface, JobInfo, JobStats, NodeInfo,
-    NodeStat,
+    ControlInfo, CpuMap, Domain, DomainInfo, DomainState, DomainStats, GuestInterface, JobInfo, JobStats,
+    NodeInfo, NodeStat,
 };
 use crate::xdr::List;
 
@@ -43,7 +43,7 @@ impl Connection {
         self.call::<proc::ConnectGetUri>(&()).await
     }
 
-    /// Whether the daemon considers the connection safe from listeners.
+    /// Whether the driver behind the daemon is safe from listeners; says nothing about the way to the daemon.
     pub async fn is_secure(&self) -> Result<bool, Error> {
         Ok(self.call::<proc::ConnectIsSecure>(&()).await? != 0)
     }
@@ -93,7 +93,10 @@ impl Connection {
 
     /// Free memory of `count` NUMA cells from `first`, bytes.
     pub async fn cells_free_memory(&self, first: i32, count: i32) -> Result<Vec<u64>, Error> {
-        Ok(self.call::<proc::NodeGetCellsFreeMemory>(&(first, count)).await?.0)
+        Ok(self
+            .call::<proc::NodeGetCellsFreeMemory>(&(first, count))
+            .await?
+            .0)
     }
 
     /// Free pages of each size (KiB) in `count` cells from `first`, cell by cell.
@@ -148,7 +151,8 @@ impl Connection {
 
     /// XML; see [`flags::XML_INACTIVE`], [`flags::XML_SECURE`].
     pub async fn xml(&self, domain: &Guest, xml_flags: u32) -> Result<String, Error> {
-        self.call::<proc::DomainGetXmlDesc>(&(domain.clone(), xml_flags)).await
+        self.call::<proc::DomainGetXmlDesc>(&(domain.clone(), xml_flags))
+            .await
     }
 
     /// State and size.
@@ -163,7 +167,8 @@ impl Connection {
 
     /// Whether the monitor answers.
     pub async fn control_info(&self, domain: &Guest) -> Result<ControlInfo, Error> {
-        self.call::<proc::DomainGetControlInfo>(&(domain.clone(), 0)).await
+        self.call::<proc::DomainGetControlInfo>(&(domain.clone(), 0))
+            .await
     }
 
     /// Whether it runs.
@@ -183,7 +188,12 @@ impl Connection {
 
     /// Metadata element of a namespace.
     pub async fn metadata(&self, domain: &Guest, namespace: &str) -> Result<String, Error> {
-        let args = (domain.clone(), flags::METADATA_ELEMENT, Some(namespace.to_owned()), 0);
+        let args = (
+            domain.clone(),
+            flags::METADATA_ELEMENT,
+            Some(namespace.to_owned()),
+            0,
+        );
         self.call::<proc::DomainGetMetadata>(&args).await
     }
 
@@ -197,13 +207,27 @@ impl Connection {
     ) -> Result<(), Error> {
         let element = element.map(str::to_owned);
         let key = element.is_some().then(|| key.to_owned());
-        let args = (domain.clone(), flags::METADATA_ELEMENT, element, key, Some(namespace.to_owned()), 0);
+        let args = (
+            domain.clone(),
+            flags::METADATA_ELEMENT,
+            element,
+            key,
+            Some(namespace.to_owned()),
+            0,
+        );
         self.call::<proc::DomainSetMetadata>(&args).await
     }
 
     /// Addresses of a guest from 0 leases, 1 agent, 2 ARP table.
-    pub async fn interface_addresses(&self, domain: &Guest, source: u32) -> Result<Vec<GuestInterface>, Error> {
-        Ok(self.call::<proc::DomainInterfaceAddresses>(&(domain.clone(), source, 0)).await?.0)
+    pub async fn interface_addresses(
+        &self,
+        domain: &Guest,
+        source: u32,
+    ) -> Result<Vec<GuestInterface>, Error> {
+        Ok(self
+            .call::<proc::DomainInterfaceAddresses>(&(domain.clone(), source, 0))
+            .await?
+            .0)
     }
 
     /// Statistics by mask (0 for everything the driver has); `domains` empty for all that match the list flags.
@@ -230,7 +254,8 @@ impl Connection {
     /// Statistics of the last finished job, without taking them away from others.
     pub async fn completed_job_stats(&self, domain: &Guest) -> Result<JobStats, Error> {
         let keep = flags::JOB_COMPLETED | flags::JOB_KEEP_COMPLETED;
-        self.call::<proc::DomainGetJobStats>(&(domain.clone(), keep)).await
+        self.call::<proc::DomainGetJobStats>(&(domain.clone(), keep))
+            .await
     }
 }
 
@@ -238,17 +263,20 @@ impl Connection {
 impl Connection {
     /// Defines a domain.
     pub async fn define(&self, xml: &str) -> Result<Domain, Error> {
-        self.call::<proc::DomainDefineXmlFlags>(&(xml.to_owned(), 0)).await
+        self.call::<proc::DomainDefineXmlFlags>(&(xml.to_owned(), 0))
+            .await
     }
 
     /// Starts a domain that is not defined.
     pub async fn create_xml(&self, xml: &str, create_flags: u32) -> Result<Domain, Error> {
-        self.call::<proc::DomainCreateXml>(&(xml.to_owned(), create_flags)).await
+        self.call::<proc::DomainCreateXml>(&(xml.to_owned(), create_flags))
+            .await
     }
 
     /// Starts a defined domain; gives it back with its number.
     pub async fn start(&self, domain: &Guest, create_flags: u32) -> Result<Domain, Error> {
-        self.call::<proc::DomainCreateWithFlags>(&(domain.clone(), create_flags)).await
+        self.call::<proc::DomainCreateWithFlags>(&(domain.clone(), create_flags))
+            .await
     }
 
     /// Asks the guest to shut down.
@@ -258,7 +286,8 @@ impl Connection {
 
     /// Asks the guest to reboot.
     pub async fn reboot(&self, domain: &Guest, reboot_flags: u32) -> Result<(), Error> {
-        self.call::<proc::DomainReboot>(&(domain.clone(), reboot_flags)).await
+        self.call::<proc::DomainReboot>(&(domain.clone(), reboot_flags))
+            .await
     }
 
     /// Resets the virtual hardware.
@@ -288,7 +317,8 @@ impl Connection {
 
     /// Stops, with flags (1 graceful).
     pub async fn destroy_flags(&self, domain: &Guest, destroy_flags: u32) -> Result<(), Error> {
-        self.call::<proc::DomainDestroyFlags>(&(domain.clone(), destroy_flags)).await
+        self.call::<proc::DomainDestroyFlags>(&(domain.clone(), destroy_flags))
+            .await
     }
 
     /// Removes the definition.
@@ -308,7 +338,8 @@ impl Connection {
 
     /// Limits the bandwidth of a migration, MiB/s.
     pub async fn migrate_set_max_speed(&self, domain: &Guest, mib_per_second: u64) -> Result<(), Error> {
-        self.call::<proc::DomainMigrateSetMaxSpeed>(&(domain.clone(), mib_per_second, 0)).await
+        self.call::<proc::DomainMigrateSetMaxSpeed>(&(domain.clone(), mib_per_second, 0))
+            .await
     }
 
     /// Migrates peer to peer and returns when it is over; give the handle a deadline of hours.
@@ -320,7 +351,15 @@ impl Connection {
         migrate_flags: u32,
     ) -> Result<(), Error> {
         let all = migrate_flags | flags::MIGRATE_PEER2PEER;
-        let args = (domain.clone(), Some(destination.to_owned()), params, Cookie::default(), all);
-        self.call::<proc::DomainMigratePerform3Params>(&args).await.map(|_| ())
+        let args = (
+            domain.clone(),
+            Some(destination.to_owned()),
+            params,
+            Cookie::default(),
+            all,
+        );
+        self.call::<proc::DomainMigratePerform3Params>(&args)
+            .await
+            .map(|_| ())
     }
 }

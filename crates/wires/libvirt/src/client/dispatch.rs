@@ -22,6 +22,7 @@ use crate::frame::{
     PROGRAM_REMOTE, Status, VERSION,
 };
 use crate::procedure::Procedure;
+use crate::pulse::Pulse;
 use crate::transport::{ReadHalf, Stream, WriteHalf};
 use crate::xdr;
 
@@ -55,8 +56,7 @@ pub(crate) struct Shared {
     slots: Arc<Semaphore>,
     over: watch::Sender<Option<CloseReason>>,
     callback_events: AtomicBool,
-    born: Instant,
-    heard_ms: AtomicU64,
+    pulse: Pulse,
     sent: AtomicU64,
 }
 
@@ -73,8 +73,7 @@ impl Shared {
             slots: Arc::new(Semaphore::new(slots)),
             over: watch::Sender::new(None),
             callback_events: AtomicBool::new(true),
-            born: Instant::now(),
-            heard_ms: AtomicU64::new(0),
+            pulse: Pulse::new(),
             sent: AtomicU64::new(0),
             options,
         });
@@ -96,7 +95,8 @@ impl Shared {
     }
 
     pub(super) fn set_callback_events(&self, yes: bool) {
-        self.callback_events.store(yes && !self.options.legacy_events, Ordering::Relaxed);
+        self.callback_events
+            .store(yes && !self.options.legacy_events, Ordering::Relaxed);
     }
 
     pub(super) fn callback_events(&self) -> bool {
@@ -131,14 +131,18 @@ impl Shared {
         }
     }
 
-    /// Ends the connection; the first reason counts.
-    pub(crate) fn close(&self, reason: CloseReason) {
-        let first = self.over.send_if_modified(|over| {
+    /// Whether this is the first reason.
+    fn mark_over(&self, reason: &CloseReason) -> bool {
+        self.over.send_if_modified(|over| {
             let first = over.is_none();
             over.get_or_insert_with(|| reason.clone());
             first
-        });
-        if !first {
+        })
+    }
+
+    /// Ends the connection; the first reason counts.
+    pub(crate) fn close(&self, reason: &CloseReason) {
+        if !self.mark_over(reason) {
             return;
         }
         let calls = {
@@ -148,7 +152,9 @@ impl Shared {
         };
         for (_, waiting) in calls {
             if let Some(answer) = waiting.answer {
-                answer.send(Err(Error::closed(waiting.procedure, reason.clone()))).ok();
+                answer
+                    .send(Err(Error::closed(waiting.procedure, reason.clone())))
+                    .ok();
             }
         }
         self.slots.close();
@@ -168,14 +174,21 @@ impl Shared {
         deadline: Duration,
         registers: Option<EventId>,
     ) -> Result<Bytes, Error> {
-        let mut report = Report { shared: self, procedure, begun: Instant::now(), done: false };
+        let mut report = Report {
+            shared: self,
+            procedure,
+            begun: Instant::now(),
+            done: false,
+        };
         let exchange = self.exchange(program, procedure, payload, registers);
-        let result = match tokio::time::timeout(deadline, exchange).await {
-            Ok(result) => result,
-            Err(_) => {
-                self.close_when_stuck();
-                Err(Error::Timeout { what: procedure.to_string(), after: deadline })
-            }
+        let result = if let Ok(result) = tokio::time::timeout(deadline, exchange).await {
+            result
+        } else {
+            self.close_when_stuck();
+            Err(Error::Timeout {
+                what: procedure.to_string(),
+                after: deadline,
+            })
         };
         report.finish(result.as_ref().map(|_| ()));
         result
@@ -188,9 +201,8 @@ impl Shared {
         payload: Bytes,
         registers: Option<EventId>,
     ) -> Result<Bytes, Error> {
-        let slot = match Arc::clone(&self.slots).acquire_owned().await {
-            Ok(slot) => slot,
-            Err(_) => return Err(Error::closed(procedure, self.why())),
+        let Ok(slot) = Arc::clone(&self.slots).acquire_owned().await else {
+            return Err(Error::closed(procedure, self.why()));
         };
         // Reserved first, so that a call is either not sent at all or booked and sent.
         let Ok(place) = self.outgoing.reserve().await else {
@@ -203,12 +215,21 @@ impl Shared {
                 return Err(Error::closed(procedure, self.why()));
             }
             let serial = next_serial(&mut pending);
-            let waiting = Waiting { program, procedure, answer: Some(answer), registers, _slot: slot };
+            let waiting = Waiting {
+                program,
+                procedure,
+                answer: Some(answer),
+                registers,
+                _slot: slot,
+            };
             pending.calls.insert(serial, waiting);
             serial
         };
         let abandon = Abandon { shared: self, serial };
-        let frame = Frame { header: Header::call(program, procedure.0, serial), payload };
+        let frame = Frame {
+            header: Header::call(program, procedure.0, serial),
+            payload,
+        };
         match frame.to_bytes() {
             Ok(bytes) => place.send(bytes),
             Err(source) => {
@@ -217,7 +238,9 @@ impl Shared {
             }
         }
         self.sent.fetch_add(1, Ordering::Relaxed);
-        let result = wait.await.unwrap_or_else(|_| Err(Error::closed(procedure, self.why())));
+        let result = wait
+            .await
+            .unwrap_or_else(|_| Err(Error::closed(procedure, self.why())));
         drop(abandon);
         result
     }
@@ -225,19 +248,26 @@ impl Shared {
     /// With every slot held by a call nobody waits for any more, nothing can be done on this connection.
     fn close_when_stuck(&self) {
         let pending = self.pending.lock();
-        let abandoned = pending.calls.values().filter(|waiting| waiting.answer.is_none()).count();
+        let abandoned = pending
+            .calls
+            .values()
+            .filter(|waiting| waiting.answer.is_none())
+            .count();
         let all = self.options.max_in_flight.max(1);
         drop(pending);
         if abandoned >= all {
-            self.close(CloseReason::Stuck(all));
+            self.close(&CloseReason::Stuck(all));
         }
     }
 
     /// What the reader does with one frame.
-    fn handle(&self, frame: Frame) -> Result<(), CloseReason> {
+    fn handle(&self, frame: &Frame) -> Result<(), CloseReason> {
         let header = frame.header;
         if header.version != VERSION {
-            return Err(CloseReason::Protocol(format!("program version {}", header.version)));
+            return Err(CloseReason::Protocol(format!(
+                "program version {}",
+                header.version
+            )));
         }
         match (header.program, header.kind) {
             (PROGRAM_KEEPALIVE, Kind::Message) => {
@@ -248,7 +278,7 @@ impl Shared {
             }
             (PROGRAM_REMOTE, Kind::Message) => self.handle_event(header.procedure, &frame.payload),
             (_, Kind::Reply) => {
-                self.handle_reply(&frame);
+                self.handle_reply(frame);
                 Ok(())
             }
             // Streams and descriptors are never asked for; events of other programs have no subscriber.
@@ -256,9 +286,9 @@ impl Shared {
                 tracing::debug!(endpoint = %self.endpoint, ?header, "unexpected message ignored");
                 Ok(())
             }
-            (_, Kind::Call | Kind::CallWithFds) => {
-                Err(CloseReason::Protocol("the peer sent a call, it is not a daemon".to_owned()))
-            }
+            (_, Kind::Call | Kind::CallWithFds) => Err(CloseReason::Protocol(
+                "the peer sent a call, it is not a daemon".to_owned(),
+            )),
         }
     }
 
@@ -270,7 +300,10 @@ impl Shared {
         };
         let procedure = waiting.procedure;
         let result = if (header.program, header.procedure) != (waiting.program, procedure.0) {
-            let text = format!("reply {} carries the procedure {}", header.serial, header.procedure);
+            let text = format!(
+                "reply {} carries the procedure {}",
+                header.serial, header.procedure
+            );
             Err(Error::closed(procedure, CloseReason::Protocol(text)))
         } else if header.status == Status::Ok {
             Ok(frame.payload.clone())
@@ -278,7 +311,9 @@ impl Shared {
             Err(rpc_error(procedure, &frame.payload))
         };
         if let (Some(id), Ok(payload)) = (waiting.registers, &result) {
-            self.registry.lock().registered(id, xdr::from_bytes::<i32>(payload).ok());
+            self.registry
+                .lock()
+                .registered(id, xdr::from_bytes::<i32>(payload).ok());
         }
         if let Some(answer) = waiting.answer {
             answer.send(result).ok();
@@ -308,16 +343,6 @@ impl Shared {
             // A full queue means the socket takes nothing; one more message would not help.
             self.outgoing.try_send(bytes).ok();
         }
-    }
-
-    fn silence(&self) -> Duration {
-        let heard = Duration::from_millis(self.heard_ms.load(Ordering::Relaxed));
-        self.born.elapsed().saturating_sub(heard)
-    }
-
-    fn heard(&self) {
-        let now = u64::try_from(self.born.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.heard_ms.store(now, Ordering::Relaxed);
     }
 }
 
@@ -363,7 +388,9 @@ impl Report<'_> {
 
 impl Drop for Report<'_> {
     fn drop(&mut self) {
-        if !self.done && let Some(observer) = &self.shared.options.observer {
+        if !self.done
+            && let Some(observer) = &self.shared.options.observer
+        {
             observer.call(self.procedure, self.begun.elapsed(), None);
         }
     }
@@ -381,8 +408,8 @@ async fn read_task(shared: Arc<Shared>, reader: ReadHalf) {
         };
         let outcome = match next {
             Ok(Some(frame)) => {
-                shared.heard();
-                shared.handle(frame)
+                shared.pulse.heard();
+                shared.handle(&frame)
             }
             Ok(None) => Err(CloseReason::Eof),
             Err(error) => Err(error.into()),
@@ -391,7 +418,7 @@ async fn read_task(shared: Arc<Shared>, reader: ReadHalf) {
             break reason;
         }
     };
-    shared.close(reason);
+    shared.close(&reason);
 }
 
 async fn write_task(shared: Arc<Shared>, writer: WriteHalf, mut queued: mpsc::Receiver<Bytes>) {
@@ -411,39 +438,26 @@ async fn write_task(shared: Arc<Shared>, writer: WriteHalf, mut queued: mpsc::Re
         result = work => match result {
             Ok(()) => false,
             Err(error) => {
-                shared.close(CloseReason::Io(error.to_string()));
+                shared.close(&CloseReason::Io(error.to_string()));
                 true
             }
         },
     };
     if !failed {
         // A peer that takes nothing must not keep the socket open.
-        tokio::time::timeout(Duration::from_secs(1), writer.shutdown()).await.ok();
+        tokio::time::timeout(Duration::from_secs(1), writer.shutdown())
+            .await
+            .ok();
     }
 }
 
 async fn keepalive_task(shared: Arc<Shared>) {
-    let interval = shared.options.keepalive.interval;
-    let mut pings = 0;
-    loop {
-        let silence = shared.silence();
-        if silence < interval {
-            pings = 0;
+    let ping = || shared.send_keepalive(KEEPALIVE_PING);
+    tokio::select! {
+        biased;
+        _ = shared.closed() => {}
+        (silence, pings) = shared.pulse.death(&shared.options.keepalive, ping) => {
+            shared.close(&CloseReason::Keepalive { silence, pings });
         }
-        let due = interval.saturating_mul(pings + 1);
-        if let Some(wait) = due.checked_sub(silence).filter(|wait| !wait.is_zero()) {
-            tokio::select! {
-                biased;
-                _ = shared.closed() => return,
-                () = tokio::time::sleep(wait) => continue,
-            }
-        }
-        if pings >= shared.options.keepalive.count {
-            shared.close(CloseReason::Keepalive { silence, pings });
-            return;
-        }
-        pings += 1;
-        shared.send_keepalive(KEEPALIVE_PING);
     }
 }
-

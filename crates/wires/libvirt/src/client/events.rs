@@ -5,9 +5,9 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 
+use super::Connection;
 use super::dispatch::Shared;
 use super::queue::{Entry, Queue};
-use super::Connection;
 use crate::error::Error;
 use crate::event::{Event, EventId};
 use crate::frame::PROGRAM_REMOTE;
@@ -79,7 +79,11 @@ impl Registry {
             sink.close();
         }
         self.next_key += 1;
-        self.sinks.push(Attached { key: self.next_key, wanted: HashSet::new(), sink });
+        self.sinks.push(Attached {
+            key: self.next_key,
+            wanted: HashSet::new(),
+            sink,
+        });
         self.next_key
     }
 
@@ -110,13 +114,19 @@ impl Registry {
     pub(super) fn deliver(&mut self, event: Event, bytes: usize) {
         let Some(id) = event.body.id() else {
             // Nobody can have asked for it by a known id, so whoever listens gets it.
-            self.sinks.iter().for_each(|attached| attached.sink.event(event.clone(), bytes));
+            self.sinks
+                .iter()
+                .for_each(|attached| attached.sink.event(event.clone(), bytes));
             return;
         };
         if self.registered.get(&id) != Some(&event.callback) {
             return;
         }
-        let mut takers = self.sinks.iter().filter(|attached| attached.wanted.contains(&id)).peekable();
+        let mut takers = self
+            .sinks
+            .iter()
+            .filter(|attached| attached.wanted.contains(&id))
+            .peekable();
         while let Some(taker) = takers.next() {
             if takers.peek().is_none() {
                 taker.sink.event(event, bytes);
@@ -160,7 +170,10 @@ impl Attachment {
     pub(crate) fn new(connection: &Connection, sink: Arc<dyn Sink>) -> Self {
         let shared = connection.shared();
         let key = shared.registry.lock().attach(sink);
-        Self { shared: Arc::downgrade(shared), key }
+        Self {
+            shared: Arc::downgrade(shared),
+            key,
+        }
     }
 
     /// Asks the daemon for events of this id, unless it has been asked already.
@@ -187,17 +200,28 @@ impl Attachment {
         let callback = {
             let mut registry = shared.registry.lock();
             registry.want(self.key, id, false);
-            if registry.wanted_by_nobody(id) { registry.registered.remove(&id) } else { None }
+            if registry.wanted_by_nobody(id) {
+                registry.registered.remove(&id)
+            } else {
+                None
+            }
         };
         match callback {
             None => Ok(()),
             Some(Some(callback)) => {
-                connection.call::<proc::ConnectDomainEventCallbackDeregisterAny>(&callback).await
+                connection
+                    .call::<proc::ConnectDomainEventCallbackDeregisterAny>(&callback)
+                    .await
             }
-            Some(None) if id == EventId::LIFECYCLE => {
-                connection.call::<proc::ConnectDomainEventDeregister>(&()).await.map(|_| ())
+            Some(None) if id == EventId::LIFECYCLE => connection
+                .call::<proc::ConnectDomainEventDeregister>(&())
+                .await
+                .map(|_| ()),
+            Some(None) => {
+                connection
+                    .call::<proc::ConnectDomainEventDeregisterAny>(&id.0)
+                    .await
             }
-            Some(None) => connection.call::<proc::ConnectDomainEventDeregisterAny>(&id.0).await,
         }
     }
 }
@@ -206,7 +230,10 @@ async fn register(connection: &Connection, id: EventId) -> Result<(), Error> {
     let shared = connection.shared();
     let (procedure, payload) = if shared.callback_events() {
         let args: <proc::ConnectDomainEventCallbackRegisterAny as Call>::Args = (id.0, None);
-        (Procedure::CONNECT_DOMAIN_EVENT_CALLBACK_REGISTER_ANY, xdr::to_bytes(&args))
+        (
+            Procedure::CONNECT_DOMAIN_EVENT_CALLBACK_REGISTER_ANY,
+            xdr::to_bytes(&args),
+        )
     } else if id == EventId::LIFECYCLE {
         (Procedure::CONNECT_DOMAIN_EVENT_REGISTER, xdr::to_bytes(&()))
     } else {
@@ -214,7 +241,9 @@ async fn register(connection: &Connection, id: EventId) -> Result<(), Error> {
     };
     let payload = payload.map_err(|source| Error::Encode { procedure, source })?;
     let deadline = shared.options.deadlines.call;
-    shared.call(PROGRAM_REMOTE, procedure, payload, deadline, Some(id)).await?;
+    shared
+        .call(PROGRAM_REMOTE, procedure, payload, deadline, Some(id))
+        .await?;
     if !shared.callback_events() {
         // The older calls answer with a count or nothing; there is no id to remember.
         shared.registry.lock().registered.insert(id, None);
@@ -230,7 +259,9 @@ pub struct EventStream {
 
 impl std::fmt::Debug for EventStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("EventStream").field("waiting", &self.queue.len()).finish_non_exhaustive()
+        f.debug_struct("EventStream")
+            .field("waiting", &self.queue.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -298,4 +329,3 @@ pub(crate) async fn add_all(
     }
     Ok(unsupported)
 }
-

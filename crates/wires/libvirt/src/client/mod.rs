@@ -21,6 +21,7 @@ use crate::error::{CloseReason, Error};
 use crate::event::EventId;
 use crate::frame::PROGRAM_REMOTE;
 use crate::procedure::{Call, Procedure, calls as proc, feature, flags};
+pub use crate::pulse::Keepalive;
 use crate::tls::TlsFiles;
 use crate::transport::{self, Stream};
 use crate::types::AuthType;
@@ -50,22 +51,6 @@ impl Default for Deadlines {
             call: Duration::from_secs(30),
             slow: Duration::from_secs(180),
         }
-    }
-}
-
-/// When silence becomes death: a ping after each `interval` of silence, and after `count` unanswered ones the
-/// connection is given up, `interval * (count + 1)` after the last sign of life.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Keepalive {
-    /// Silence before a ping; zero switches keepalive off.
-    pub interval: Duration,
-    /// Unanswered pings that are tolerated.
-    pub count: u32,
-}
-
-impl Default for Keepalive {
-    fn default() -> Self {
-        Self { interval: Duration::from_secs(5), count: 3 }
     }
 }
 
@@ -135,7 +120,7 @@ struct Owner(Arc<Shared>);
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        self.0.close(CloseReason::Local);
+        self.0.close(&CloseReason::Local);
     }
 }
 
@@ -148,15 +133,22 @@ pub struct Connection {
 
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connection").field("endpoint", &self.shared().endpoint).finish_non_exhaustive()
+        f.debug_struct("Connection")
+            .field("endpoint", &self.shared().endpoint)
+            .finish_non_exhaustive()
     }
 }
 
 impl Connection {
     /// Reaches the daemon, agrees on authentication and keepalive, and opens the driver.
     pub async fn connect(uri: &Uri, options: Options) -> Result<Self, Error> {
-        let stream =
-            transport::connect(uri, options.read_only, options.tls.as_ref(), options.deadlines.connect).await?;
+        let stream = transport::connect(
+            uri,
+            options.read_only,
+            options.tls.as_ref(),
+            options.deadlines.connect,
+        )
+        .await?;
         Self::over(stream, &uri.open_name(), options).await
     }
 
@@ -166,14 +158,24 @@ impl Connection {
         let handshake = options.deadlines.handshake;
         let polkit = options.polkit;
         let shared = Shared::start(stream, options);
-        let connection = Self { owner: Arc::new(Owner(shared)), deadline: Some(handshake) };
+        let connection = Self {
+            owner: Arc::new(Owner(shared)),
+            deadline: Some(handshake),
+        };
         connection.authenticate(polkit).await?;
         // Allowed before the open call, and it makes the daemon send its own pings from here on.
-        connection.call::<proc::ConnectSupportsFeature>(&feature::KEEPALIVE).await?;
+        connection
+            .call::<proc::ConnectSupportsFeature>(&feature::KEEPALIVE)
+            .await?;
         let open_flags = if read_only { flags::CONNECT_RO } else { 0 };
-        connection.call::<proc::ConnectOpen>(&(Some(open_name.to_owned()), open_flags)).await?;
+        connection
+            .call::<proc::ConnectOpen>(&(Some(open_name.to_owned()), open_flags))
+            .await?;
         connection.ask_features().await?;
-        Ok(Self { deadline: None, ..connection })
+        Ok(Self {
+            deadline: None,
+            ..connection
+        })
     }
 
     async fn authenticate(&self, polkit: bool) -> Result<(), Error> {
@@ -185,7 +187,10 @@ impl Connection {
             self.call::<proc::AuthPolkit>(&()).await?;
             return Ok(());
         }
-        Err(Error::Auth { endpoint: self.endpoint().to_owned(), offered: offered.0 })
+        Err(Error::Auth {
+            endpoint: self.endpoint().to_owned(),
+            offered: offered.0,
+        })
     }
 
     async fn ask_features(&self) -> Result<(), Error> {
@@ -223,7 +228,10 @@ impl Connection {
 
     /// The same connection with another deadline for every call made through this handle.
     pub fn with_deadline(&self, deadline: Duration) -> Self {
-        Self { owner: Arc::clone(&self.owner), deadline: Some(deadline) }
+        Self {
+            owner: Arc::clone(&self.owner),
+            deadline: Some(deadline),
+        }
     }
 
     /// Calls a procedure with its types.
@@ -236,8 +244,12 @@ impl Connection {
 
     /// Calls any procedure of any program with bytes, for what the table does not have.
     pub async fn call_raw(&self, program: u32, procedure: Procedure, payload: Bytes) -> Result<Bytes, Error> {
-        let deadline = self.deadline.unwrap_or_else(|| self.shared().deadline_of(procedure));
-        self.shared().call(program, procedure, payload, deadline, None).await
+        let deadline = self
+            .deadline
+            .unwrap_or_else(|| self.shared().deadline_of(procedure));
+        self.shared()
+            .call(program, procedure, payload, deadline, None)
+            .await
     }
 
     /// Completes when the connection is over.
@@ -260,7 +272,7 @@ impl Connection {
         let goodbye = self.with_deadline(Duration::from_secs(1));
         // Whether the daemon still answers makes no difference to what happens next.
         goodbye.call::<proc::ConnectClose>(&()).await.ok();
-        self.shared().close(CloseReason::Local);
+        self.shared().close(&CloseReason::Local);
     }
 
     /// How many calls have been sent on this connection, the set-up included.

@@ -22,6 +22,12 @@ struct Inner<T> {
     closed: bool,
 }
 
+enum Taken<T> {
+    Entry(T),
+    Nothing,
+    Over,
+}
+
 /// See the module.
 pub(crate) struct Queue<T> {
     inner: Mutex<Inner<T>>,
@@ -32,7 +38,12 @@ pub(crate) struct Queue<T> {
 
 impl<T: Entry> Queue<T> {
     pub(crate) fn new(capacity: usize, byte_capacity: usize) -> Self {
-        let inner = Inner { entries: VecDeque::new(), bytes: 0, missed: 0, closed: false };
+        let inner = Inner {
+            entries: VecDeque::new(),
+            bytes: 0,
+            missed: 0,
+            closed: false,
+        };
         Self {
             inner: Mutex::new(inner),
             ready: Notify::new(),
@@ -52,7 +63,9 @@ impl<T: Entry> Queue<T> {
         while inner.entries.len() > self.capacity
             || (inner.bytes > self.byte_capacity && inner.entries.len() > 1)
         {
-            let Some((oldest, size)) = inner.entries.pop_front() else { break };
+            let Some((oldest, size)) = inner.entries.pop_front() else {
+                break;
+            };
             inner.bytes = inner.bytes.saturating_sub(size);
             inner.missed = inner.missed.saturating_add(oldest.stands_for());
         }
@@ -75,17 +88,18 @@ impl<T: Entry> Queue<T> {
     pub(crate) async fn next(&self) -> Option<T> {
         loop {
             let waiting = self.ready.notified();
-            if let Some(result) = self.take() {
-                return result;
+            match self.take() {
+                Taken::Entry(entry) => return Some(entry),
+                Taken::Over => return None,
+                Taken::Nothing => waiting.await,
             }
-            waiting.await;
         }
     }
 
-    fn take(&self) -> Option<Option<T>> {
+    fn take(&self) -> Taken<T> {
         let mut inner = self.inner.lock();
         if inner.missed > 0 {
-            return Some(Some(T::gap(std::mem::take(&mut inner.missed))));
+            return Taken::Entry(T::gap(std::mem::take(&mut inner.missed)));
         }
         match inner.entries.pop_front() {
             Some((entry, size)) => {
@@ -94,10 +108,10 @@ impl<T: Entry> Queue<T> {
                     // A burst is over: give its memory back.
                     inner.entries.shrink_to(64);
                 }
-                Some(Some(entry))
+                Taken::Entry(entry)
             }
-            None if inner.closed => Some(None),
-            None => None,
+            None if inner.closed => Taken::Over,
+            None => Taken::Nothing,
         }
     }
 }
@@ -135,7 +149,10 @@ mod tests {
         while let Some(item) = queue.next().await {
             seen.push(item);
         }
-        assert_eq!(seen, [Item::Gap(7), Item::Number(7), Item::Number(8), Item::Number(9)]);
+        assert_eq!(
+            seen,
+            [Item::Gap(7), Item::Number(7), Item::Number(8), Item::Number(9)]
+        );
     }
 
     #[tokio::test]

@@ -11,8 +11,9 @@ use cobaltcore_libvirt::client::{Connection, Options};
 use tokio::process::{Child, Command as AsyncCommand};
 
 const INSIDE: &str = "INSIDE_HOST";
-pub const RW: &str = "qemu+unix:///system?socket=/run/libvirt/libvirt-sock";
-pub const TCP: &str = "qemu+tcp://127.0.0.1/system";
+pub(crate) const RW: &str = "qemu+unix:///system?socket=/run/libvirt/libvirt-sock";
+pub(crate) const SECOND: &str = "qemu+tcp://127.0.0.1:16510/system";
+pub(crate) const TCP: &str = "qemu+tcp://127.0.0.1/system";
 
 /// Why the real suite cannot run here, if it cannot.
 fn obstacle() -> Option<String> {
@@ -20,19 +21,31 @@ fn obstacle() -> Option<String> {
         return Some("COBALTCORE_REAL=1 is not set".to_owned());
     }
     let missing = |tool: &&str| {
-        !["/usr/sbin", "/usr/bin", "/sbin", "/bin"].iter().any(|place| Path::new(place).join(tool).exists())
+        !["/usr/sbin", "/usr/bin", "/sbin", "/bin"]
+            .iter()
+            .any(|place| Path::new(place).join(tool).exists())
     };
-    if let Some(tool) = ["libvirtd", "virsh", "qemu-system-x86_64", "unshare", "ip"].iter().find(|tool| missing(tool)) {
+    if let Some(tool) = ["libvirtd", "virsh", "qemu-system-x86_64", "unshare", "ip"]
+        .iter()
+        .find(|tool| missing(tool))
+    {
         return Some(format!("{tool} is not installed"));
     }
-    let id = Command::new("id").arg("-u").output().map(|output| output.stdout).unwrap_or_default();
+    let id = Command::new("id")
+        .arg("-u")
+        .output()
+        .map(|output| output.stdout)
+        .unwrap_or_default();
     (id != b"0\n").then(|| "not root".to_owned())
 }
 
 /// Runs `scene` inside a private host. `name` is the full name of the calling test.
-pub fn in_private_host<F: Future<Output = ()>>(name: &str, scene: impl FnOnce() -> F) {
+pub(crate) fn in_private_host<F: Future<Output = ()>>(name: &str, scene: impl FnOnce() -> F) {
     if std::env::var(INSIDE).as_deref() == Ok("1") {
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("runtime");
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()
+            .expect("runtime");
         runtime.block_on(scene());
         return;
     }
@@ -51,20 +64,26 @@ pub fn in_private_host<F: Future<Output = ()>>(name: &str, scene: impl FnOnce() 
     if !status.success() {
         let log = std::fs::read_to_string(directory.path().join("log/libvirtd.log")).unwrap_or_default();
         let tail: Vec<&str> = log.lines().rev().take(20).collect();
-        panic!("{name} failed inside the host; the daemon's last words:\n{}", tail.join("\n"));
+        panic!(
+            "{name} failed inside the host; the daemon's last words:\n{}",
+            tail.join("\n")
+        );
     }
 }
 
 /// A running daemon; dies with this value.
-pub struct Daemon {
+pub(crate) struct Daemon {
     child: Child,
 }
 
 impl Daemon {
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let daemon = Self::spawn();
         for _ in 0..600 {
-            if Connection::connect(&RW.parse().expect("uri"), Options::default()).await.is_ok() {
+            if Connection::connect(&RW.parse().expect("uri"), Options::default())
+                .await
+                .is_ok()
+            {
                 return daemon;
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -73,45 +92,98 @@ impl Daemon {
     }
 
     /// Without waiting until it answers.
-    pub fn spawn() -> Self {
-        let child = AsyncCommand::new("libvirtd").arg("--listen").kill_on_drop(true).spawn().expect("libvirtd");
+    pub(crate) fn spawn() -> Self {
+        let child = AsyncCommand::new("libvirtd")
+            .arg("--listen")
+            .kill_on_drop(true)
+            .spawn()
+            .expect("libvirtd");
         Self { child }
     }
 
-    pub fn signal(&self, signal: &str) {
+    /// A second host on the same machine: own files and identity, TCP on port 16510.
+    pub(crate) async fn start_second() -> Self {
+        let script =
+            "set -e; hostname second-host; etc=$HOST_DIR/etc2; mkdir -p $etc; cp /etc/libvirt/qemu.conf $etc
+            sed -e /^host_uuid/d -e s/libvirtd.log/second.log/ /etc/libvirt/libvirtd.conf >$etc/libvirtd.conf
+            echo \"host_uuid = \\\"$(cat /proc/sys/kernel/random/uuid)\\\"\" >>$etc/libvirtd.conf
+            echo 'tcp_port = \"16510\"' >>$etc/libvirtd.conf
+            mount --bind $etc /etc/libvirt
+            for place in /run /var/lib/libvirt /var/cache/libvirt; do mount -t tmpfs tmpfs $place; done
+            mkdir -p /run/libvirt /var/lib/libvirt/qemu
+            exec libvirtd --listen";
+        let child = AsyncCommand::new("unshare")
+            .args(["--mount", "--uts", "sh", "-c", script])
+            .kill_on_drop(true)
+            .spawn()
+            .expect("second libvirtd");
+        let daemon = Self { child };
+        for _ in 0..600 {
+            if Connection::connect(&SECOND.parse().expect("uri"), Options::default())
+                .await
+                .is_ok()
+            {
+                return daemon;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        panic!("the second libvirtd did not come up");
+    }
+
+    pub(crate) fn signal(&self, signal: &str) {
         let pid = self.child.id().expect("running").to_string();
-        assert!(Command::new("kill").args([signal, &pid]).status().expect("kill").success());
+        assert!(
+            Command::new("kill")
+                .args([signal, &pid])
+                .status()
+                .expect("kill")
+                .success()
+        );
     }
 
     /// SIGKILL, and waits until it is gone.
-    pub async fn kill(mut self) {
+    pub(crate) async fn kill(mut self) {
         self.child.kill().await.expect("kill -9");
     }
 }
 
 /// What virsh prints.
-pub async fn virsh(args: &[&str]) -> String {
-    let output =
-        AsyncCommand::new("virsh").args(["-c", TCP]).args(args).env("LC_ALL", "C").output().await.expect("virsh");
-    assert!(output.status.success(), "virsh {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+pub(crate) async fn virsh(args: &[&str]) -> String {
+    let output = AsyncCommand::new("virsh")
+        .args(["-c", TCP])
+        .args(args)
+        .env("LC_ALL", "C")
+        .output()
+        .await
+        .expect("virsh");
+    assert!(
+        output.status.success(),
+        "virsh {args:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 /// The value after `key:` in virsh output.
-pub fn field<'a>(text: &'a str, key: &str) -> &'a str {
+pub(crate) fn field<'a>(text: &'a str, key: &str) -> &'a str {
     text.lines()
         .find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))
-        .map(str::trim)
-        .unwrap_or_else(|| panic!("no {key} in {text}"))
+        .map_or_else(|| panic!("no {key} in {text}"), str::trim)
 }
 
-pub async fn connect(uri: &str, options: Options) -> Connection {
-    Connection::connect(&uri.parse().expect("uri"), options).await.expect(uri)
+pub(crate) async fn connect(uri: &str, options: Options) -> Connection {
+    Connection::connect(&uri.parse().expect("uri"), options)
+        .await
+        .expect(uri)
 }
 
 /// A guest without disks: its firmware finds nothing to boot and waits.
-pub fn guest_xml(name: &str) -> String {
-    let kind = if Path::new("/dev/kvm").exists() { "kvm" } else { "qemu" };
+pub(crate) fn guest_xml(name: &str) -> String {
+    let kind = if Path::new("/dev/kvm").exists() {
+        "kvm"
+    } else {
+        "qemu"
+    };
     format!(
         "<domain type='{kind}'><name>{name}</name><memory unit='MiB'>32</memory><vcpu>1</vcpu>\
          <metadata><n:instance xmlns:n='http://example.org/meta/1'><n:flavor>tiny</n:flavor></n:instance></metadata>\

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where clients arrive: a local socket, TCP, or TLS with the byte that says the client's certificate is welcome.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::ServerConfig;
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio_rustls::TlsAcceptor;
+
+use super::{Client, Handler, ServerOptions, serve};
+use crate::transport::Stream;
+
+/// A client that does not finish its TLS handshake in this time is dropped.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// After a failed accept (for example no file descriptors left) wait this long.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+#[derive(Debug)]
+enum Socket {
+    Unix(UnixListener, PathBuf),
+    Tcp(TcpListener),
+}
+
+/// A place where clients arrive. A local socket's file goes with it.
+pub struct Listener {
+    socket: Socket,
+    tls: Option<Arc<ServerConfig>>,
+}
+
+impl std::fmt::Debug for Listener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Listener")
+            .field("socket", &self.socket)
+            .finish_non_exhaustive()
+    }
+}
+
+enum Arrived {
+    Unix(UnixStream, PathBuf),
+    Tcp(TcpStream, SocketAddr),
+}
+
+/// A client that has arrived and not said anything yet.
+pub struct Incoming {
+    arrived: Arrived,
+    tls: Option<Arc<ServerConfig>>,
+}
+
+impl std::fmt::Debug for Incoming {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Incoming").finish_non_exhaustive()
+    }
+}
+
+impl Listener {
+    /// Listens on a local socket, replacing a stale file.
+    pub fn unix(path: &Path) -> std::io::Result<Self> {
+        if path.exists() && std::os::unix::net::UnixStream::connect(path).is_err() {
+            std::fs::remove_file(path)?;
+        }
+        let socket = Socket::Unix(UnixListener::bind(path)?, path.to_owned());
+        Ok(Self { socket, tls: None })
+    }
+
+    /// Listens on TCP.
+    pub async fn tcp(address: SocketAddr) -> std::io::Result<Self> {
+        Ok(Self {
+            socket: Socket::Tcp(TcpListener::bind(address).await?),
+            tls: None,
+        })
+    }
+
+    /// With TLS on top; see [`crate::tls::TlsFiles::server_config`].
+    pub fn with_tls(mut self, config: Arc<ServerConfig>) -> Self {
+        self.tls = Some(config);
+        self
+    }
+
+    /// The address clients connect to, when it is TCP.
+    pub fn address(&self) -> Option<SocketAddr> {
+        match &self.socket {
+            Socket::Unix(..) => None,
+            Socket::Tcp(listener) => listener.local_addr().ok(),
+        }
+    }
+
+    /// The next client. Safe to cancel.
+    pub async fn accept(&self) -> std::io::Result<Incoming> {
+        let arrived = match &self.socket {
+            Socket::Unix(listener, path) => Arrived::Unix(listener.accept().await?.0, path.clone()),
+            Socket::Tcp(listener) => {
+                let (stream, peer) = listener.accept().await?;
+                Arrived::Tcp(stream, peer)
+            }
+        };
+        Ok(Incoming {
+            arrived,
+            tls: self.tls.clone(),
+        })
+    }
+
+    /// Serves every client that arrives, until the future is dropped. `seen` learns of each of them.
+    pub async fn run<H: Handler>(&self, handler: Arc<H>, options: ServerOptions, seen: impl Fn(Client)) {
+        let (ready, mut established) = tokio::sync::mpsc::channel::<Stream>(64);
+        loop {
+            tokio::select! {
+                stream = established.recv() => {
+                    if let Some(stream) = stream {
+                        seen(serve(stream, Arc::clone(&handler), options.clone()));
+                    }
+                }
+                incoming = self.accept() => match incoming {
+                    Ok(incoming) => {
+                        // A slow handshake must not keep the next client waiting.
+                        let ready = ready.clone();
+                        tokio::spawn(async move {
+                            match incoming.establish().await {
+                                Ok(stream) => { ready.send(stream).await.ok(); }
+                                Err(error) => tracing::debug!(%error, "client did not get in"),
+                            }
+                        });
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot accept clients");
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                    }
+                },
+            }
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Socket::Unix(_, path) = &self.socket {
+            std::fs::remove_file(path).ok();
+        }
+    }
+}
+
+impl Incoming {
+    /// Makes a stream of it, with TLS if the listener has it.
+    pub async fn establish(self) -> std::io::Result<Stream> {
+        let (stream, peer) = match self.arrived {
+            Arrived::Unix(stream, path) => return Ok(Stream::unix(stream, path.display().to_string())),
+            Arrived::Tcp(stream, peer) => (stream, peer.to_string()),
+        };
+        let Some(config) = self.tls else {
+            return Ok(Stream::tcp(stream, peer));
+        };
+        stream.set_nodelay(true).ok();
+        let handshake = async {
+            let mut stream = TlsAcceptor::from(config).accept(stream).await?;
+            // The verifier has accepted the client's certificate; this byte says so.
+            stream.write_all(&[1]).await?;
+            stream.flush().await?;
+            Ok(Stream::new(stream, peer))
+        };
+        tokio::time::timeout(HANDSHAKE, handshake)
+            .await
+            .unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))
+    }
+}
