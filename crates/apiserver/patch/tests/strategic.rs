@@ -206,6 +206,28 @@ fn the_order_directive_orders_and_leaves_the_others_in_place() {
 }
 
 #[test]
+fn new_elements_take_the_places_of_deleted_ones_when_ordered() {
+    let cases = [
+        (
+            json!([{"name": "a"}, {"name": "b"}, {"name": "d"}]),
+            json!({"$setElementOrder/containers": [{"name": "b"}, {"name": "c"}],
+                   "containers": [{"name": "c"}, {"name": "a", "$patch": "delete"}]}),
+            json!([{"name": "b"}, {"name": "d"}, {"name": "c"}]),
+        ),
+        (
+            json!([{"name": "a"}, {"name": "d"}]),
+            json!({"$setElementOrder/containers": [{"name": "b"}, {"name": "c"}],
+                   "containers": [{"name": "b"}, {"name": "c"}, {"name": "a", "$patch": "delete"}]}),
+            json!([{"name": "d"}, {"name": "b"}, {"name": "c"}]),
+        ),
+    ];
+    for (live, patch, expected) in cases {
+        let result = patched(&pod(&json!({"containers": live})), &pod(&patch));
+        assert_eq!(result, Ok(pod(&json!({"containers": expected}))), "{patch}");
+    }
+}
+
+#[test]
 fn retain_keys_switches_a_volume_source() {
     let object = pod(&json!({"volumes": [{"name": "v", "hostPath": {"path": "/x"}}]}));
     let patch =

@@ -211,6 +211,31 @@ pub(super) fn order(
     }
 }
 
+/// The live order an ordered merge goes by. Places freed by `$patch: delete` are taken by new
+/// elements, in the order of the patch: the reference works on one array, and clients see the result.
+pub(super) fn order_after_deletes(original: &[Value], patch: &[Value], key: &str) -> Vec<Value> {
+    let is_delete = |item: &&Value| item.get(PATCH).and_then(Value::as_str) == Some("delete");
+    let gone: BTreeSet<String> = patch
+        .iter()
+        .filter(is_delete)
+        .map(|item| identity(item, Some(key)))
+        .collect();
+    let mut order: Vec<Value> = original
+        .iter()
+        .filter(|item| !gone.contains(&identity(item, Some(key))))
+        .map(|item| only_key(item, key))
+        .collect();
+    let freed = original.len() - order.len();
+    let known = positions(&order, Some(key));
+    let new = patch.iter().filter(|item| {
+        item.get(PATCH).is_none()
+            && item.get(key).is_some()
+            && !known.contains_key(&identity(item, Some(key)))
+    });
+    order.extend(new.take(freed).map(|item| only_key(item, key)));
+    order
+}
+
 /// The patch's elements must all be in the order list, in the same order.
 pub(super) fn check_order(
     patch: &[Value],

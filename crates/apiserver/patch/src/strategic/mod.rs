@@ -222,7 +222,10 @@ fn merge_ordered_lists(
         let child = schema.and_then(|s| s.child(field));
         let how = strategy(child);
         lists::check_order(new.as_deref().unwrap_or_default(), &order, how.merge_key)?;
-        let server_order = old.clone().unwrap_or_default();
+        let server_order = match (&old, &new, how.merge_key) {
+            (Some(old), Some(new), Some(key)) if how.merge => lists::order_after_deletes(old, new, key),
+            _ => old.clone().unwrap_or_default(),
+        };
         let merged = match (old, new) {
             (None, None) => continue,
             (Some(old), None) => old,
