@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Leader election over a Lease, with the semantics that other Kubernetes programs use, so
+//! that old and new versions of a role exclude each other. Work runs only while the lease is
+//! held; losing it cancels the work and, after the time that is left, drops it.
+
+mod decide;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{Api, PostParams};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::error::Error;
+use decide::{Observed, Step};
+
+/// Who wants to lead what, and how patiently.
+#[derive(Clone, Debug)]
+pub struct LeaderConfig {
+    /// The namespace of the lease.
+    pub namespace: String,
+    /// The name of the lease.
+    pub name: String,
+    /// Who we are; unique among the candidates.
+    pub identity: String,
+    /// How long others wait after the last sign of life before they take over.
+    pub lease_duration: Duration,
+    /// How long we try to give a sign of life before we stop leading.
+    pub renew_deadline: Duration,
+    /// The pause between attempts.
+    pub retry_period: Duration,
+    /// Give the lease back when done, so that the next one need not wait.
+    pub release: bool,
+}
+
+impl LeaderConfig {
+    /// The usual timings (15 s, 10 s, 2 s) and an identity made from host name and chance.
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "unknown".into());
+        Self {
+            namespace: namespace.into(),
+            name: name.into(),
+            identity: format!("{host}_{}", uuid::Uuid::new_v4()),
+            lease_duration: Duration::from_secs(15),
+            renew_deadline: Duration::from_secs(10),
+            retry_period: Duration::from_secs(2),
+            release: true,
+        }
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let wrong = |reason: &str| {
+            Err(Error::LeaderConfig {
+                lease: self.lease(),
+                reason: reason.into(),
+            })
+        };
+        if self.identity.is_empty() || self.name.is_empty() {
+            return wrong("name and identity must not be empty");
+        }
+        if self.lease_duration < Duration::from_secs(1) || self.retry_period.is_zero() {
+            return wrong("the lease must last at least a second and the retry period must not be zero");
+        }
+        if self.lease_duration <= self.renew_deadline {
+            return wrong("the lease must last longer than the renew deadline");
+        }
+        if self.renew_deadline <= self.retry_period.mul_f64(JITTER) {
+            return wrong("the renew deadline must be longer than the retry period with jitter");
+        }
+        Ok(())
+    }
+
+    fn lease(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+}
+
+const JITTER: f64 = 1.2;
+
+/// Whether this process leads, for health and metrics.
+#[derive(Clone, Debug, Default)]
+pub struct Leading(Arc<AtomicBool>);
+
+impl Leading {
+    /// Whether the lease is held right now.
+    pub fn get(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A candidate.
+pub struct LeaderElector {
+    leases: Api<Lease>,
+    config: LeaderConfig,
+    observed: Option<Observed>,
+    signed: Option<Instant>,
+    leading: Leading,
+}
+
+impl LeaderElector {
+    /// A candidate for the lease in `config`; refuses timings that cannot work.
+    pub fn new(client: kube::Client, config: LeaderConfig) -> Result<Self, Error> {
+        config.check()?;
+        let leases = Api::namespaced(client, &config.namespace);
+        Ok(Self {
+            leases,
+            config,
+            observed: None,
+            signed: None,
+            leading: Leading::default(),
+        })
+    }
+
+    /// A handle that tells whether this process leads.
+    pub fn leading(&self) -> Leading {
+        self.leading.clone()
+    }
+
+    /// Waits for the lease, then runs `work` and keeps the lease until it returns.
+    ///
+    /// The token that `work` gets is cancelled when `stop` is, and when the lease is lost. The
+    /// answer is nothing if `stop` came before the lease, and an error if the lease was lost;
+    /// the work is then certainly over before anybody else may start.
+    pub async fn run<F, Fut, T>(mut self, stop: CancellationToken, work: F) -> Result<Option<T>, Error>
+    where
+        F: FnOnce(CancellationToken) -> Fut,
+        Fut: Future<Output = T>,
+    {
+        let lease = self.config.lease();
+        tracing::info!(lease, identity = self.config.identity, "waiting to lead");
+        tokio::select! {
+            () = stop.cancelled() => return Ok(None),
+            () = self.acquire() => {}
+        }
+        tracing::info!(lease, identity = self.config.identity, "leading");
+        let leading = self.leading.clone();
+        leading.0.store(true, Ordering::Relaxed);
+        let slack = self
+            .config
+            .lease_duration
+            .saturating_sub(self.config.renew_deadline);
+        let (token, keep) = (stop.child_token(), CancellationToken::new());
+        // Renewal has its own task, so that work that hogs its thread does not starve it.
+        let mut renewal = Renewal(tokio::spawn(self.keep(keep.clone())));
+        let work = work(token.clone());
+        tokio::pin!(work);
+        let outcome = tokio::select! {
+            done = &mut work => {
+                keep.cancel();
+                renewal.ended().await.map(|()| Some(done))
+            }
+            lost = renewal.ended() => {
+                token.cancel();
+                tracing::error!(lease, "lost the lease, stopping work");
+                let in_time = tokio::time::timeout(slack, &mut work).await.is_ok();
+                if !in_time {
+                    tracing::error!(lease, "work did not stop in time and is dropped");
+                }
+                lost.map(|()| None)
+            }
+        };
+        leading.0.store(false, Ordering::Relaxed);
+        outcome
+    }
+
+    /// Tries until the lease is ours.
+    async fn acquire(&mut self) {
+        let mut told = None;
+        loop {
+            match tokio::time::timeout(self.config.renew_deadline, self.try_once()).await {
+                Ok(Ok(Held::Us)) => return,
+                Ok(Ok(Held::Other(holder))) if told.as_ref() == Some(&holder) => {}
+                Ok(Ok(Held::Other(holder))) => {
+                    tracing::info!(lease = self.config.lease(), holder, "somebody else leads");
+                    told = Some(holder);
+                }
+                Ok(Ok(Held::Contested)) => {}
+                Ok(Err(error)) => tracing::warn!(%error, "cannot take the lease"),
+                Err(_) => tracing::warn!(lease = self.config.lease(), "no answer while taking the lease"),
+            }
+            let jitter = 1.0 + fastrand::f64() * (JITTER - 1.0);
+            tokio::time::sleep(self.config.retry_period.mul_f64(jitter)).await;
+        }
+    }
+
+    /// Renews until told to stop, then gives the lease back. Ends with an error when the lease
+    /// could not be renewed in time or somebody else has it.
+    async fn keep(mut self, stop: CancellationToken) -> Result<(), Error> {
+        loop {
+            let deadline = self.deadline();
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = tokio::time::sleep(self.config.retry_period) => {}
+            }
+            let reason = match tokio::time::timeout_at(deadline, self.try_once()).await {
+                Ok(Ok(Held::Us)) => continue,
+                Ok(Ok(Held::Contested)) => "somebody changed it at the same time".to_owned(),
+                Ok(Ok(Held::Other(holder))) => return Err(self.lost(format!("{holder:?} leads now"))),
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => "no answer".to_owned(),
+            };
+            tracing::warn!(lease = self.config.lease(), reason, "cannot renew the lease");
+            if Instant::now() + self.config.retry_period >= deadline {
+                return Err(self.lost(format!(
+                    "not renewed within {:?}: {reason}",
+                    self.config.renew_deadline
+                )));
+            }
+        }
+        if self.config.release {
+            self.give_back().await;
+        }
+        Ok(())
+    }
+
+    /// Until when the last sign of life allows us to lead. Counted from before it was sent, so
+    /// that no candidate can have seen it earlier than we think.
+    fn deadline(&self) -> Instant {
+        let sign = self.signed.unwrap_or_else(Instant::now);
+        sign + self.config.renew_deadline
+    }
+
+    fn lost(&self, reason: String) -> Error {
+        Error::LeadershipLost {
+            lease: self.config.lease(),
+            reason,
+        }
+    }
+
+    /// One attempt to take or renew the lease.
+    async fn try_once(&mut self) -> Result<Held, Error> {
+        if let Some(held) = self.renew_known().await? {
+            return Ok(held);
+        }
+        let what = || format!("lease {}", self.config.lease());
+        let found = self
+            .leases
+            .get_opt(&self.config.name)
+            .await
+            .map_err(|e| Error::kube(what(), e))?;
+        self.observed = found.map(|lease| Observed::refresh(self.observed.take(), lease, Instant::now()));
+        let before = Instant::now();
+        let written = match decide::step(&self.config, self.observed.as_ref(), before, Timestamp::now()) {
+            Step::Wait { holder } => return Ok(Held::Other(holder)),
+            Step::Create(lease) => self.leases.create(&PostParams::default(), &lease).await,
+            Step::Update(lease) => {
+                self.leases
+                    .replace(&self.config.name, &PostParams::default(), &lease)
+                    .await
+            }
+        };
+        match written {
+            Ok(lease) => {
+                self.signs_of_life(lease, before);
+                Ok(Held::Us)
+            }
+            // Somebody was faster; the next attempt sees who.
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(Held::Contested),
+            Err(error) => Err(Error::kube(what(), error)),
+        }
+    }
+
+    /// The short way: while we lead, nobody else should have touched the lease.
+    async fn renew_known(&mut self) -> Result<Option<Held>, Error> {
+        let Some(observed) = self
+            .observed
+            .as_ref()
+            .filter(|seen| seen.held_by(&self.config.identity))
+        else {
+            return Ok(None);
+        };
+        let lease = decide::renewed(&self.config, observed, Timestamp::now());
+        let before = Instant::now();
+        match self
+            .leases
+            .replace(&self.config.name, &PostParams::default(), &lease)
+            .await
+        {
+            Ok(lease) => {
+                self.signs_of_life(lease, before);
+                Ok(Some(Held::Us))
+            }
+            Err(kube::Error::Api(status)) if status.code == 409 || status.code == 404 => Ok(None),
+            Err(error) => Err(Error::kube(format!("lease {}", self.config.lease()), error)),
+        }
+    }
+
+    fn signs_of_life(&mut self, lease: Lease, sent: Instant) {
+        self.observed = Some(Observed::new(lease, sent));
+        self.signed = Some(sent);
+    }
+
+    async fn give_back(&mut self) {
+        let Some(observed) = self
+            .observed
+            .as_ref()
+            .filter(|seen| seen.held_by(&self.config.identity))
+        else {
+            return;
+        };
+        let lease = decide::released(observed, Timestamp::now());
+        let call = self
+            .leases
+            .replace(&self.config.name, &PostParams::default(), &lease)
+            .await;
+        match call {
+            Ok(_) => tracing::info!(lease = self.config.lease(), "gave the lease back"),
+            Err(error) => {
+                tracing::warn!(lease = self.config.lease(), %error, "could not give the lease back");
+            }
+        }
+    }
+}
+
+enum Held {
+    Us,
+    Contested,
+    Other(String),
+}
+
+/// The renewing task, ended together with the election.
+struct Renewal(tokio::task::JoinHandle<Result<(), Error>>);
+
+impl Renewal {
+    async fn ended(&mut self) -> Result<(), Error> {
+        match (&mut self.0).await {
+            Ok(outcome) => outcome,
+            Err(error) => Err(Error::TaskEnded {
+                task: "lease renewal".into(),
+                reason: error.to_string(),
+            }),
+        }
+    }
+}
+
+impl Drop for Renewal {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Whether an apply would change anything: either because the object does not say what is
+//! applied, or because the writer still owns something that is no longer applied.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
+use serde_json::{Map, Value};
+
+/// Whether applying `wanted` over the status `current` as `manager` would change the object.
+pub(super) fn would_change(
+    current: &Value,
+    wanted: &Value,
+    managed: &[ManagedFieldsEntry],
+    manager: &str,
+) -> bool {
+    let ours = managed.iter().find(|entry| {
+        entry.manager.as_deref() == Some(manager)
+            && entry.operation.as_deref() == Some("Apply")
+            && entry.subresource.as_deref() == Some("status")
+    });
+    let owned = ours
+        .and_then(|entry| entry.fields_v1.as_ref())
+        .map(|fields| &fields.0["f:status"]);
+    match owned {
+        // Without an entry of ours the first apply makes us the owner of what is there.
+        None => wanted.as_object().is_some_and(|fields| !fields.is_empty()),
+        Some(owned) => !contains(current, wanted, true) || !covers(wanted, owned),
+    }
+}
+
+/// Whether `current` says everything that `wanted` does. Objects may say more; lists must be
+/// equal, except that conditions are matched by type.
+fn contains(current: &Value, wanted: &Value, top: bool) -> bool {
+    match (current, wanted) {
+        (Value::Object(current), Value::Object(wanted)) => wanted.iter().all(|(name, value)| {
+            let there = current.get(name);
+            match (top && name == "conditions", value) {
+                (true, Value::Array(conditions)) => {
+                    conditions.iter().all(|condition| has_condition(there, condition))
+                }
+                _ => there.is_some_and(|there| contains(there, value, false)),
+            }
+        }),
+        (current, wanted) => current == wanted,
+    }
+}
+
+fn has_condition(conditions: Option<&Value>, wanted: &Value) -> bool {
+    let mut all = conditions.and_then(Value::as_array).into_iter().flatten();
+    all.any(|condition| condition["type"] == wanted["type"] && contains(condition, wanted, false))
+}
+
+/// Whether everything in the set `owned` (in the notation of managed fields) is in `value`.
+fn covers(value: &Value, owned: &Value) -> bool {
+    let Some(owned) = owned.as_object() else {
+        return true;
+    };
+    owned.iter().all(|(step, below)| match step.split_once(':') {
+        Some(("f", name)) => value.get(name).is_some_and(|child| covers(child, below)),
+        Some(("k", keys)) => {
+            let keys: Map<String, Value> = serde_json::from_str(keys).unwrap_or_default();
+            let mut items = value.as_array().into_iter().flatten();
+            items.any(|item| {
+                keys.iter().all(|(key, wanted)| item.get(key) == Some(wanted)) && covers(item, below)
+            })
+        }
+        Some(("v", item)) => {
+            let item: Value = serde_json::from_str(item).unwrap_or_default();
+            value.as_array().is_some_and(|items| items.contains(&item))
+        }
+        // `.` says that the element itself is owned, which the steps above have seen to.
+        _ => true,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn entry(manager: &str, fields: &Value) -> ManagedFieldsEntry {
+        serde_json::from_value(json!({
+            "manager": manager, "operation": "Apply", "subresource": "status", "fieldsType": "FieldsV1", "fieldsV1": fields,
+        }))
+        .unwrap()
+    }
+
+    fn current() -> Value {
+        json!({
+            "traits": ["A", "B"], "evicted": false, "foreign": 1,
+            "onboarding": {"attempts": 1, "serverId": "x"},
+            "conditions": [
+                {"type": "Ready", "status": "True", "reason": "Ready", "message": ""},
+                {"type": "Tainted", "status": "False", "reason": "NoKubectl", "message": ""},
+            ],
+        })
+    }
+
+    fn ours() -> Vec<ManagedFieldsEntry> {
+        vec![
+            entry("other", &json!({"f:status": {"f:foreign": {}}})),
+            entry(
+                "ready",
+                &json!({"f:status": {
+                    "f:traits": {}, "f:onboarding": {"f:attempts": {}},
+                    "f:conditions": {"k:{\"type\":\"Ready\"}": {".": {}, "f:type": {}, "f:status": {}, "f:reason": {}}},
+                }}),
+            ),
+        ]
+    }
+
+    fn wanted() -> Value {
+        json!({
+            "traits": ["A", "B"], "onboarding": {"attempts": 1},
+            "conditions": [{"type": "Ready", "status": "True", "reason": "Ready", "message": ""}],
+        })
+    }
+
+    #[test]
+    fn an_apply_that_says_what_is_there_changes_nothing() {
+        assert!(!would_change(&current(), &wanted(), &ours(), "ready"));
+    }
+
+    #[test]
+    fn changed_values_and_dropped_fields_are_changes() {
+        type Edit = fn(&mut Value);
+        let table: &[(&str, Edit)] = &[
+            ("another order of an atomic list", |w| {
+                w["traits"] = json!(["B", "A"]);
+            }),
+            ("an emptied list", |w| w["traits"] = json!([])),
+            ("a new field", |w| w["evicted"] = json!(true)),
+            ("another reason", |w| {
+                w["conditions"][0]["reason"] = json!("Other");
+            }),
+            ("a new condition", |w| {
+                w["conditions"] = json!([w["conditions"][0], {"type": "New", "status": "True"}]);
+            }),
+            ("a dropped field", |w| {
+                drop(w.as_object_mut().unwrap().remove("traits"));
+            }),
+            ("a dropped condition", |w| {
+                drop(w.as_object_mut().unwrap().remove("conditions"));
+            }),
+            ("a dropped nested field", |w| w["onboarding"] = json!({})),
+        ];
+        for (what, edit) in table {
+            let mut wanted = wanted();
+            edit(&mut wanted);
+            assert!(would_change(&current(), &wanted, &ours(), "ready"), "{what}");
+        }
+    }
+
+    #[test]
+    fn the_first_apply_takes_ownership_even_of_equal_values() {
+        assert!(would_change(&current(), &wanted(), &ours(), "newcomer"));
+        assert!(
+            !would_change(&current(), &json!({}), &ours(), "newcomer"),
+            "nothing to own"
+        );
+    }
+
+    #[test]
+    fn the_same_name_with_another_operation_is_somebody_else() {
+        let mut update = ours();
+        update[1].operation = Some("Update".into());
+        assert!(would_change(&current(), &wanted(), &update, "ready"));
+    }
+}
