@@ -24,7 +24,11 @@ pub struct Priority {
 /// A pod without an account runs as `default`; the old field shows the same name.
 pub fn default_service_account(pod: &mut Value) {
     let name = text(pod, "spec.serviceAccountName").to_owned();
-    let name = if name.is_empty() { "default".to_owned() } else { name };
+    let name = if name.is_empty() {
+        "default".to_owned()
+    } else {
+        name
+    };
     let spec = ensure(pod, "spec");
     spec.insert("serviceAccountName".to_owned(), json!(name));
     spec.insert("serviceAccount".to_owned(), json!(name));
@@ -57,7 +61,11 @@ pub fn default_tolerations(pod: &mut Value) {
 /// none, or nothing when there is neither. A priority that contradicts the class is refused.
 pub fn default_priority(pod: &mut Value, class: Option<&Priority>) -> Result<(), String> {
     let (value, policy) = class.map_or((0, ""), |class| (class.value, class.preemption_policy.as_str()));
-    let policy = if policy.is_empty() { "PreemptLowerPriority" } else { policy };
+    let policy = if policy.is_empty() {
+        "PreemptLowerPriority"
+    } else {
+        policy
+    };
     if let Some(given) = at(pod, "spec.priority").and_then(Value::as_i64)
         && given != value
     {
@@ -109,7 +117,9 @@ pub fn protect_storage(object: &mut Value, kind: &str) {
         "PersistentVolume" => "kubernetes.io/pv-protection",
         _ => return,
     };
-    let finalizers = ensure(object, "metadata").entry("finalizers").or_insert(json!([]));
+    let finalizers = ensure(object, "metadata")
+        .entry("finalizers")
+        .or_insert(json!([]));
     match finalizers.as_array_mut() {
         Some(list) if list.iter().any(|known| known == finalizer) => {}
         Some(list) => list.push(json!(finalizer)),
@@ -119,7 +129,9 @@ pub fn protect_storage(object: &mut Value, kind: &str) {
 
 /// A ServiceAccount token request: lifetime between ten minutes and 2^32 seconds.
 pub fn validate_token_request(request: &Value) -> Vec<FieldError> {
-    let seconds = at(request, "spec.expirationSeconds").and_then(Value::as_i64).unwrap_or(3600);
+    let seconds = at(request, "spec.expirationSeconds")
+        .and_then(Value::as_i64)
+        .unwrap_or(3600);
     let mut errors = Vec::new();
     if seconds < 600 {
         errors.push(FieldError::invalid(

@@ -47,7 +47,11 @@ pub fn pdb_status(
         Err(problem) => return failed(budget, &problem, now),
     };
     let healthy = matching.iter().filter(|pod| counts(pod, &disrupted)).count() as i64;
-    let allowed = if expected > 0 { (healthy - desired).max(0) } else { 0 };
+    let allowed = if expected > 0 {
+        (healthy - desired).max(0)
+    } else {
+        0
+    };
     let mut result = budget.clone();
     let mut status = json!({
         "currentHealthy": healthy,
@@ -117,7 +121,9 @@ fn expectation(
 fn expected_scale(pods: &[&Value], scale_lookup: &impl Fn(&Owner) -> Option<i64>) -> Result<i64, String> {
     let mut owners: BTreeMap<Owner, i64> = BTreeMap::new();
     for pod in pods {
-        let Some(reference) = list(pod, "metadata.ownerReferences").iter().find(|owner| flag(owner, "controller"))
+        let Some(reference) = list(pod, "metadata.ownerReferences")
+            .iter()
+            .find(|owner| flag(owner, "controller"))
         else {
             // Pods nobody controls are left out of the count.
             continue;
@@ -177,8 +183,12 @@ fn set_condition(budget: &mut Value, status: &str, reason: &str, message: &str, 
     if !conditions.is_array() {
         *conditions = json!([]);
     }
-    let Some(conditions) = conditions.as_array_mut() else { return };
-    let before = conditions.iter().position(|condition| text(condition, "type") == "DisruptionAllowed");
+    let Some(conditions) = conditions.as_array_mut() else {
+        return;
+    };
+    let before = conditions
+        .iter()
+        .position(|condition| text(condition, "type") == "DisruptionAllowed");
     let since = before
         .and_then(|position| conditions.get(position))
         .filter(|condition| text(condition, "status") == status)

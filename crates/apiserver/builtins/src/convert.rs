@@ -44,7 +44,10 @@ impl Kind {
     }
 }
 
-fn rename(object: &mut Value, direction: impl Fn((&'static str, &'static str)) -> (&'static str, &'static str)) {
+fn rename(
+    object: &mut Value,
+    direction: impl Fn((&'static str, &'static str)) -> (&'static str, &'static str),
+) {
     let fields = ensure(object, "");
     for pair in EVENT {
         let (from, to) = direction(pair);
@@ -57,13 +60,20 @@ fn rename(object: &mut Value, direction: impl Fn((&'static str, &'static str)) -
 /// The target CPU utilisation becomes a metric, annotations become fields.
 pub(crate) fn autoscaler_to_v2(object: &mut Value) {
     let mut metrics = Vec::new();
-    if let Some(percent) = ensure(object, "spec").remove("targetCPUUtilizationPercentage").filter(|v| !v.is_null()) {
+    if let Some(percent) = ensure(object, "spec")
+        .remove("targetCPUUtilizationPercentage")
+        .filter(|v| !v.is_null())
+    {
         metrics.push(json!({
             "type": "Resource",
             "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": percent}},
         }));
     }
-    metrics.extend(from_annotation(object, METRICS).and_then(|v| v.as_array().cloned()).unwrap_or_default());
+    metrics.extend(
+        from_annotation(object, METRICS)
+            .and_then(|v| v.as_array().cloned())
+            .unwrap_or_default(),
+    );
     if !metrics.is_empty() {
         ensure(object, "spec").insert("metrics".to_owned(), Value::Array(metrics));
     }
@@ -81,7 +91,11 @@ pub(crate) fn autoscaler_to_v2(object: &mut Value) {
             }));
         }
     }
-    current.extend(from_annotation(object, CURRENT).and_then(|v| v.as_array().cloned()).unwrap_or_default());
+    current.extend(
+        from_annotation(object, CURRENT)
+            .and_then(|v| v.as_array().cloned())
+            .unwrap_or_default(),
+    );
     if let Some(conditions) = conditions {
         ensure(object, "status").insert("conditions".to_owned(), conditions);
     }
@@ -114,8 +128,12 @@ fn is_cpu(metric: &Value, half: &str) -> bool {
 fn autoscaler_to_v1(object: &mut Value) {
     let split = |object: &Value, path: &str, half: &str| -> (Option<Value>, Vec<Value>) {
         let mut rest = list(object, path).to_vec();
-        let found = rest.iter().position(|metric| is_cpu(metric, half)).map(|position| rest.remove(position));
-        let percent = found.and_then(|metric| at(&metric, &format!("resource.{half}.averageUtilization")).cloned());
+        let found = rest
+            .iter()
+            .position(|metric| is_cpu(metric, half))
+            .map(|position| rest.remove(position));
+        let percent =
+            found.and_then(|metric| at(&metric, &format!("resource.{half}.averageUtilization")).cloned());
         (percent, rest)
     };
     let (target, metrics) = split(object, "spec.metrics", "target");
@@ -130,7 +148,9 @@ fn autoscaler_to_v1(object: &mut Value) {
     if at(object, "status").is_some() {
         let status = ensure(object, "status");
         status.remove("currentMetrics");
-        conditions = status.remove("conditions").filter(|value| value.as_array().is_some_and(|list| !list.is_empty()));
+        conditions = status
+            .remove("conditions")
+            .filter(|value| value.as_array().is_some_and(|list| !list.is_empty()));
         if let Some(observed) = observed {
             status.insert("currentCPUUtilizationPercentage".to_owned(), observed);
         }

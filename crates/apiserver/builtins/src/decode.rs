@@ -29,7 +29,10 @@ pub struct DecodeError {
 impl DecodeError {
     /// The message of the 400 answer.
     pub fn answer(&self, kind: &Kind) -> String {
-        format!("{0} in version \"{1}\" cannot be handled as a {0}: {2}", kind.kind, kind.version, self.message)
+        format!(
+            "{0} in version \"{1}\" cannot be handled as a {0}: {2}",
+            kind.kind, kind.version, self.message
+        )
     }
 }
 
@@ -43,10 +46,14 @@ impl Kind {
 /// Reads a value as any definition of the table, e.g. `io.k8s.api.autoscaling.v1.Scale`.
 pub fn decode_definition(definition: &str, object: &mut Value) -> Result<Decoded, DecodeError> {
     let mut reader = Reader::default();
-    let Some(index) = table().index(definition) else { return Ok(Decoded::default()) };
+    let Some(index) = table().index(definition) else {
+        return Ok(Decoded::default());
+    };
     let read = reader.definition(index, object.take())?;
     *object = read;
-    Ok(Decoded { unknown: reader.unknown })
+    Ok(Decoded {
+        unknown: reader.unknown,
+    })
 }
 
 #[derive(Default)]
@@ -68,16 +75,22 @@ impl Reader {
         } else {
             format!("Go struct field {}.{}", self.in_struct, self.names.join("."))
         };
-        DecodeError { message: format!("json: cannot unmarshal {found} into {place} of type {type_name}") }
+        DecodeError {
+            message: format!("json: cannot unmarshal {found} into {place} of type {type_name}"),
+        }
     }
 
     fn definition(&mut self, index: usize, value: Value) -> Read {
-        let Some(definition) = table().get(index) else { return Ok(value) };
+        let Some(definition) = table().get(index) else {
+            return Ok(value);
+        };
         match definition.form {
             Form::Struct => self.structure(definition, value),
             Form::Quantity => match quantity::canonical(&value) {
                 Ok(text) => Ok(Value::String(text)),
-                Err(error) => Err(DecodeError { message: error.to_string() }),
+                Err(error) => Err(DecodeError {
+                    message: error.to_string(),
+                }),
             },
             Form::IntOrString => self.int_or_string(value),
             Form::Time => self.time(value, Precision::Seconds),
@@ -99,16 +112,17 @@ impl Reader {
 
     fn time(&mut self, value: Value, precision: Precision) -> Read {
         match value {
-            Value::String(text) => {
-                normalise(&text, precision).map(Value::String).map_err(|message| DecodeError { message })
-            }
+            Value::String(text) => normalise(&text, precision)
+                .map(Value::String)
+                .map_err(|message| DecodeError { message }),
             Value::Null => Ok(Value::Null),
             other => Err(self.wrong(found(&other), "string")),
         }
     }
 
     fn schema_or(&mut self, form: Form, value: Value) -> Read {
-        let schema = table().index("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps");
+        let schema =
+            table().index("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps");
         match (form, value) {
             (_, value @ Value::Object(_)) => match schema {
                 Some(index) => self.definition(index, value),
@@ -121,7 +135,9 @@ impl Reader {
             }
             (Form::SchemaOrStrings, Value::Array(items)) => self.items(&FieldType::String, "string", items),
             (_, Value::Null) => Ok(Value::Null),
-            (Form::SchemaOrBool, _) => Err(DecodeError { message: "boolean or JSON schema expected".to_owned() }),
+            (Form::SchemaOrBool, _) => Err(DecodeError {
+                message: "boolean or JSON schema expected".to_owned(),
+            }),
             (_, other) => Err(self.wrong(found(&other), "v1.JSONSchemaProps")),
         }
     }
@@ -210,7 +226,11 @@ impl Reader {
                 }
                 Value::Null => Ok(Value::Null),
                 other => {
-                    let name = if type_name.is_empty() { type_text(kind) } else { type_name.to_owned() };
+                    let name = if type_name.is_empty() {
+                        type_text(kind)
+                    } else {
+                        type_name.to_owned()
+                    };
                     Err(self.wrong(found(&other), &name))
                 }
             },
@@ -234,11 +254,18 @@ impl Reader {
             Value::Object(entries) => entries,
             Value::Null => return Ok(Value::Null),
             other => {
-                let name = if type_name.is_empty() { type_text(kind) } else { type_name.to_owned() };
+                let name = if type_name.is_empty() {
+                    type_text(kind)
+                } else {
+                    type_name.to_owned()
+                };
                 return Err(self.wrong(found(&other), &name));
             }
         };
-        let element = type_name.strip_prefix("map[").and_then(|rest| rest.split_once(']')).map_or("", |pair| pair.1);
+        let element = type_name
+            .strip_prefix("map[")
+            .and_then(|rest| rest.split_once(']'))
+            .map_or("", |pair| pair.1);
         let mut read = Map::new();
         for (key, entry) in entries {
             self.path.push(key.clone());
@@ -251,8 +278,12 @@ impl Reader {
     fn bytes(&mut self, value: Value) -> Read {
         match value {
             Value::String(text) => match decode_base64(&text) {
-                Ok(bytes) => Ok(Value::String(base64::engine::general_purpose::STANDARD.encode(bytes))),
-                Err(at) => Err(DecodeError { message: format!("illegal base64 data at input byte {at}") }),
+                Ok(bytes) => Ok(Value::String(
+                    base64::engine::general_purpose::STANDARD.encode(bytes),
+                )),
+                Err(at) => Err(DecodeError {
+                    message: format!("illegal base64 data at input byte {at}"),
+                }),
             },
             Value::Null => Ok(Value::from("")),
             other => Err(self.wrong(found(&other), "[]uint8")),
@@ -273,8 +304,12 @@ impl Reader {
 
 /// Base64 as the reference reads it: line breaks are ignored, the error names the offending byte.
 fn decode_base64(text: &str) -> Result<Vec<u8>, usize> {
-    let positions: Vec<usize> =
-        text.bytes().enumerate().filter(|(_, b)| !matches!(b, b'\r' | b'\n')).map(|(at, _)| at).collect();
+    let positions: Vec<usize> = text
+        .bytes()
+        .enumerate()
+        .filter(|(_, b)| !matches!(b, b'\r' | b'\n'))
+        .map(|(at, _)| at)
+        .collect();
     let compact: Vec<u8> = text.bytes().filter(|b| !matches!(b, b'\r' | b'\n')).collect();
     // Trailing bits that do not matter are tolerated there too.
     let engine = base64::engine::GeneralPurpose::new(
@@ -282,7 +317,9 @@ fn decode_base64(text: &str) -> Result<Vec<u8>, usize> {
         base64::engine::GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
     );
     let original = |at: usize| positions.get(at).copied().unwrap_or(text.len());
-    engine.decode(&compact).map_err(|_| original(corrupt_at(&compact)))
+    engine
+        .decode(&compact)
+        .map_err(|_| original(corrupt_at(&compact)))
 }
 
 /// Where the reference's decoder stops: the first byte outside the alphabet, misplaced padding, or
@@ -326,7 +363,9 @@ fn found(value: &Value) -> &'static str {
 /// Floats with a whole value are printed without a fraction.
 fn shortest(number: Number) -> Number {
     match number.as_f64() {
-        Some(float) if number.is_f64() && float.fract() == 0.0 && float.abs() < 9e15 => Number::from(float as i64),
+        Some(float) if number.is_f64() && float.fract() == 0.0 && float.abs() < 9e15 => {
+            Number::from(float as i64)
+        }
         _ => number,
     }
 }
@@ -363,7 +402,9 @@ fn zero(field: &Field) -> Value {
 }
 
 fn zero_definition(index: usize) -> Value {
-    let Some(definition) = table().get(index) else { return Value::Null };
+    let Some(definition) = table().get(index) else {
+        return Value::Null;
+    };
     match definition.form {
         Form::Struct => Value::Object(
             definition
@@ -402,5 +443,9 @@ fn type_text(kind: &FieldType) -> String {
 
 /// What the encoder prints for a field of a definition that was never set.
 pub(crate) fn zero_field(definition: &str, field: &str) -> Value {
-    table().find(definition).and_then(|found| found.field(field)).map(zero).unwrap_or_default()
+    table()
+        .find(definition)
+        .and_then(|found| found.field(field))
+        .map(zero)
+        .unwrap_or_default()
 }

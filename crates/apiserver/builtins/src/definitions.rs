@@ -36,13 +36,19 @@ pub fn definitions(version: OpenApi) -> BTreeMap<String, Value> {
     for (index, definition) in table().definitions.iter().enumerate() {
         let mut schema = schema(version, index, definition);
         if let (Some(list), Some(map)) = (kinds_of.get(definition.name), schema.as_object_mut()) {
-            map.insert("x-kubernetes-group-version-kind".to_owned(), Value::Array(list.clone()));
+            map.insert(
+                "x-kubernetes-group-version-kind".to_owned(),
+                Value::Array(list.clone()),
+            );
         }
         all.insert(definition.name.to_owned(), schema);
     }
     for kind in kinds().iter().filter(|kind| kind.stored) {
         let name = format!("{}List", kind.definition);
-        all.insert(name, list_schema(version, kind.definition, kind.group, kind.version, kind.kind));
+        all.insert(
+            name,
+            list_schema(version, kind.definition, kind.group, kind.version, kind.kind),
+        );
     }
     all
 }
@@ -65,13 +71,25 @@ pub fn reachable(name: &str) -> Vec<&'static str> {
         }
         if let Some(definition) = table.get(index) {
             open.extend(definition.fields.iter().filter_map(|field| target(&field.kind)));
-            if matches!(definition.form, Form::SchemaOrArray | Form::SchemaOrBool | Form::SchemaOrStrings) {
-                let schema = definition.name.trim_end_matches("OrArray").trim_end_matches("OrBool");
+            if matches!(
+                definition.form,
+                Form::SchemaOrArray | Form::SchemaOrBool | Form::SchemaOrStrings
+            ) {
+                let schema = definition
+                    .name
+                    .trim_end_matches("OrArray")
+                    .trim_end_matches("OrBool");
                 open.extend(table.index(schema.trim_end_matches("OrStringArray")));
             }
         }
     }
-    table.definitions.iter().zip(seen).filter(|(_, seen)| *seen).map(|(definition, _)| definition.name).collect()
+    table
+        .definitions
+        .iter()
+        .zip(seen)
+        .filter(|(_, seen)| *seen)
+        .map(|(definition, _)| definition.name)
+        .collect()
 }
 
 fn target(kind: &FieldType) -> Option<usize> {
@@ -83,18 +101,34 @@ fn target(kind: &FieldType) -> Option<usize> {
 }
 
 fn group_version_kinds() -> BTreeMap<&'static str, Vec<Value>> {
-    let entry = |group: &str, version: &str, kind: &str| json!({"group": group, "version": version, "kind": kind});
+    let entry =
+        |group: &str, version: &str, kind: &str| json!({"group": group, "version": version, "kind": kind});
     let mut all: BTreeMap<&'static str, Vec<Value>> = BTreeMap::new();
     for kind in kinds() {
-        all.entry(kind.definition).or_default().push(entry(kind.group, kind.version, kind.kind));
+        all.entry(kind.definition)
+            .or_default()
+            .push(entry(kind.group, kind.version, kind.kind));
     }
-    all.insert("io.k8s.api.autoscaling.v1.Scale", vec![entry("autoscaling", "v1", "Scale")]);
-    all.insert("io.k8s.api.policy.v1.Eviction", vec![entry("policy", "v1", "Eviction")]);
+    all.insert(
+        "io.k8s.api.autoscaling.v1.Scale",
+        vec![entry("autoscaling", "v1", "Scale")],
+    );
+    all.insert(
+        "io.k8s.api.policy.v1.Eviction",
+        vec![entry("policy", "v1", "Eviction")],
+    );
     all.insert(
         "io.k8s.api.authentication.v1.TokenRequest",
         vec![entry("authentication.k8s.io", "v1", "TokenRequest")],
     );
-    for name in ["Status", "DeleteOptions", "APIGroup", "APIGroupList", "APIResourceList", "APIVersions"] {
+    for name in [
+        "Status",
+        "DeleteOptions",
+        "APIGroup",
+        "APIGroupList",
+        "APIResourceList",
+        "APIVersions",
+    ] {
         if let Some(definition) = table().find(&format!("io.k8s.apimachinery.pkg.apis.meta.v1.{name}")) {
             all.insert(definition.name, vec![entry("", "v1", name)]);
         }
@@ -111,14 +145,20 @@ fn schema(version: OpenApi, index: usize, definition: &Definition) -> Value {
     match definition.form {
         Form::Struct => return structure(version, index, definition, schema),
         Form::Quantity if version == OpenApi::V3 => {
-            schema.insert("oneOf".to_owned(), json!([{"type": "string"}, {"type": "number"}]));
+            schema.insert(
+                "oneOf".to_owned(),
+                json!([{"type": "string"}, {"type": "number"}]),
+            );
         }
         Form::Quantity => {
             schema.insert("type".to_owned(), json!("string"));
         }
         Form::IntOrString if version == OpenApi::V3 => {
             schema.insert("format".to_owned(), json!("int-or-string"));
-            schema.insert("oneOf".to_owned(), json!([{"type": "integer"}, {"type": "string"}]));
+            schema.insert(
+                "oneOf".to_owned(),
+                json!([{"type": "integer"}, {"type": "string"}]),
+            );
         }
         Form::IntOrString => {
             schema.insert("type".to_owned(), json!("string"));
@@ -136,7 +176,12 @@ fn schema(version: OpenApi, index: usize, definition: &Definition) -> Value {
     Value::Object(schema)
 }
 
-fn structure(version: OpenApi, index: usize, definition: &Definition, mut schema: Map<String, Value>) -> Value {
+fn structure(
+    version: OpenApi,
+    index: usize,
+    definition: &Definition,
+    mut schema: Map<String, Value>,
+) -> Value {
     schema.insert("type".to_owned(), json!("object"));
     let mut properties = Map::new();
     for (position, field) in definition.fields.iter().enumerate() {
@@ -146,7 +191,12 @@ fn structure(version: OpenApi, index: usize, definition: &Definition, mut schema
     if !properties.is_empty() {
         schema.insert("properties".to_owned(), Value::Object(properties));
     }
-    let required: Vec<&str> = definition.fields.iter().filter(|field| field.required).map(|field| field.name).collect();
+    let required: Vec<&str> = definition
+        .fields
+        .iter()
+        .filter(|field| field.required)
+        .map(|field| field.name)
+        .collect();
     if !required.is_empty() {
         schema.insert("required".to_owned(), json!(required));
     }
@@ -210,10 +260,12 @@ fn type_schema(version: OpenApi, kind: &FieldType) -> Value {
         FieldType::Bytes => json!({"type": "string", "format": "byte"}),
         FieldType::Object => json!({"type": "object"}),
         FieldType::List(inner) => json!({"type": "array", "items": type_schema(version, inner)}),
-        FieldType::Map(inner) => json!({"type": "object", "additionalProperties": type_schema(version, inner)}),
-        FieldType::Definition(index) => {
-            table().get(*index).map_or(json!({}), |definition| version.reference(definition.name))
+        FieldType::Map(inner) => {
+            json!({"type": "object", "additionalProperties": type_schema(version, inner)})
         }
+        FieldType::Definition(index) => table()
+            .get(*index)
+            .map_or(json!({}), |definition| version.reference(definition.name)),
     }
 }
 

@@ -7,7 +7,15 @@ use serde_json::Value;
 use crate::json::{flag, number, text};
 use crate::kind::Kind;
 
-const INVOLVED: [&str; 7] = ["kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath"];
+const INVOLVED: [&str; 7] = [
+    "kind",
+    "namespace",
+    "name",
+    "uid",
+    "apiVersion",
+    "resourceVersion",
+    "fieldPath",
+];
 
 impl Kind {
     /// The labels this kind supports, metadata first.
@@ -109,13 +117,21 @@ impl Kind {
 
 fn event_source(object: &Value) -> String {
     let component = text(object, "source.component");
-    let source = if component.is_empty() { text(object, "reportingComponent") } else { component };
+    let source = if component.is_empty() {
+        text(object, "reportingComponent")
+    } else {
+        component
+    };
     source.to_owned()
 }
 
 /// The labels of one event version in the words of the other, so that selectors work on stored objects.
 pub fn event_label(label: &str, from_events_group: bool) -> String {
-    let (own, other) = if from_events_group { ("regarding.", "involvedObject.") } else { ("involvedObject.", "regarding.") };
+    let (own, other) = if from_events_group {
+        ("regarding.", "involvedObject.")
+    } else {
+        ("involvedObject.", "regarding.")
+    };
     if let Some(rest) = label.strip_prefix(own).filter(|rest| INVOLVED.contains(rest)) {
         return format!("{other}{rest}");
     }

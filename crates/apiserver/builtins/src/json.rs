@@ -35,7 +35,10 @@ pub(crate) fn flag(value: &Value, path: &str) -> bool {
 
 /// The list at a path, empty when absent.
 pub(crate) fn list<'a>(value: &'a Value, path: &str) -> &'a [Value] {
-    at(value, path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+    at(value, path)
+        .and_then(Value::as_array)
+        .map(Vec::as_slice)
+        .unwrap_or_default()
 }
 
 /// The object at a path.
@@ -104,7 +107,12 @@ pub(crate) fn default(map: &mut Map<String, Value>, name: &str, value: impl Into
 
 /// Puts a string in when the field is absent or empty (strings that are no pointers).
 pub(crate) fn default_text(map: &mut Map<String, Value>, name: &str, value: &str) {
-    if map.get(name).and_then(Value::as_str).unwrap_or_default().is_empty() {
+    if map
+        .get(name)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .is_empty()
+    {
         map.insert(name.to_owned(), Value::from(value));
     }
 }
@@ -115,7 +123,8 @@ pub(crate) fn same(left: Option<&Value>, right: Option<&Value>) -> bool {
         (None, None) => true,
         (Some(Value::Object(a)), Some(Value::Object(b))) => {
             a.iter().all(|(key, value)| same(Some(value), b.get(key)))
-                && b.iter().all(|(key, value)| a.contains_key(key) || is_nothing(value))
+                && b.iter()
+                    .all(|(key, value)| a.contains_key(key) || is_nothing(value))
         }
         (Some(Value::Array(a)), Some(Value::Array(b))) => {
             a.len() == b.len() && a.iter().zip(b).all(|(x, y)| same(Some(x), Some(y)))
@@ -146,7 +155,9 @@ pub(crate) fn take_over(target: &mut Value, source: &Value, name: &str) {
 
 /// Same for a field of metadata.
 pub(crate) fn take_over_metadata(target: &mut Value, source: &Value, name: &str) {
-    let value = at(source, "metadata").and_then(|metadata| metadata.get(name)).cloned();
+    let value = at(source, "metadata")
+        .and_then(|metadata| metadata.get(name))
+        .cloned();
     let metadata = ensure(target, "metadata");
     match value {
         Some(value) => metadata.insert(name.to_owned(), value),

@@ -26,7 +26,16 @@ impl Verbs {
     /// The verbs in the order discovery lists them.
     pub const fn list(self) -> &'static [&'static str] {
         match self {
-            Self::All => &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"],
+            Self::All => &[
+                "create",
+                "delete",
+                "deletecollection",
+                "get",
+                "list",
+                "patch",
+                "update",
+                "watch",
+            ],
             Self::NoDeleteCollection => &["create", "delete", "get", "list", "patch", "update", "watch"],
             Self::CreateOnly => &["create"],
         }
@@ -119,7 +128,11 @@ pub struct Kind {
 impl Kind {
     /// `v1` or `apps/v1`.
     pub fn api_version(&self) -> String {
-        if self.group.is_empty() { self.version.to_owned() } else { format!("{}/{}", self.group, self.version) }
+        if self.group.is_empty() {
+            self.version.to_owned()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
     }
 
     /// Whether this kind and version is the one objects are stored in.
@@ -132,14 +145,18 @@ impl Kind {
         KINDS
             .iter()
             .find(|kind| {
-                kind.kind == self.kind && kind.group == self.storage_group && kind.version == self.storage_version
+                kind.kind == self.kind
+                    && kind.group == self.storage_group
+                    && kind.version == self.storage_version
             })
             .unwrap_or(&KINDS[0])
     }
 
     /// The subresource with this name.
     pub fn subresource(&self, name: &str) -> Option<&'static Subresource> {
-        self.subresources.iter().find(|subresource| subresource.name == name)
+        self.subresources
+            .iter()
+            .find(|subresource| subresource.name == name)
     }
 
     /// The schema tree, without descriptions. `Schema::default` of its nodes is only set where a
@@ -166,16 +183,22 @@ pub fn kinds() -> &'static [Kind] {
 
 /// The kind behind a group, version and plural.
 pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Kind> {
-    static INDEX: OnceLock<HashMap<(&'static str, &'static str, &'static str), &'static Kind>> = OnceLock::new();
+    static INDEX: OnceLock<HashMap<(&'static str, &'static str, &'static str), &'static Kind>> =
+        OnceLock::new();
     let index = INDEX.get_or_init(|| {
-        KINDS.iter().map(|kind| ((kind.group, kind.version, kind.plural), kind)).collect()
+        KINDS
+            .iter()
+            .map(|kind| ((kind.group, kind.version, kind.plural), kind))
+            .collect()
     });
     index.get(&(group, version, plural)).copied()
 }
 
 /// The kind behind a group, version and kind name.
 pub fn find_kind(group: &str, version: &str, kind: &str) -> Option<&'static Kind> {
-    KINDS.iter().find(|known| known.group == group && known.version == version && known.kind == kind)
+    KINDS
+        .iter()
+        .find(|known| known.group == group && known.version == version && known.kind == kind)
 }
 
 /// The tree of any definition of the table, for kinds that are only spoken by subresources
@@ -189,7 +212,10 @@ fn cached(definition: &'static str, described: bool) -> &'static Arc<Schema> {
     static DESCRIBED: OnceLock<Trees> = OnceLock::new();
     type Cache = Mutex<HashMap<(&'static str, bool), &'static Arc<Schema>>>;
     static CACHE: OnceLock<Cache> = OnceLock::new();
-    let mut cache = CACHE.get_or_init(Cache::default).lock().unwrap_or_else(PoisonError::into_inner);
+    let mut cache = CACHE
+        .get_or_init(Cache::default)
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
     cache.entry((definition, described)).or_insert_with(|| {
         let trees = if described {
             DESCRIBED.get_or_init(|| Trees::new(true))

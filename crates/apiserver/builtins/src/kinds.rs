@@ -34,7 +34,12 @@ const BASE: Kind = Kind {
 };
 
 /// A review or binding: created, answered, forgotten.
-const CREATE_ONLY: Kind = Kind { verbs: Verbs::CreateOnly, stored: false, name_rule: NameRule::Any, ..BASE };
+const CREATE_ONLY: Kind = Kind {
+    verbs: Verbs::CreateOnly,
+    stored: false,
+    name_rule: NameRule::Any,
+    ..BASE
+};
 
 const REPLICAS: Option<ScalePaths> = Some(ScalePaths {
     spec_replicas: "spec.replicas",
@@ -43,11 +48,22 @@ const REPLICAS: Option<ScalePaths> = Some(ScalePaths {
 });
 
 const fn own(name: &'static str, kind: &'static str, verbs: &'static [&'static str]) -> Subresource {
-    Subresource { name, kind, group: "", version: "", verbs }
+    Subresource {
+        name,
+        kind,
+        group: "",
+        version: "",
+        verbs,
+    }
 }
 
-const SCALE: Subresource =
-    Subresource { name: "scale", kind: "Scale", group: "autoscaling", version: "v1", verbs: READ_WRITE };
+const SCALE: Subresource = Subresource {
+    name: "scale",
+    kind: "Scale",
+    group: "autoscaling",
+    version: "v1",
+    verbs: READ_WRITE,
+};
 
 pub(crate) static KINDS: &[Kind] = &[
     Kind {
@@ -100,7 +116,10 @@ pub(crate) static KINDS: &[Kind] = &[
         namespaced: false,
         verbs: Verbs::NoDeleteCollection,
         status: true,
-        subresources: &[own("finalize", "Namespace", &["update"]), own("status", "Namespace", READ_WRITE)],
+        subresources: &[
+            own("finalize", "Namespace", &["update"]),
+            own("status", "Namespace", READ_WRITE),
+        ],
         delete_returns_object: true,
         name_rule: NameRule::Label,
         definition: "io.k8s.api.core.v1.Namespace",
@@ -147,7 +166,17 @@ pub(crate) static KINDS: &[Kind] = &[
         short_names: &["po"],
         categories: &["all"],
         status: true,
-        subresources: &[own("binding", "Binding", &["create"]), Subresource { name: "eviction", kind: "Eviction", group: "policy", version: "v1", verbs: &["create"] }, own("status", "Pod", READ_WRITE)],
+        subresources: &[
+            own("binding", "Binding", &["create"]),
+            Subresource {
+                name: "eviction",
+                kind: "Eviction",
+                group: "policy",
+                version: "v1",
+                verbs: &["create"],
+            },
+            own("status", "Pod", READ_WRITE),
+        ],
         has_generation: true,
         delete_returns_object: true,
         graceful: true,
@@ -200,7 +229,13 @@ pub(crate) static KINDS: &[Kind] = &[
         plural: "serviceaccounts",
         singular: "serviceaccount",
         short_names: &["sa"],
-        subresources: &[Subresource { name: "token", kind: "TokenRequest", group: "authentication.k8s.io", version: "v1", verbs: &["create"] }],
+        subresources: &[Subresource {
+            name: "token",
+            kind: "TokenRequest",
+            group: "authentication.k8s.io",
+            version: "v1",
+            verbs: &["create"],
+        }],
         delete_returns_object: true,
         definition: "io.k8s.api.core.v1.ServiceAccount",
         ..BASE
@@ -436,7 +471,10 @@ pub(crate) static KINDS: &[Kind] = &[
         short_names: &["csr"],
         namespaced: false,
         status: true,
-        subresources: &[own("approval", "CertificateSigningRequest", READ_WRITE), own("status", "CertificateSigningRequest", READ_WRITE)],
+        subresources: &[
+            own("approval", "CertificateSigningRequest", READ_WRITE),
+            own("status", "CertificateSigningRequest", READ_WRITE),
+        ],
         storage_group: "certificates.k8s.io",
         definition: "io.k8s.api.certificates.v1.CertificateSigningRequest",
         ..BASE

@@ -26,6 +26,7 @@ mod selector;
 mod table;
 mod times;
 mod tree;
+mod validate;
 
 pub use admission::{
     Priority, default_priority, default_service_account, default_tolerations, missing_priority_class,

@@ -25,7 +25,11 @@ pub enum NameRule {
 impl NameRule {
     /// What is wrong with a name, or with a generateName when `prefix` is set.
     pub fn check(self, name: &str, prefix: bool) -> Vec<String> {
-        let masked = if prefix { mask_trailing_dash(name) } else { name.to_owned() };
+        let masked = if prefix {
+            mask_trailing_dash(name)
+        } else {
+            name.to_owned()
+        };
         match self {
             Self::Subdomain => dns1123_subdomain(&masked),
             Self::Label => dns1123_label(&masked),
@@ -72,7 +76,10 @@ pattern!(is_port_chars, "[-a-z0-9]+");
 pattern!(is_percent, "[0-9]+%");
 pattern!(is_header, "[-A-Za-z0-9]+");
 pattern!(is_c_identifier, "[A-Za-z_][A-Za-z0-9_]*");
-pattern!(is_wildcard, r"\*\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*");
+pattern!(
+    is_wildcard,
+    r"\*\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+);
 
 /// The reference's way of naming a pattern.
 pub fn regex_error(text: &str, pattern: &str, examples: &[&str]) -> String {
@@ -80,7 +87,10 @@ pub fn regex_error(text: &str, pattern: &str, examples: &[&str]) -> String {
         return format!("{text} (regex used for validation is '{pattern}')");
     }
     let list: Vec<String> = examples.iter().map(|example| format!("'{example}', ")).collect();
-    format!("{text} (e.g. {}regex used for validation is '{pattern}')", list.join(" or "))
+    format!(
+        "{text} (e.g. {}regex used for validation is '{pattern}')",
+        list.join(" or ")
+    )
 }
 
 fn max_characters(max: usize) -> String {
@@ -199,8 +209,14 @@ pub fn qualified_name(value: &str) -> Vec<String> {
             *name
         }
         _ => {
-            let text = regex_error(&format!("a valid label key {TEXT}"), PATTERN, &["MyName", "my.name", "123-abc"]);
-            return vec![format!("{text} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')")];
+            let text = regex_error(
+                &format!("a valid label key {TEXT}"),
+                PATTERN,
+                &["MyName", "my.name", "123-abc"],
+            );
+            return vec![format!(
+                "{text} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+            )];
         }
     };
     if name.is_empty() {
@@ -209,7 +225,10 @@ pub fn qualified_name(value: &str) -> Vec<String> {
         errors.push(format!("name part {}", max_bytes(63)));
     }
     if !is_qualified(name) {
-        errors.push(format!("name part {}", regex_error(TEXT, PATTERN, &["MyName", "my.name", "123-abc"])));
+        errors.push(format!(
+            "name part {}",
+            regex_error(TEXT, PATTERN, &["MyName", "my.name", "123-abc"])
+        ));
     }
     errors
 }
@@ -220,7 +239,12 @@ fn prefix_subdomain(prefix: &str) -> Vec<String> {
         errors.push(format!("prefix part {}", max_bytes(253)));
     }
     if !is_subdomain(prefix) {
-        errors.extend(dns1123_subdomain(prefix).into_iter().filter(|text| text.starts_with('a')).map(|text| format!("prefix part {text}")));
+        errors.extend(
+            dns1123_subdomain(prefix)
+                .into_iter()
+                .filter(|text| text.starts_with('a'))
+                .map(|text| format!("prefix part {text}")),
+        );
     }
     errors
 }

@@ -42,7 +42,11 @@ pub fn validate_binding(binding: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let kind = text(binding, "target.kind");
     if !kind.is_empty() && kind != "Node" {
-        errors.push(FieldError::not_supported("target.kind", &json!(kind), &["Node", "<empty>"]));
+        errors.push(FieldError::not_supported(
+            "target.kind",
+            &json!(kind),
+            &["Node", "<empty>"],
+        ));
     }
     if text(binding, "target.name").is_empty() {
         errors.push(FieldError::required("target.name", ""));
@@ -56,14 +60,20 @@ pub fn bind(pod: &mut Value, binding: &Value, now: Timestamp) -> Result<(), Bind
     let name = text(pod, "metadata.name").to_owned();
     let wanted = text(binding, "metadata.uid");
     if !wanted.is_empty() && wanted != text(pod, "metadata.uid") {
-        return Err(BindError::Uid { wanted: wanted.to_owned(), found: text(pod, "metadata.uid").to_owned() });
+        return Err(BindError::Uid {
+            wanted: wanted.to_owned(),
+            found: text(pod, "metadata.uid").to_owned(),
+        });
     }
     if at(pod, "metadata.deletionTimestamp").is_some() {
         return Err(BindError::Deleted(name));
     }
     let node = text(pod, "spec.nodeName");
     if !node.is_empty() {
-        return Err(BindError::Assigned { pod: name, node: node.to_owned() });
+        return Err(BindError::Assigned {
+            pod: name,
+            node: node.to_owned(),
+        });
     }
     if !list(pod, "spec.schedulingGates").is_empty() {
         return Err(BindError::Gated(name));
@@ -71,7 +81,9 @@ pub fn bind(pod: &mut Value, binding: &Value, now: Timestamp) -> Result<(), Bind
     ensure(pod, "spec").insert("nodeName".to_owned(), json!(text(binding, "target.name")));
     for field in ["annotations", "labels"] {
         let path = format!("metadata.{field}");
-        let copied: Vec<(String, Value)> = entries(binding, &path).map(|(k, v)| (k.clone(), v.clone())).collect();
+        let copied: Vec<(String, Value)> = entries(binding, &path)
+            .map(|(k, v)| (k.clone(), v.clone()))
+            .collect();
         if !copied.is_empty() {
             ensure(pod, &path).extend(copied);
         }
@@ -156,7 +168,10 @@ pub enum Eviction {
 /// Budgets that apply to a pod, out of those of its namespace.
 pub fn matching_budgets<'a>(pod: &Value, budgets: &'a [Value]) -> Vec<&'a Value> {
     let labels = map(pod, "metadata.labels");
-    budgets.iter().filter(|budget| selector_matches(at(budget, "spec.selector"), labels)).collect()
+    budgets
+        .iter()
+        .filter(|budget| selector_matches(at(budget, "spec.selector"), labels))
+        .collect()
 }
 
 /// Decides about an eviction. `budgets` are all budgets of the pod's namespace.
@@ -204,10 +219,14 @@ fn spend(pod: &Value, budget: &Value, now: Timestamp) -> Eviction {
     }
     let allowed = number(budget, "status.disruptionsAllowed");
     if allowed < 0 {
-        return Eviction::Forbidden { budget: name, detail: "pdb disruptions allowed is negative".to_owned() };
+        return Eviction::Forbidden {
+            budget: name,
+            detail: "pdb disruptions allowed is negative".to_owned(),
+        };
     }
     if map(budget, "status.disruptedPods").is_some_and(|pods| pods.len() > MAX_DISRUPTED) {
-        let detail = "DisruptedPods map too big - too many evictions not confirmed by PDB controller".to_owned();
+        let detail =
+            "DisruptedPods map too big - too many evictions not confirmed by PDB controller".to_owned();
         return Eviction::Forbidden { budget: name, detail };
     }
     if allowed == 0 {
@@ -224,7 +243,10 @@ fn spend(pod: &Value, budget: &Value, now: Timestamp) -> Eviction {
         insufficient(&mut spent, now);
     }
     let pods = ensure(&mut spent, "status.disruptedPods");
-    pods.insert(text(pod, "metadata.name").to_owned(), json!(render(now, Precision::Seconds)));
+    pods.insert(
+        text(pod, "metadata.name").to_owned(),
+        json!(render(now, Precision::Seconds)),
+    );
     Eviction::Spend(spent)
 }
 
@@ -233,7 +255,9 @@ fn insufficient(budget: &mut Value, now: Timestamp) {
 }
 
 fn refusal(name: &str, budget: &Value) -> String {
-    let condition = list(budget, "status.conditions").iter().find(|c| text(c, "type") == "DisruptionAllowed");
+    let condition = list(budget, "status.conditions")
+        .iter()
+        .find(|c| text(c, "type") == "DisruptionAllowed");
     let said = condition
         .filter(|condition| text(condition, "status") == "False" && !text(condition, "message").is_empty());
     if let Some(failed) = said.filter(|condition| text(condition, "reason") == "SyncFailed") {
@@ -242,9 +266,14 @@ fn refusal(name: &str, budget: &Value) -> String {
             text(failed, "message")
         );
     }
-    let (healthy, wanted) = (number(budget, "status.currentHealthy"), number(budget, "status.desiredHealthy"));
+    let (healthy, wanted) = (
+        number(budget, "status.currentHealthy"),
+        number(budget, "status.desiredHealthy"),
+    );
     if healthy <= wanted {
-        return format!("The disruption budget {name} needs {wanted} healthy pods and has {healthy} currently");
+        return format!(
+            "The disruption budget {name} needs {wanted} healthy pods and has {healthy} currently"
+        );
     }
     match said {
         Some(condition) => format!(

@@ -7,7 +7,9 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::decode::zero_field;
-use crate::json::{at, ensure, flag, list, list_mut, map, map_mut, same, take_over, take_over_metadata, text};
+use crate::json::{
+    at, ensure, flag, list, list_mut, map, map_mut, same, take_over, take_over_metadata, text,
+};
 use crate::kind::Kind;
 use crate::quantity::Quantity;
 use crate::times::{Precision, render};
@@ -35,6 +37,7 @@ impl Kind {
             ("apps", "DaemonSet") => template_generation(object, None),
             ("apps", "StatefulSet") => drop_max_unavailable(object, None),
             ("discovery.k8s.io", "EndpointSlice") => drop_topology(object),
+            ("coordination.k8s.io", _) => drop_election(object, None),
             ("certificates.k8s.io", _) => {
                 let spec = ensure(object, "spec");
                 for name in ["username", "uid", "groups", "extra"] {
@@ -46,7 +49,11 @@ impl Kind {
     }
 
     fn resets_status(&self) -> bool {
-        self.status && !matches!(self.id(), ("", "Node" | "Namespace") | ("apiextensions.k8s.io", _))
+        self.status
+            && !matches!(
+                self.id(),
+                ("", "Node" | "Namespace") | ("apiextensions.k8s.io", _)
+            )
     }
 
     /// Prepares an update of the main endpoint (`None`), of `status`, `finalize` or `approval`.
@@ -91,6 +98,7 @@ impl Kind {
             ("discovery.k8s.io", "EndpointSlice") if !same(at(new, "endpoints"), at(old, "endpoints")) => {
                 drop_topology(new);
             }
+            ("coordination.k8s.io", _) => drop_election(new, Some(old)),
             ("certificates.k8s.io", _) => take_over(new, old, "spec"),
             _ => {}
         }
@@ -108,7 +116,14 @@ impl Kind {
             }
             ("apps", "Deployment") => take_over_metadata(new, old, "labels"),
             ("storage.k8s.io", "VolumeAttachment") | ("apiextensions.k8s.io", _) => {
-                for name in ["labels", "annotations", "finalizers", "ownerReferences", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+                for name in [
+                    "labels",
+                    "annotations",
+                    "finalizers",
+                    "ownerReferences",
+                    "deletionTimestamp",
+                    "deletionGracePeriodSeconds",
+                ] {
                     take_over_metadata(new, old, name);
                 }
             }
@@ -130,7 +145,10 @@ impl Kind {
                         status.insert("lastPhaseTransitionTime".to_owned(), before);
                     }
                 } else if !unchanged && (given.is_none() || given == before) {
-                    status.insert("lastPhaseTransitionTime".to_owned(), json!(render(now, Precision::Seconds)));
+                    status.insert(
+                        "lastPhaseTransitionTime".to_owned(),
+                        json!(render(now, Precision::Seconds)),
+                    );
                 }
             }
             (("certificates.k8s.io", _), Some("status" | "approval")) => {
@@ -153,12 +171,13 @@ impl Kind {
             ("", "PodTemplate") => differs("template"),
             // Values of priority classes cannot change, and the reference never counts.
             ("scheduling.k8s.io", _) => false,
-            ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration") => {
-                differs("webhooks")
-            }
-            ("discovery.k8s.io", _) => {
-                ["addressType", "endpoints", "ports", "metadata.labels"].into_iter().any(differs)
-            }
+            (
+                "admissionregistration.k8s.io",
+                "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration",
+            ) => differs("webhooks"),
+            ("discovery.k8s.io", _) => ["addressType", "endpoints", "ports", "metadata.labels"]
+                .into_iter()
+                .any(differs),
             _ => differs("spec"),
         }
     }
@@ -190,7 +209,10 @@ pub fn qos_class(pod: &Value) -> &'static str {
     let sources: Vec<&Value> = if pod_level {
         vec![&spec]
     } else {
-        list(pod, "spec.containers").iter().chain(list(pod, "spec.initContainers")).collect()
+        list(pod, "spec.containers")
+            .iter()
+            .chain(list(pod, "spec.initContainers"))
+            .collect()
     };
     for source in sources {
         collect(source, "resources.requests", &mut requested);
@@ -202,17 +224,27 @@ pub fn qos_class(pod: &Value) -> &'static str {
     }
     let equal = requested.len() == limited.len()
         && requested.iter().all(|(name, sum)| {
-            limited.get(name).is_some_and(|limit| Quantity::from_value(limit).ok() == Quantity::from_value(sum).ok())
+            limited
+                .get(name)
+                .is_some_and(|limit| Quantity::from_value(limit).ok() == Quantity::from_value(sum).ok())
         });
-    if guaranteed && equal { "Guaranteed" } else { "Burstable" }
+    if guaranteed && equal {
+        "Guaranteed"
+    } else {
+        "Burstable"
+    }
 }
 
 /// Adds the positive cpu and memory amounts of a list to the sums; answers how many there were.
 fn collect(source: &Value, path: &str, sums: &mut Map<String, Value>) -> usize {
     let mut found = 0;
     for name in ["cpu", "memory"] {
-        let amount = map(source, path).and_then(|list| list.get(name)).and_then(|v| Quantity::from_value(v).ok());
-        let Some(amount) = amount.filter(|amount| !amount.is_zero() && !amount.is_negative()) else { continue };
+        let amount = map(source, path)
+            .and_then(|list| list.get(name))
+            .and_then(|v| Quantity::from_value(v).ok());
+        let Some(amount) = amount.filter(|amount| !amount.is_zero() && !amount.is_negative()) else {
+            continue;
+        };
         found += 1;
         let sum = sums.get(name).and_then(|sum| Quantity::from_value(sum).ok());
         let sum = sum.map_or(amount.clone(), |sum| sum.add(&amount));
@@ -280,7 +312,8 @@ fn data_sources(object: &mut Value) {
             if let Some(fields) = mirrored.as_object_mut() {
                 fields.remove("namespace");
             }
-            let claim = text(&mirrored, "kind") == "PersistentVolumeClaim" && text(&mirrored, "apiGroup").is_empty();
+            let claim =
+                text(&mirrored, "kind") == "PersistentVolumeClaim" && text(&mirrored, "apiGroup").is_empty();
             let snapshot = text(&mirrored, "kind") == "VolumeSnapshot"
                 && text(&mirrored, "apiGroup") == "snapshot.storage.k8s.io";
             if claim || snapshot {
@@ -316,7 +349,9 @@ fn job_selector(object: &mut Value) {
         labels.entry(key).or_insert_with(|| json!(value));
     }
     let selector = ensure(object, "spec.selector.matchLabels");
-    selector.entry("batch.kubernetes.io/controller-uid").or_insert_with(|| json!(uid));
+    selector
+        .entry("batch.kubernetes.io/controller-uid")
+        .or_insert_with(|| json!(uid));
 }
 
 /// Counts template changes in the annotation older clients read.
@@ -342,6 +377,16 @@ fn drop_max_unavailable(new: &mut Value, old: Option<&Value>) {
     let in_use = old.is_some_and(|old| at(old, PATH).is_some());
     if !in_use && let Some(rolling) = map_mut(new, "spec.updateStrategy.rollingUpdate") {
         rolling.remove("maxUnavailable");
+    }
+}
+
+/// Fields of coordinated leader election, which is off.
+fn drop_election(new: &mut Value, old: Option<&Value>) {
+    for field in ["strategy", "preferredHolder"] {
+        let in_use = old.is_some_and(|old| at(old, &format!("spec.{field}")).is_some());
+        if !in_use && let Some(spec) = map_mut(new, "spec") {
+            spec.remove(field);
+        }
     }
 }
 
@@ -402,7 +447,11 @@ fn service_type_change(new: &mut Value, old: &Value) {
 
 fn no_new_node_ports(new: &Value, old: &Value) -> bool {
     let ports = |object: &Value| -> Vec<i64> {
-        list(object, "spec.ports").iter().map(|port| crate::json::number(port, "nodePort")).filter(|p| *p != 0).collect()
+        list(object, "spec.ports")
+            .iter()
+            .map(|port| crate::json::number(port, "nodePort"))
+            .filter(|p| *p != 0)
+            .collect()
     };
     let known = ports(old);
     ports(new).iter().all(|port| known.contains(port))
@@ -422,9 +471,16 @@ fn prepare_approval(new: &mut Value, old: &Value) {
 /// Approvals and denials are only changed through their own endpoint.
 fn keep_decisions(new: &mut Value, old: &Value) {
     let decided = |condition: &Value| matches!(text(condition, "type"), "Approved" | "Denied");
-    let kept: Vec<Value> = list(old, "status.conditions").iter().filter(|c| decided(c)).cloned().collect();
+    let kept: Vec<Value> = list(old, "status.conditions")
+        .iter()
+        .filter(|c| decided(c))
+        .cloned()
+        .collect();
     for condition in list_mut(new, "status.conditions") {
-        if let Some(before) = kept.iter().find(|known| text(known, "type") == text(condition, "type")) {
+        if let Some(before) = kept
+            .iter()
+            .find(|known| text(known, "type") == text(condition, "type"))
+        {
             *condition = before.clone();
         }
     }

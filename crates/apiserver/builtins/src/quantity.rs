@@ -73,11 +73,22 @@ impl Quantity {
         let signed = if parts.negative { -number } else { number };
         let mut quantity = match format {
             Format::BinarySi => {
-                let amount =
-                    signed.checked_mul(1_i128 << exponent).ok_or(QuantityError::Numeric)?;
-                Self { amount, scale: -fraction, format, text: None }
+                let amount = signed
+                    .checked_mul(1_i128 << exponent)
+                    .ok_or(QuantityError::Numeric)?;
+                Self {
+                    amount,
+                    scale: -fraction,
+                    format,
+                    text: None,
+                }
             }
-            _ => Self { amount: signed, scale: exponent.saturating_sub(fraction), format, text: None },
+            _ => Self {
+                amount: signed,
+                scale: exponent.saturating_sub(fraction),
+                format,
+                text: None,
+            },
         };
         if keeps_text(format, exponent, quantity.scale, &digits, number) {
             quantity.text = Some(Arc::from(text));
@@ -101,7 +112,12 @@ impl Quantity {
 
     /// A plain number.
     pub fn from_integer(number: i64) -> Self {
-        Self { amount: i128::from(number), scale: 0, format: Format::DecimalSi, text: None }
+        Self {
+            amount: i128::from(number),
+            scale: 0,
+            format: Format::DecimalSi,
+            text: None,
+        }
     }
 
     /// Whether the amount is zero.
@@ -132,7 +148,16 @@ impl Quantity {
     /// The amount rounded up to whole thousandths.
     pub fn round_to_milli(&self) -> Self {
         let (amount, lost) = self.scaled(-3);
-        if lost { Self { amount, scale: -3, format: self.format, text: None } } else { self.clone() }
+        if lost {
+            Self {
+                amount,
+                scale: -3,
+                format: self.format,
+                text: None,
+            }
+        } else {
+            self.clone()
+        }
     }
 
     /// The sum, written like `self`.
@@ -142,20 +167,30 @@ impl Quantity {
         }
         let scale = self.scale.min(other.scale);
         let amount = self.at(scale).saturating_add(other.at(scale));
-        Self { amount, scale, format: self.format, text: None }
+        Self {
+            amount,
+            scale,
+            format: self.format,
+            text: None,
+        }
     }
 
     /// The difference, written like `self`.
     pub fn sub(&self, other: &Self) -> Self {
-        self.add(&Self { amount: -other.amount, text: None, ..other.clone() })
+        self.add(&Self {
+            amount: -other.amount,
+            text: None,
+            ..other.clone()
+        })
     }
 
     /// Amount in units of 10^scale, exact where `scale` is not above ours.
     fn at(&self, scale: i32) -> i128 {
         let shift = u32::try_from(self.scale.saturating_sub(scale)).unwrap_or(0);
-        10_i128.checked_pow(shift).and_then(|factor| self.amount.checked_mul(factor)).unwrap_or(
-            if self.amount < 0 { i128::MIN } else { i128::MAX },
-        )
+        10_i128
+            .checked_pow(shift)
+            .and_then(|factor| self.amount.checked_mul(factor))
+            .unwrap_or(if self.amount < 0 { i128::MIN } else { i128::MAX })
     }
 
     /// Amount in units of 10^scale rounded away from zero, and whether anything was lost.
@@ -168,7 +203,11 @@ impl Quantity {
             return (self.amount.signum(), self.amount != 0);
         };
         let (whole, rest) = (self.amount / factor, self.amount % factor);
-        if rest == 0 { (whole, false) } else { (whole + self.amount.signum(), true) }
+        if rest == 0 {
+            (whole, false)
+        } else {
+            (whole + self.amount.signum(), true)
+        }
     }
 
     fn round_to_nano(&mut self) {
@@ -211,7 +250,10 @@ impl Quantity {
             amount = amount.saturating_mul(10);
             exponent -= 1;
         }
-        let suffix = DECIMAL.iter().find(|(_, power)| *power == exponent).map(|(suffix, _)| *suffix);
+        let suffix = DECIMAL
+            .iter()
+            .find(|(_, power)| *power == exponent)
+            .map(|(suffix, _)| *suffix);
         match (self.format, suffix) {
             (Format::DecimalExponent, _) | (_, None) if exponent != 0 => format!("{amount}e{exponent}"),
             (_, suffix) => format!("{amount}{}", suffix.unwrap_or_default()),
@@ -270,7 +312,13 @@ impl<'a> Parts<'a> {
         }
         let stripped = whole_all.trim_start_matches('0');
         let whole = if stripped.is_empty() { "0" } else { stripped };
-        Ok(Self { negative, whole, fraction, suffix, any_digit: !whole_all.is_empty() || !fraction.is_empty() })
+        Ok(Self {
+            negative,
+            whole,
+            fraction,
+            suffix,
+            any_digit: !whole_all.is_empty() || !fraction.is_empty(),
+        })
     }
 
     /// A lone sign or suffix has the right shape but no number; a lone sign reads as zero.
@@ -280,7 +328,10 @@ impl<'a> Parts<'a> {
 }
 
 fn take_digits(text: &str) -> (&str, &str) {
-    let end = text.bytes().position(|b| !b.is_ascii_digit()).unwrap_or(text.len());
+    let end = text
+        .bytes()
+        .position(|b| !b.is_ascii_digit())
+        .unwrap_or(text.len());
     text.split_at(end)
 }
 
@@ -369,7 +420,11 @@ mod tests {
             ("512", "512"),
             ("1Ki", "1Ki"),
         ] {
-            assert_eq!(Quantity::parse(written).map(|q| q.to_string()), Ok(expected.to_owned()), "{written}");
+            assert_eq!(
+                Quantity::parse(written).map(|q| q.to_string()),
+                Ok(expected.to_owned()),
+                "{written}"
+            );
         }
     }
 
@@ -395,6 +450,9 @@ mod tests {
         assert!(parse("900m") < parse("1"));
         assert_eq!(parse("500m").map(|q| q.value()), Some(1));
         assert_eq!(parse("1.5").map(|q| q.milli_value()), Some(1500));
-        assert_eq!(parse("1Gi").zip(parse("1Gi")).map(|(a, b)| a.add(&b).to_string()), Some("2Gi".to_owned()));
+        assert_eq!(
+            parse("1Gi").zip(parse("1Gi")).map(|(a, b)| a.add(&b).to_string()),
+            Some("2Gi".to_owned())
+        );
     }
 }

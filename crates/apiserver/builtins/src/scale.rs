@@ -44,7 +44,10 @@ impl Kind {
     /// Optimistic locking by uid and resourceVersion is the server's.
     pub fn set_scale(&self, object: &mut Value, scale: &Value) {
         if let Some(paths) = self.scale {
-            let (parent, field) = paths.spec_replicas.rsplit_once('.').unwrap_or(("", paths.spec_replicas));
+            let (parent, field) = paths
+                .spec_replicas
+                .rsplit_once('.')
+                .unwrap_or(("", paths.spec_replicas));
             ensure(object, parent).insert(field.to_owned(), json!(number(scale, "spec.replicas")));
         }
     }
@@ -54,10 +57,17 @@ impl Kind {
 pub fn validate_scale(scale: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if let Some(replicas) = int(scale, "spec.replicas").filter(|replicas| *replicas < 0) {
-        errors.push(FieldError::invalid("spec.replicas", &json!(replicas), "must be greater than or equal to 0"));
+        errors.push(FieldError::invalid(
+            "spec.replicas",
+            &json!(replicas),
+            "must be greater than or equal to 0",
+        ));
     }
     if text(scale, "metadata.name").is_empty() {
-        errors.push(FieldError::required("metadata.name", "name or generateName is required"));
+        errors.push(FieldError::required(
+            "metadata.name",
+            "name or generateName is required",
+        ));
     }
     errors
 }

@@ -10,7 +10,10 @@ use crate::json::{entries, list, map, strings, text};
 pub fn selector_text(selector: &Value) -> String {
     let mut parts: Vec<(String, String)> = Vec::new();
     for (key, value) in entries(selector, "matchLabels") {
-        parts.push((key.clone(), format!("{key}={}", value.as_str().unwrap_or_default())));
+        parts.push((
+            key.clone(),
+            format!("{key}={}", value.as_str().unwrap_or_default()),
+        ));
     }
     for expression in list(selector, "matchExpressions") {
         let key = text(expression, "key");
@@ -26,7 +29,11 @@ pub fn selector_text(selector: &Value) -> String {
         parts.push((key.to_owned(), written));
     }
     parts.sort_by(|a, b| a.0.cmp(&b.0));
-    parts.into_iter().map(|(_, written)| written).collect::<Vec<_>>().join(",")
+    parts
+        .into_iter()
+        .map(|(_, written)| written)
+        .collect::<Vec<_>>()
+        .join(",")
 }
 
 /// A plain map of labels as text: `a=1,b=2`.
@@ -64,9 +71,14 @@ pub fn selector_matches(selector: Option<&Value>, labels: Option<&Map<String, Va
 }
 
 /// Whether labels contain every entry of a plain selector map; an empty map matches nothing.
-pub(crate) fn map_matches(selector: Option<&Map<String, Value>>, labels: Option<&Map<String, Value>>) -> bool {
+pub(crate) fn map_matches(
+    selector: Option<&Map<String, Value>>,
+    labels: Option<&Map<String, Value>>,
+) -> bool {
     selector.is_some_and(|selector| {
         !selector.is_empty()
-            && selector.iter().all(|(key, value)| labels.and_then(|labels| labels.get(key)) == Some(value))
+            && selector
+                .iter()
+                .all(|(key, value)| labels.and_then(|labels| labels.get(key)) == Some(value))
     })
 }

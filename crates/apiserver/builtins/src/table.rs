@@ -111,7 +111,10 @@ impl Definition {
 
     /// The field with this JSON name.
     pub fn field(&self, name: &str) -> Option<&Field> {
-        self.fields.binary_search_by(|field| field.name.cmp(name)).ok().and_then(|at| self.fields.get(at))
+        self.fields
+            .binary_search_by(|field| field.name.cmp(name))
+            .ok()
+            .and_then(|at| self.fields.get(at))
     }
 }
 
@@ -152,7 +155,10 @@ pub fn table() -> &'static Table {
 fn inflate(block: &[u8]) -> &'static str {
     let mut text = String::new();
     // The block is part of the program; a damaged one yields an empty table, which every test notices.
-    if flate2::read::DeflateDecoder::new(block).read_to_string(&mut text).is_err() {
+    if flate2::read::DeflateDecoder::new(block)
+        .read_to_string(&mut text)
+        .is_err()
+    {
         text.clear();
     }
     String::leak(text)
@@ -174,7 +180,11 @@ fn parse(text: &'static str) -> Table {
             current.fields.push(field(head, parts));
         }
     }
-    let by_name = definitions.iter().enumerate().map(|(at, definition)| (definition.name, at)).collect();
+    let by_name = definitions
+        .iter()
+        .enumerate()
+        .map(|(at, definition)| (definition.name, at))
+        .collect();
     Table { definitions, by_name }
 }
 
@@ -275,7 +285,11 @@ pub struct Descriptions {
 impl Descriptions {
     /// What the definition with this number is.
     pub fn of(&self, definition: usize) -> &'static str {
-        self.starts.get(definition).and_then(|at| self.texts.get(*at)).copied().unwrap_or_default()
+        self.starts
+            .get(definition)
+            .and_then(|at| self.texts.get(*at))
+            .copied()
+            .unwrap_or_default()
     }
 
     /// What the field at this position of the definition is.
@@ -316,7 +330,11 @@ pub fn description(definition: &str, path: &[&str]) -> Option<&'static str> {
         let field = table.get(at)?.field(name)?;
         at = target(&field.kind)?;
     }
-    let position = table.get(at)?.fields.iter().position(|field| field.name == *last)?;
+    let position = table
+        .get(at)?
+        .fields
+        .iter()
+        .position(|field| field.name == *last)?;
     Some(descriptions().of_field(at, position))
 }
 

@@ -40,7 +40,11 @@ pub fn parse_time(text: &str) -> Option<Timestamp> {
 
 /// Reads and rewrites a time as a client sent it, or says why it is none.
 pub(crate) fn normalise(text: &str, precision: Precision) -> Result<String, String> {
-    let mut scan = Scan { text, at: 0, layout: precision.layout() };
+    let mut scan = Scan {
+        text,
+        at: 0,
+        layout: precision.layout(),
+    };
     let time = scan.time(precision)?;
     Ok(render(time, precision))
 }
@@ -57,7 +61,12 @@ impl Scan<'_> {
     }
 
     fn fail<T>(&self, element: &str) -> Result<T, String> {
-        Err(format!("parsing time {:?} as {:?}: cannot parse {:?} as {element:?}", self.text, self.layout, self.rest()))
+        Err(format!(
+            "parsing time {:?} as {:?}: cannot parse {:?} as {element:?}",
+            self.text,
+            self.layout,
+            self.rest()
+        ))
     }
 
     fn out_of_range<T>(&self, what: &str) -> Result<T, String> {
@@ -65,7 +74,10 @@ impl Scan<'_> {
     }
 
     fn number(&mut self, digits: usize, element: &str) -> Result<i64, String> {
-        let found = self.rest().get(..digits).filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
+        let found = self
+            .rest()
+            .get(..digits)
+            .filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
         match found.and_then(|text| text.parse().ok()) {
             Some(number) => {
                 self.at += digits;
@@ -111,13 +123,21 @@ impl Scan<'_> {
         let nanos = self.fraction(precision)?;
         let offset = self.zone()?;
         if !self.rest().is_empty() {
-            return Err(format!("parsing time {:?}: extra text: {:?}", self.text, self.rest()));
+            return Err(format!(
+                "parsing time {:?}: extra text: {:?}",
+                self.text,
+                self.rest()
+            ));
         }
         let date = jiff::civil::Date::new(year as i16, month as i8, day as i8);
-        let Ok(date) = date else { return self.out_of_range("day") };
+        let Ok(date) = date else {
+            return self.out_of_range("day");
+        };
         let time = jiff::civil::Time::new(hour as i8, minute as i8, second as i8, nanos);
         let stamp = time.ok().and_then(|time| {
-            offset.to_timestamp(jiff::civil::DateTime::from_parts(date, time)).ok()
+            offset
+                .to_timestamp(jiff::civil::DateTime::from_parts(date, time))
+                .ok()
         });
         match stamp {
             Some(stamp) => Ok(stamp),
@@ -153,15 +173,29 @@ impl Scan<'_> {
             _ => return self.fail("Z07:00"),
         };
         let well_formed = self.rest().get(1..6).is_some_and(|zone| {
-            zone.bytes().enumerate().all(|(at, b)| if at == 2 { b == b':' } else { b.is_ascii_digit() })
+            zone.bytes()
+                .enumerate()
+                .all(|(at, b)| if at == 2 { b == b':' } else { b.is_ascii_digit() })
         });
         if !well_formed {
             return self.fail("Z07:00");
         }
-        let hours: i32 = self.rest().get(1..3).and_then(|text| text.parse().ok()).unwrap_or(0);
-        let minutes: i32 = self.rest().get(4..6).and_then(|text| text.parse().ok()).unwrap_or(0);
+        let hours: i32 = self
+            .rest()
+            .get(1..3)
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(0);
+        let minutes: i32 = self
+            .rest()
+            .get(4..6)
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(0);
         if hours > 24 || minutes > 59 {
-            return self.out_of_range(if hours > 24 { "time zone offset hour" } else { "time zone offset minute" });
+            return self.out_of_range(if hours > 24 {
+                "time zone offset hour"
+            } else {
+                "time zone offset minute"
+            });
         }
         self.at += 6;
         match Offset::from_seconds(sign * (hours * 3600 + minutes * 60)) {
@@ -187,7 +221,11 @@ pub(crate) fn human_duration(exact: f64) -> String {
         return "0s".to_owned();
     }
     let pair = |large: i64, large_unit: &str, small: i64, small_unit: &str| {
-        if small == 0 { format!("{large}{large_unit}") } else { format!("{large}{large_unit}{small}{small_unit}") }
+        if small == 0 {
+            format!("{large}{large_unit}")
+        } else {
+            format!("{large}{large_unit}{small}{small_unit}")
+        }
     };
     let (minutes, hours) = (seconds / 60, seconds / 3600);
     if seconds < 120 {
@@ -246,8 +284,16 @@ mod tests {
     fn times_are_rewritten_in_utc() {
         for (written, precision, expected) in [
             ("2024-05-06T07:08:09Z", Precision::Seconds, "2024-05-06T07:08:09Z"),
-            ("2024-05-06T07:08:09.999+02:00", Precision::Seconds, "2024-05-06T05:08:09Z"),
-            ("2024-05-06T07:08:09.123456Z", Precision::Micros, "2024-05-06T07:08:09.123456Z"),
+            (
+                "2024-05-06T07:08:09.999+02:00",
+                Precision::Seconds,
+                "2024-05-06T05:08:09Z",
+            ),
+            (
+                "2024-05-06T07:08:09.123456Z",
+                Precision::Micros,
+                "2024-05-06T07:08:09.123456Z",
+            ),
         ] {
             assert_eq!(normalise(written, precision).as_deref(), Ok(expected));
         }
@@ -266,8 +312,16 @@ mod tests {
                 Precision::Micros,
                 r#"parsing time "2024-05-06T07:08:09Z" as "2006-01-02T15:04:05.000000Z07:00": cannot parse "Z" as ".000000""#,
             ),
-            ("2024-13-06T07:08:09Z", Precision::Seconds, r#"parsing time "2024-13-06T07:08:09Z": month out of range"#),
-            ("2024-02-30T07:08:09Z", Precision::Seconds, r#"parsing time "2024-02-30T07:08:09Z": day out of range"#),
+            (
+                "2024-13-06T07:08:09Z",
+                Precision::Seconds,
+                r#"parsing time "2024-13-06T07:08:09Z": month out of range"#,
+            ),
+            (
+                "2024-02-30T07:08:09Z",
+                Precision::Seconds,
+                r#"parsing time "2024-02-30T07:08:09Z": day out of range"#,
+            ),
         ] {
             assert_eq!(normalise(written, precision).err().as_deref(), Some(expected));
         }

@@ -20,12 +20,17 @@ pub(crate) struct Trees {
 
 impl Trees {
     pub(crate) fn new(described: bool) -> Self {
-        Self { described, nodes: Mutex::default() }
+        Self {
+            described,
+            nodes: Mutex::default(),
+        }
     }
 
     /// The tree of a definition.
     pub(crate) fn of(&self, name: &str) -> Arc<Schema> {
-        let Some(index) = table().index(name) else { return Arc::new(opaque()) };
+        let Some(index) = table().index(name) else {
+            return Arc::new(opaque());
+        };
         let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
         self.definition(index, &mut nodes)
     }
@@ -34,7 +39,9 @@ impl Trees {
         if let Some(known) = nodes.get(&index) {
             return Arc::clone(known);
         }
-        let Some(definition) = table().get(index) else { return Arc::new(opaque()) };
+        let Some(definition) = table().get(index) else {
+            return Arc::new(opaque());
+        };
         let mut node = self.node_of(definition, index, nodes);
         node.definition = Some(Arc::from(definition.name));
         if self.described {
@@ -45,11 +52,19 @@ impl Trees {
         node
     }
 
-    fn node_of(&self, definition: &Definition, index: usize, nodes: &mut HashMap<usize, Arc<Schema>>) -> Schema {
+    fn node_of(
+        &self,
+        definition: &Definition,
+        index: usize,
+        nodes: &mut HashMap<usize, Arc<Schema>>,
+    ) -> Schema {
         match definition.form {
             Form::Struct if definition.short_name() == "JSONSchemaProps" => opaque_object(),
             Form::Struct => {
-                let mut node = Schema { kind: Some(Type::Object), ..Schema::default() };
+                let mut node = Schema {
+                    kind: Some(Type::Object),
+                    ..Schema::default()
+                };
                 node.map_type = definition.map_type.unwrap_or_default();
                 for (position, field) in definition.fields.iter().enumerate() {
                     let child = self.field(definition, index, position, field, nodes);
@@ -61,14 +76,23 @@ impl Trees {
                 node
             }
             // The published form of a quantity is a string; numbers are accepted and rewritten.
-            Form::Quantity => Schema { kind: Some(Type::String), ..Schema::default() },
-            Form::IntOrString => Schema { int_or_string: true, ..Schema::default() },
+            Form::Quantity => Schema {
+                kind: Some(Type::String),
+                ..Schema::default()
+            },
+            Form::IntOrString => Schema {
+                int_or_string: true,
+                ..Schema::default()
+            },
             Form::Time | Form::MicroTime => Schema {
                 kind: Some(Type::String),
                 format: Some("date-time".to_owned()),
                 ..Schema::default()
             },
-            Form::Raw | Form::Fields => Schema { map_type: MapType::Granular, ..opaque_object() },
+            Form::Raw | Form::Fields => Schema {
+                map_type: MapType::Granular,
+                ..opaque_object()
+            },
             Form::Patch | Form::Json | Form::SchemaOrArray | Form::SchemaOrBool | Form::SchemaOrStrings => {
                 opaque()
             }
@@ -109,7 +133,11 @@ impl Trees {
 
     fn type_node(&self, kind: &FieldType, nodes: &mut HashMap<usize, Arc<Schema>>) -> Arc<Schema> {
         let scalar = |kind: Type, format: Option<&str>| {
-            Arc::new(Schema { kind: Some(kind), format: format.map(str::to_owned), ..Schema::default() })
+            Arc::new(Schema {
+                kind: Some(kind),
+                format: format.map(str::to_owned),
+                ..Schema::default()
+            })
         };
         match kind {
             FieldType::String => scalar(Type::String, None),
@@ -137,16 +165,24 @@ impl Trees {
 /// List-map keys that count with their default when a client leaves them out.
 fn key_default(definition: &Definition, field: &Field) -> Option<serde_json::Value> {
     match (definition.name, field.name) {
-        ("io.k8s.api.core.v1.ContainerPort" | "io.k8s.api.core.v1.ServicePort", "protocol") => Some(json!("TCP")),
+        ("io.k8s.api.core.v1.ContainerPort" | "io.k8s.api.core.v1.ServicePort", "protocol") => {
+            Some(json!("TCP"))
+        }
         ("io.k8s.api.core.v1.LocalObjectReference", "name") => Some(json!("")),
         _ => None,
     }
 }
 
 fn opaque() -> Schema {
-    Schema { preserve_unknown: true, ..Schema::default() }
+    Schema {
+        preserve_unknown: true,
+        ..Schema::default()
+    }
 }
 
 fn opaque_object() -> Schema {
-    Schema { kind: Some(Type::Object), ..opaque() }
+    Schema {
+        kind: Some(Type::Object),
+        ..opaque()
+    }
 }

@@ -5,9 +5,7 @@
 use serde_json::{Value, json};
 
 use super::pod::{network_volumes, round_list};
-use crate::json::{
-    at, at_mut, default, default_text, ensure, int, list, list_mut, map, map_mut, text,
-};
+use crate::json::{at, at_mut, default, default_text, ensure, int, list, list_mut, map, map_mut, text};
 
 pub(super) fn service(object: &mut Value) {
     default_text(ensure(object, "spec"), "sessionAffinity", "None");
@@ -26,9 +24,9 @@ pub(super) fn service(object: &mut Value) {
         let number = port.get("port").cloned().unwrap_or(json!(0));
         let fields = ensure(port, "");
         default_text(fields, "protocol", "TCP");
-        let unset = fields.get("targetPort").is_none_or(|target| {
-            target.is_null() || target == &json!(0) || target == &json!("")
-        });
+        let unset = fields
+            .get("targetPort")
+            .is_none_or(|target| target.is_null() || target == &json!(0) || target == &json!(""));
         if unset {
             fields.insert("targetPort".to_owned(), number);
         }
@@ -71,7 +69,11 @@ pub(super) fn node(object: &mut Value) {
     round_list(object, "status.capacity");
     round_list(object, "status.allocatable");
     let single = text(object, "spec.podCIDR").to_owned();
-    let first = list(object, "spec.podCIDRs").first().and_then(Value::as_str).unwrap_or_default().to_owned();
+    let first = list(object, "spec.podCIDRs")
+        .first()
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned();
     if single.is_empty() && !first.is_empty() {
         ensure(object, "spec").insert("podCIDR".to_owned(), Value::from(first));
     } else if !single.is_empty() && single != first {
@@ -83,7 +85,9 @@ pub(super) fn node(object: &mut Value) {
 pub(super) fn secret(object: &mut Value) {
     use base64::Engine as _;
     default_text(ensure(object, ""), "type", "Opaque");
-    let Some(Value::Object(plain)) = ensure(object, "").remove("stringData") else { return };
+    let Some(Value::Object(plain)) = ensure(object, "").remove("stringData") else {
+        return;
+    };
     if plain.is_empty() {
         return;
     }
@@ -105,8 +109,14 @@ pub(super) fn endpoints(object: &mut Value) {
 pub(super) fn limit_range(object: &mut Value) {
     for item in list_mut(object, "spec.limits") {
         if text(item, "type") == "Container" {
-            for (source, target) in [("max", "default"), ("default", "defaultRequest"), ("min", "defaultRequest")] {
-                let Some(amounts) = map(item, source).cloned() else { continue };
+            for (source, target) in [
+                ("max", "default"),
+                ("default", "defaultRequest"),
+                ("min", "defaultRequest"),
+            ] {
+                let Some(amounts) = map(item, source).cloned() else {
+                    continue;
+                };
                 let target = ensure(item, target);
                 for (name, amount) in amounts {
                     target.entry(name).or_insert(amount);
@@ -122,7 +132,12 @@ pub(super) fn limit_range(object: &mut Value) {
 pub(super) fn claim(object: &mut Value) {
     default_text(ensure(object, "status"), "phase", "Pending");
     default(ensure(object, "spec"), "volumeMode", "Filesystem");
-    for path in ["spec.resources.limits", "spec.resources.requests", "status.capacity", "status.allocatedResources"] {
+    for path in [
+        "spec.resources.limits",
+        "spec.resources.requests",
+        "status.capacity",
+        "status.allocatedResources",
+    ] {
         round_list(object, path);
     }
 }
@@ -144,7 +159,11 @@ pub(super) fn volume(object: &mut Value) {
 pub(super) fn network_policy(object: &mut Value) {
     let egress = !list(object, "spec.egress").is_empty();
     if list(object, "spec.policyTypes").is_empty() {
-        let types = if egress { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) };
+        let types = if egress {
+            json!(["Ingress", "Egress"])
+        } else {
+            json!(["Ingress"])
+        };
         ensure(object, "spec").insert("policyTypes".to_owned(), types);
     }
     for direction in ["spec.ingress", "spec.egress"] {
@@ -213,7 +232,9 @@ fn webhook(webhook: &mut Value, mutating: bool) {
 }
 
 fn match_resources(object: &mut Value, path: &str) {
-    let Some(fields) = map_mut(object, path) else { return };
+    let Some(fields) = map_mut(object, path) else {
+        return;
+    };
     default(fields, "matchPolicy", "Equivalent");
     default(fields, "namespaceSelector", json!({}));
     default(fields, "objectSelector", json!({}));

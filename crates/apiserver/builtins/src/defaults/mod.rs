@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::json::{default, default_text, ensure, list_mut, map_mut};
 use crate::kind::Kind;
 
-pub(crate) use pod::{latest_tag, round_list};
+use pod::round_list;
 
 impl Kind {
     /// Fills in the defaults of this kind.

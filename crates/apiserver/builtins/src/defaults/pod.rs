@@ -53,7 +53,9 @@ fn pod_only(spec: &mut Value) {
 
 /// Requests that are missing but limited take the limit.
 fn requests_from_limits(container: &mut Value) {
-    let Some(limits) = map(container, "resources.limits").cloned() else { return };
+    let Some(limits) = map(container, "resources.limits").cloned() else {
+        return;
+    };
     let requests = ensure(container, "resources.requests");
     for (name, limit) in limits {
         requests.entry(name).or_insert(limit);
@@ -65,11 +67,15 @@ fn requests_from_limits(container: &mut Value) {
 
 /// Pod-level requests take the sum of the containers' requests, then the pod-level limit.
 fn pod_level_resources(spec: &mut Value) {
-    let Some(limits) = map(spec, "resources.limits").cloned() else { return };
+    let Some(limits) = map(spec, "resources.limits").cloned() else {
+        return;
+    };
     let mut sums: Map<String, Value> = Map::new();
     for container in crate::json::list(spec, "containers") {
         for (name, amount) in crate::json::entries(container, "resources.requests") {
-            let Ok(amount) = Quantity::from_value(amount) else { continue };
+            let Ok(amount) = Quantity::from_value(amount) else {
+                continue;
+            };
             let sum = sums.get(name).and_then(|sum| Quantity::from_value(sum).ok());
             let sum = sum.map_or(amount.clone(), |sum| sum.add(&amount));
             sums.insert(name.clone(), Value::from(sum.to_string()));
@@ -95,8 +101,14 @@ fn pod_level_resources(spec: &mut Value) {
 /// podIP and podIPs, hostIP and hostIPs say the same thing twice.
 fn addresses(object: &mut Value) {
     for (one, many) in [("podIP", "podIPs"), ("hostIP", "hostIPs")] {
-        let Some(status) = map_mut(object, "status") else { return };
-        let single = status.get(one).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let Some(status) = map_mut(object, "status") else {
+            return;
+        };
+        let single = status
+            .get(one)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned();
         let first = status
             .get(many)
             .and_then(|list| list.get(0))
@@ -151,7 +163,11 @@ fn mirror_service_account(spec: &mut Map<String, Value>) {
 }
 
 fn container(container: &mut Value) {
-    let policy = if latest_tag(text(container, "image")) { "Always" } else { "IfNotPresent" };
+    let policy = if latest_tag(text(container, "image")) {
+        "Always"
+    } else {
+        "IfNotPresent"
+    };
     let fields = ensure(container, "");
     default_text(fields, "imagePullPolicy", policy);
     default_text(fields, "terminationMessagePath", "/dev/termination-log");
@@ -182,9 +198,12 @@ fn container(container: &mut Value) {
 
 fn probe(probe: &mut Value) {
     let fields = ensure(probe, "");
-    for (name, value) in
-        [("timeoutSeconds", 1), ("periodSeconds", 10), ("successThreshold", 1), ("failureThreshold", 3)]
-    {
+    for (name, value) in [
+        ("timeoutSeconds", 1),
+        ("periodSeconds", 10),
+        ("successThreshold", 1),
+        ("failureThreshold", 3),
+    ] {
         if fields.get(name).and_then(Value::as_i64).unwrap_or(0) == 0 {
             fields.insert(name.to_owned(), Value::from(value));
         }
@@ -204,7 +223,10 @@ fn http_get(parent: &mut Value, path: &str) {
 
 fn volume(volume: &mut Value) {
     let fields = ensure(volume, "");
-    if fields.iter().all(|(name, value)| name == "name" || value.is_null()) {
+    if fields
+        .iter()
+        .all(|(name, value)| name == "name" || value.is_null())
+    {
         fields.insert("emptyDir".to_owned(), json!({}));
     }
     for source in ["secret", "configMap", "projected", "downwardAPI"] {
@@ -236,7 +258,15 @@ fn volume(volume: &mut Value) {
     network_volumes(volume);
     let reference = text(volume, "image.reference").to_owned();
     if let Some(image) = map_mut(volume, "image") {
-        default_text(image, "pullPolicy", if latest_tag(&reference) { "Always" } else { "IfNotPresent" });
+        default_text(
+            image,
+            "pullPolicy",
+            if latest_tag(&reference) {
+                "Always"
+            } else {
+                "IfNotPresent"
+            },
+        );
     }
 }
 
@@ -278,7 +308,9 @@ pub(crate) fn latest_tag(image: &str) -> bool {
 pub(crate) fn round_list(parent: &mut Value, path: &str) {
     let Some(list) = map_mut(parent, path) else { return };
     for amount in list.values_mut() {
-        let Ok(quantity) = Quantity::from_value(amount) else { continue };
+        let Ok(quantity) = Quantity::from_value(amount) else {
+            continue;
+        };
         let rounded = quantity.round_to_milli();
         if rounded != quantity {
             *amount = Value::from(rounded.to_string());

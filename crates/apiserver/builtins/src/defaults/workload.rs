@@ -12,7 +12,10 @@ pub(super) fn replication_controller(object: &mut Value) {
     default(ensure(object, "spec"), "replicas", 1);
     let labels = at(object, "spec.template.metadata.labels").cloned();
     if let Some(labels) = labels {
-        if at(object, "spec.selector").and_then(Value::as_object).is_none_or(Map::is_empty) {
+        if at(object, "spec.selector")
+            .and_then(Value::as_object)
+            .is_none_or(Map::is_empty)
+        {
             ensure(object, "spec").insert("selector".to_owned(), labels.clone());
         }
         labels_from_template(object, labels);
@@ -21,7 +24,10 @@ pub(super) fn replication_controller(object: &mut Value) {
 }
 
 fn labels_from_template(object: &mut Value, labels: Value) {
-    if at(object, "metadata.labels").and_then(Value::as_object).is_none_or(Map::is_empty) {
+    if at(object, "metadata.labels")
+        .and_then(Value::as_object)
+        .is_none_or(Map::is_empty)
+    {
         ensure(object, "metadata").insert("labels".to_owned(), labels);
     }
 }
@@ -96,11 +102,19 @@ fn job_spec(spec: &mut Map<String, Value>) {
         default(spec, "completions", 1);
     }
     default(spec, "parallelism", 1);
-    let limit = if has(spec, "backoffLimitPerIndex") { i32::MAX } else { 6 };
+    let limit = if has(spec, "backoffLimitPerIndex") {
+        i32::MAX
+    } else {
+        6
+    };
     default(spec, "backoffLimit", limit);
     default(spec, "completionMode", "NonIndexed");
     default(spec, "suspend", false);
-    let replacement = if has(spec, "podFailurePolicy") { "Failed" } else { "TerminatingOrFailed" };
+    let replacement = if has(spec, "podFailurePolicy") {
+        "Failed"
+    } else {
+        "TerminatingOrFailed"
+    };
     default(spec, "podReplacementPolicy", replacement);
     default(spec, "manualSelector", false);
 }
@@ -153,6 +167,10 @@ pub(super) fn autoscaler(object: &mut Value, version: &str) {
         );
         let down = ensure(object, "spec.behavior.scaleDown");
         default(down, "selectPolicy", "Max");
-        default(down, "policies", json!([{"type": "Percent", "value": 100, "periodSeconds": 15}]));
+        default(
+            down,
+            "policies",
+            json!([{"type": "Percent", "value": 100, "periodSeconds": 15}]),
+        );
     }
 }

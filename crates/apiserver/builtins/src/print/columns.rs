@@ -29,15 +29,25 @@ type Spec = (&'static str, &'static str, i32, &'static str);
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 const NAME: Spec = ("Name", "string", 0, "@meta:name");
 const AGE: Spec = ("Age", "string", 0, "@meta:creationTimestamp");
-const CONTAINERS: Spec = ("Containers", "string", 1, "Names of the containers in the template.");
+const CONTAINERS: Spec = (
+    "Containers",
+    "string",
+    1,
+    "Names of the containers in the template.",
+);
 const IMAGES: Spec = ("Images", "string", 1, "Images of the containers in the template.");
 
 pub(super) fn of(kind: &Kind) -> &'static [Column] {
     type Cache = Mutex<HashMap<&'static str, &'static [Column]>>;
     static CACHE: OnceLock<Cache> = OnceLock::new();
-    let mut cache = CACHE.get_or_init(Cache::default).lock().unwrap_or_else(PoisonError::into_inner);
+    let mut cache = CACHE
+        .get_or_init(Cache::default)
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
     // Bounded: one list per kind, for the life of the process.
-    cache.entry(kind.definition).or_insert_with(|| build(kind.definition, specs(kind)).leak())
+    cache
+        .entry(kind.definition)
+        .or_insert_with(|| build(kind.definition, specs(kind)).leak())
 }
 
 /// Columns of a `Status` answer.
@@ -59,7 +69,11 @@ fn build(definition: &str, specs: &[Spec]) -> Vec<Column> {
         .map(|(name, kind, priority, source)| Column {
             name,
             kind,
-            format: if *name == "Name" || *name == "Attacher" { "name" } else { "" },
+            format: if *name == "Name" || *name == "Attacher" {
+                "name"
+            } else {
+                ""
+            },
             description: describe(definition, source),
             priority: *priority,
         })
@@ -67,7 +81,9 @@ fn build(definition: &str, specs: &[Spec]) -> Vec<Column> {
 }
 
 fn describe(definition: &str, source: &'static str) -> &'static str {
-    let Some(reference) = source.strip_prefix('@') else { return source };
+    let Some(reference) = source.strip_prefix('@') else {
+        return source;
+    };
     let (start, path) = reference.split_once(':').unwrap_or(("", reference));
     let start = if start == "meta" { META } else { definition };
     description(start, &path.split('.').collect::<Vec<_>>()).unwrap_or_default()
@@ -77,9 +93,24 @@ fn specs(kind: &Kind) -> &'static [Spec] {
     match kind.id() {
         ("", "Pod") => &[
             NAME,
-            ("Ready", "string", 0, "Containers that are ready, out of all that should be."),
-            ("Status", "string", 0, "What the containers of this pod are doing, taken together."),
-            ("Restarts", "string", 0, "How often containers of this pod were restarted, and when last."),
+            (
+                "Ready",
+                "string",
+                0,
+                "Containers that are ready, out of all that should be.",
+            ),
+            (
+                "Status",
+                "string",
+                0,
+                "What the containers of this pod are doing, taken together.",
+            ),
+            (
+                "Restarts",
+                "string",
+                0,
+                "How often containers of this pod were restarted, and when last.",
+            ),
             AGE,
             ("IP", "string", 1, "@:status.podIP"),
             ("Node", "string", 1, "@:spec.nodeName"),
@@ -90,7 +121,12 @@ fn specs(kind: &Kind) -> &'static [Spec] {
             NAME,
             ("Containers", "string", 0, CONTAINERS.3),
             ("Images", "string", 0, IMAGES.3),
-            ("Pod Labels", "string", 0, "Labels pods made from the template get."),
+            (
+                "Pod Labels",
+                "string",
+                0,
+                "Labels pods made from the template get.",
+            ),
         ],
         ("apps", "Deployment") => &[
             NAME,
@@ -134,7 +170,12 @@ fn specs(kind: &Kind) -> &'static [Spec] {
         ],
         ("apps", "ControllerRevision") => &[
             NAME,
-            ("Controller", "string", 0, "The controller the revision belongs to."),
+            (
+                "Controller",
+                "string",
+                0,
+                "The controller the revision belongs to.",
+            ),
             ("Revision", "string", 0, "@:revision"),
             AGE,
         ],
@@ -142,7 +183,12 @@ fn specs(kind: &Kind) -> &'static [Spec] {
             NAME,
             ("Status", "string", 0, "How far the job has come."),
             ("Completions", "string", 0, "@:status.succeeded"),
-            ("Duration", "string", 0, "Time from start to completion, or until now."),
+            (
+                "Duration",
+                "string",
+                0,
+                "Time from start to completion, or until now.",
+            ),
             AGE,
             CONTAINERS,
             IMAGES,
@@ -172,8 +218,18 @@ fn specs(kind: &Kind) -> &'static [Spec] {
         ("policy", _) => &[
             NAME,
             ("Min Available", "string", 0, "How many pods must stay available."),
-            ("Max Unavailable", "string", 0, "How many pods may be unavailable."),
-            ("Allowed Disruptions", "integer", 0, "How many pods may be disrupted now."),
+            (
+                "Max Unavailable",
+                "string",
+                0,
+                "How many pods may be unavailable.",
+            ),
+            (
+                "Allowed Disruptions",
+                "integer",
+                0,
+                "How many pods may be disrupted now.",
+            ),
             AGE,
         ],
         _ => cluster_specs(kind),
@@ -218,7 +274,12 @@ fn cluster_specs(kind: &Kind) -> &'static [Spec] {
         }
         ("", "Node") => &[
             NAME,
-            ("Status", "string", 0, "Whether the node is ready, and whether it takes pods."),
+            (
+                "Status",
+                "string",
+                0,
+                "Whether the node is ready, and whether it takes pods.",
+            ),
             ("Roles", "string", 0, "Roles named by the node's labels."),
             AGE,
             ("Version", "string", 0, "@:status.nodeInfo.kubeletVersion"),
@@ -226,15 +287,30 @@ fn cluster_specs(kind: &Kind) -> &'static [Spec] {
             ("External-IP", "string", 1, "@:status.addresses"),
             ("OS-Image", "string", 1, "@:status.nodeInfo.osImage"),
             ("Kernel-Version", "string", 1, "@:status.nodeInfo.kernelVersion"),
-            ("Container-Runtime", "string", 1, "@:status.nodeInfo.containerRuntimeVersion"),
+            (
+                "Container-Runtime",
+                "string",
+                1,
+                "@:status.nodeInfo.containerRuntimeVersion",
+            ),
         ],
         ("", "Namespace") => &[NAME, ("Status", "string", 0, "Phase of the namespace."), AGE],
-        ("", "Secret") => &[NAME, ("Type", "string", 0, "@:type"), ("Data", "string", 0, "@:data"), AGE],
+        ("", "Secret") => &[
+            NAME,
+            ("Type", "string", 0, "@:type"),
+            ("Data", "string", 0, "@:data"),
+            AGE,
+        ],
         ("", "ConfigMap") => &[NAME, ("Data", "string", 0, "@:data"), AGE],
         ("", "ServiceAccount") => &[NAME, AGE],
         ("", "ResourceQuota") => &[
             NAME,
-            ("Request", "string", 0, "Used and allowed amounts that are requested."),
+            (
+                "Request",
+                "string",
+                0,
+                "Used and allowed amounts that are requested.",
+            ),
             ("Limit", "string", 0, "Used and allowed amounts that are limits."),
             AGE,
         ],
@@ -272,11 +348,21 @@ fn other_specs(kind: &Kind) -> &'static [Spec] {
             NAME,
             ("Capacity", "string", 0, "@:spec.capacity"),
             ("Access Modes", "string", 0, "@:spec.accessModes"),
-            ("Reclaim Policy", "string", 0, "@:spec.persistentVolumeReclaimPolicy"),
+            (
+                "Reclaim Policy",
+                "string",
+                0,
+                "@:spec.persistentVolumeReclaimPolicy",
+            ),
             ("Status", "string", 0, "@:status.phase"),
             ("Claim", "string", 0, "@:spec.claimRef"),
             ("StorageClass", "string", 0, "@:spec.storageClassName"),
-            ("VolumeAttributesClass", "string", 0, "@:spec.volumeAttributesClassName"),
+            (
+                "VolumeAttributesClass",
+                "string",
+                0,
+                "@:spec.volumeAttributesClassName",
+            ),
             ("Reason", "string", 0, "@:status.reason"),
             AGE,
             ("VolumeMode", "string", 1, "@:spec.volumeMode"),
@@ -288,7 +374,12 @@ fn other_specs(kind: &Kind) -> &'static [Spec] {
             ("Capacity", "string", 0, "@:status.capacity"),
             ("Access Modes", "string", 0, "@:status.accessModes"),
             ("StorageClass", "string", 0, "@:spec.storageClassName"),
-            ("VolumeAttributesClass", "string", 0, "@:spec.volumeAttributesClassName"),
+            (
+                "VolumeAttributesClass",
+                "string",
+                0,
+                "@:spec.volumeAttributesClassName",
+            ),
             AGE,
             ("VolumeMode", "string", 1, "@:spec.volumeMode"),
         ],
@@ -299,7 +390,12 @@ fn other_specs(kind: &Kind) -> &'static [Spec] {
             AGE,
             ("Users", "string", 1, "Users the binding names."),
             ("Groups", "string", 1, "Groups the binding names."),
-            ("ServiceAccounts", "string", 1, "Service accounts the binding names."),
+            (
+                "ServiceAccounts",
+                "string",
+                1,
+                "Service accounts the binding names.",
+            ),
         ],
         ("scheduling.k8s.io", _) => &[
             NAME,
@@ -326,9 +422,16 @@ fn other_specs(kind: &Kind) -> &'static [Spec] {
             ("Modes", "string", 0, "@:spec.volumeLifecycleModes"),
             AGE,
         ],
-        ("storage.k8s.io", "CSINode") => {
-            &[NAME, ("Drivers", "integer", 0, "How many CSI drivers are registered on the node."), AGE]
-        }
+        ("storage.k8s.io", "CSINode") => &[
+            NAME,
+            (
+                "Drivers",
+                "integer",
+                0,
+                "How many CSI drivers are registered on the node.",
+            ),
+            AGE,
+        ],
         ("storage.k8s.io", "VolumeAttachment") => &[
             NAME,
             ("Attacher", "string", 0, "@:spec.attacher"),
@@ -377,6 +480,15 @@ fn admission_specs(kind: &str) -> &'static [Spec] {
             ("ParamRef", "string", 0, "@:spec.paramRef"),
             AGE,
         ],
-        _ => &[NAME, ("Webhooks", "integer", 0, "How many webhooks the configuration has."), AGE],
+        _ => &[
+            NAME,
+            (
+                "Webhooks",
+                "integer",
+                0,
+                "How many webhooks the configuration has.",
+            ),
+            AGE,
+        ],
     }
 }

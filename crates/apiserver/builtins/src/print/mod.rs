@@ -95,14 +95,20 @@ impl Kind {
 /// Names and images of containers at a path, comma-separated.
 pub(crate) fn containers(object: &Value, path: &str) -> [Value; 2] {
     let join = |field: &str| {
-        list(object, path).iter().map(|container| text(container, field)).collect::<Vec<_>>().join(",")
+        list(object, path)
+            .iter()
+            .map(|container| text(container, field))
+            .collect::<Vec<_>>()
+            .join(",")
     };
     [json!(join("name")), json!(join("image"))]
 }
 
 /// The selector at a path, `<none>` when it has no requirement.
 pub(crate) fn selector(object: &Value, path: &str) -> Value {
-    let written = at(object, path).map(crate::selector::selector_text).unwrap_or_default();
+    let written = at(object, path)
+        .map(crate::selector::selector_text)
+        .unwrap_or_default();
     or_none(&written)
 }
 

@@ -15,7 +15,9 @@ const SHOWN: usize = 3;
 pub(super) fn service(cells: &Cells<'_>) -> Vec<Value> {
     let object = cells.object;
     let internal = list(object, "spec.clusterIPs").first().and_then(Value::as_str);
-    let internal = internal.or_else(|| at(object, "spec.clusterIP").and_then(Value::as_str)).unwrap_or_default();
+    let internal = internal
+        .or_else(|| at(object, "spec.clusterIP").and_then(Value::as_str))
+        .unwrap_or_default();
     let ports: Vec<String> = list(object, "spec.ports")
         .iter()
         .map(|port| match number(port, "nodePort") {
@@ -38,7 +40,11 @@ fn external_address(object: &Value) -> String {
     let own = strings(object, "spec.externalIPs").join(",");
     match text(object, "spec.type") {
         "ClusterIP" | "NodePort" => {
-            if own.is_empty() { "<none>".to_owned() } else { own }
+            if own.is_empty() {
+                "<none>".to_owned()
+            } else {
+                own
+            }
         }
         "LoadBalancer" => {
             let balanced = ingress_points(object);
@@ -57,7 +63,13 @@ fn external_address(object: &Value) -> String {
 fn ingress_points(object: &Value) -> String {
     let points: BTreeSet<&str> = list(object, "status.loadBalancer.ingress")
         .iter()
-        .map(|point| if text(point, "ip").is_empty() { text(point, "hostname") } else { text(point, "ip") })
+        .map(|point| {
+            if text(point, "ip").is_empty() {
+                text(point, "hostname")
+            } else {
+                text(point, "ip")
+            }
+        })
         .filter(|point| !point.is_empty())
         .collect();
     points.into_iter().collect::<Vec<_>>().join(",")
@@ -85,12 +97,20 @@ pub(super) fn endpoints(cells: &Cells<'_>) -> Vec<Value> {
         for port in ports {
             for address in addresses {
                 let ip = text(address, "ip");
-                let host = if ip.contains(':') { format!("[{ip}]") } else { ip.to_owned() };
+                let host = if ip.contains(':') {
+                    format!("[{ip}]")
+                } else {
+                    ip.to_owned()
+                };
                 parts.push(format!("{host}:{}", number(port, "port")));
             }
         }
     }
-    let none = if list(cells.object, "subsets").is_empty() { "<none>" } else { "" };
+    let none = if list(cells.object, "subsets").is_empty() {
+        "<none>"
+    } else {
+        ""
+    };
     vec![cells.name(), json!(shortened(&parts, none)), cells.age()]
 }
 
@@ -98,11 +118,13 @@ pub(super) fn slice(cells: &Cells<'_>) -> Vec<Value> {
     let object = cells.object;
     let ports: Vec<String> = list(object, "ports")
         .iter()
-        .map(|port| match (int(port, "port"), at(port, "name").and_then(Value::as_str)) {
-            (Some(number), _) => number.to_string(),
-            (None, Some(name)) => name.to_owned(),
-            _ => "*".to_owned(),
-        })
+        .map(
+            |port| match (int(port, "port"), at(port, "name").and_then(Value::as_str)) {
+                (Some(number), _) => number.to_string(),
+                (None, Some(name)) => name.to_owned(),
+                _ => "*".to_owned(),
+            },
+        )
         .collect();
     let addresses: Vec<String> = list(object, "endpoints")
         .iter()
@@ -121,7 +143,11 @@ pub(super) fn slice(cells: &Cells<'_>) -> Vec<Value> {
 pub(super) fn ingress(cells: &Cells<'_>) -> Vec<Value> {
     let object = cells.object;
     let rules = list(object, "spec.rules");
-    let hosts: Vec<&str> = rules.iter().map(|rule| text(rule, "host")).filter(|host| !host.is_empty()).collect();
+    let hosts: Vec<&str> = rules
+        .iter()
+        .map(|rule| text(rule, "host"))
+        .filter(|host| !host.is_empty())
+        .collect();
     let shown = hosts.iter().take(SHOWN).copied().collect::<Vec<_>>().join(",");
     // Rules after the third named host count, whether they name one or not.
     let third = rules
@@ -132,13 +158,21 @@ pub(super) fn ingress(cells: &Cells<'_>) -> Vec<Value> {
         .map(|(at, _)| at);
     let hosts = match third {
         _ if hosts.is_empty() => "*".to_owned(),
-        Some(at) if at + 1 < rules.len() => format!("{shown} + {} more...", rules.len().saturating_sub(SHOWN)),
+        Some(at) if at + 1 < rules.len() => {
+            format!("{shown} + {} more...", rules.len().saturating_sub(SHOWN))
+        }
         _ => shown,
     };
-    let ports = if list(object, "spec.tls").is_empty() { "80" } else { "80, 443" };
+    let ports = if list(object, "spec.tls").is_empty() {
+        "80"
+    } else {
+        "80, 443"
+    };
     vec![
         cells.name(),
-        at(object, "spec.ingressClassName").cloned().unwrap_or(json!("<none>")),
+        at(object, "spec.ingressClassName")
+            .cloned()
+            .unwrap_or(json!("<none>")),
         json!(hosts),
         json!(ingress_points(object)),
         json!(ports),
@@ -150,26 +184,50 @@ pub(super) fn ingress_class(cells: &Cells<'_>) -> Vec<Value> {
     let object = cells.object;
     let name = default_marked(object, "ingressclass.kubernetes.io/is-default-class");
     let parameters = at(object, "spec.parameters").map_or("<none>".to_owned(), |parameters| {
-        let group = at(parameters, "apiGroup").and_then(Value::as_str).map(|group| format!(".{group}"));
-        format!("{}{}/{}", text(parameters, "kind"), group.unwrap_or_default(), text(parameters, "name"))
+        let group = at(parameters, "apiGroup")
+            .and_then(Value::as_str)
+            .map(|group| format!(".{group}"));
+        format!(
+            "{}{}/{}",
+            text(parameters, "kind"),
+            group.unwrap_or_default(),
+            text(parameters, "name")
+        )
     });
-    vec![json!(name), json!(text(object, "spec.controller")), json!(parameters), cells.age()]
+    vec![
+        json!(name),
+        json!(text(object, "spec.controller")),
+        json!(parameters),
+        cells.age(),
+    ]
 }
 
 /// The name, marked when an annotation makes the object the default of its kind.
 pub(super) fn default_marked(object: &Value, annotation: &str) -> String {
     let name = text(object, "metadata.name");
-    let marked = entries(object, "metadata.annotations").any(|(key, value)| key == annotation && value == "true");
-    if marked { format!("{name} (default)") } else { name.to_owned() }
+    let marked =
+        entries(object, "metadata.annotations").any(|(key, value)| key == annotation && value == "true");
+    if marked {
+        format!("{name} (default)")
+    } else {
+        name.to_owned()
+    }
 }
 
 pub(super) fn policy(cells: &Cells<'_>) -> Vec<Value> {
-    vec![cells.name(), selector(cells.object, "spec.podSelector"), cells.age()]
+    vec![
+        cells.name(),
+        selector(cells.object, "spec.podSelector"),
+        cells.age(),
+    ]
 }
 
 pub(super) fn node(cells: &Cells<'_>) -> Vec<Value> {
     let object = cells.object;
-    let ready = list(object, "status.conditions").iter().rev().find(|c| text(c, "type") == "Ready");
+    let ready = list(object, "status.conditions")
+        .iter()
+        .rev()
+        .find(|c| text(c, "type") == "Ready");
     let mut status = match ready.map(|condition| text(condition, "status")) {
         Some("True") => "Ready".to_owned(),
         Some(_) => "NotReady".to_owned(),
@@ -179,7 +237,13 @@ pub(super) fn node(cells: &Cells<'_>) -> Vec<Value> {
         status.push_str(",SchedulingDisabled");
     }
     let info = |field: &str| text(object, &format!("status.nodeInfo.{field}")).to_owned();
-    let unknown = |text: String| if text.is_empty() { "<unknown>".to_owned() } else { text };
+    let unknown = |text: String| {
+        if text.is_empty() {
+            "<unknown>".to_owned()
+        } else {
+            text
+        }
+    };
     let mut kernel = unknown(info("kernelVersion"));
     if !info("architecture").is_empty() {
         kernel = format!("{kernel} ({})", info("architecture"));
@@ -201,7 +265,10 @@ pub(super) fn node(cells: &Cells<'_>) -> Vec<Value> {
 fn roles(object: &Value) -> String {
     let mut roles = BTreeSet::new();
     for (key, value) in entries(object, "metadata.labels") {
-        if let Some(role) = key.strip_prefix("node-role.kubernetes.io/").filter(|role| !role.is_empty()) {
+        if let Some(role) = key
+            .strip_prefix("node-role.kubernetes.io/")
+            .filter(|role| !role.is_empty())
+        {
             roles.insert(role);
         } else if key == "kubernetes.io/role" {
             roles.extend(value.as_str().filter(|role| !role.is_empty()));
@@ -211,6 +278,8 @@ fn roles(object: &Value) -> String {
 }
 
 fn address(object: &Value, kind: &str) -> Value {
-    let found = list(object, "status.addresses").iter().find(|address| text(address, "type") == kind);
+    let found = list(object, "status.addresses")
+        .iter()
+        .find(|address| text(address, "type") == kind);
     found.map_or(json!("<none>"), |address| json!(text(address, "address")))
 }

@@ -32,7 +32,10 @@ struct Summary {
 pub(super) fn pod(cells: &Cells<'_>) -> Vec<Value> {
     let object = cells.object;
     let summary = summarise(object);
-    let sidecars = list(object, "spec.initContainers").iter().filter(|c| is_sidecar(c)).count();
+    let sidecars = list(object, "spec.initContainers")
+        .iter()
+        .filter(|c| is_sidecar(c))
+        .count();
     let total = list(object, "spec.containers").len() + sidecars;
     let restarts = match summary.restarts.last {
         Some(last) if summary.restarts.count != 0 => {
@@ -40,7 +43,9 @@ pub(super) fn pod(cells: &Cells<'_>) -> Vec<Value> {
         }
         _ => summary.restarts.count.to_string(),
     };
-    let ip = list(object, "status.podIPs").first().map_or(text(object, "status.podIP"), |ip| text(ip, "ip"));
+    let ip = list(object, "status.podIPs")
+        .first()
+        .map_or(text(object, "status.podIP"), |ip| text(ip, "ip"));
     vec![
         cells.name(),
         json!(format!("{}/{total}", summary.ready)),
@@ -70,7 +75,10 @@ fn gates(object: &Value) -> Value {
     if gates.is_empty() {
         return json!("<none>");
     }
-    let open = gates.iter().filter(|gate| condition_is_true(object, text(gate, "conditionType"))).count();
+    let open = gates
+        .iter()
+        .filter(|gate| condition_is_true(object, text(gate, "conditionType")))
+        .count();
     json!(format!("{open}/{}", gates.len()))
 }
 
@@ -84,7 +92,11 @@ fn summarise(object: &Value) -> Summary {
     if gated {
         "SchedulingGated".clone_into(&mut reason);
     }
-    let mut summary = Summary { reason, ready: 0, restarts: Restarts::default() };
+    let mut summary = Summary {
+        reason,
+        ready: 0,
+        restarts: Restarts::default(),
+    };
     let (initializing, sidecar_restarts) = init_containers(object, &mut summary);
     if !initializing || condition_is_true(object, "Initialized") {
         summary.restarts = sidecar_restarts;
@@ -106,7 +118,9 @@ fn init_containers(object: &Value, summary: &mut Summary) -> (bool, Restarts) {
     let mut sidecars = Restarts::default();
     for (at_index, status) in list(object, "status.initContainerStatuses").iter().enumerate() {
         summary.restarts.add(status);
-        let spec = specs.iter().find(|spec| text(spec, "name") == text(status, "name"));
+        let spec = specs
+            .iter()
+            .find(|spec| text(spec, "name") == text(status, "name"));
         let sidecar = spec.is_some_and(is_sidecar);
         if sidecar {
             sidecars.add(status);

@@ -12,8 +12,17 @@ pub(super) fn event(cells: &Cells<'_>, group: &str) -> Vec<Value> {
     let object = cells.object;
     let new = group == "events.k8s.io";
     let pick = |old: &'static str, own: &'static str| if new { own } else { old };
-    let or = |path: &str, other: String| if at(object, path).is_some() { cells.since(path) } else { other };
-    let first = or(pick("firstTimestamp", "deprecatedFirstTimestamp"), cells.since("eventTime"));
+    let or = |path: &str, other: String| {
+        if at(object, path).is_some() {
+            cells.since(path)
+        } else {
+            other
+        }
+    };
+    let first = or(
+        pick("firstTimestamp", "deprecatedFirstTimestamp"),
+        cells.since("eventTime"),
+    );
     let mut last = or(pick("lastTimestamp", "deprecatedLastTimestamp"), first.clone());
     let mut count = number(object, pick("count", "deprecatedCount")).max(1);
     if let Some(series) = at(object, "series") {
@@ -23,7 +32,11 @@ pub(super) fn event(cells: &Cells<'_>, group: &str) -> Vec<Value> {
     let about = at(object, pick("involvedObject", "regarding")).unwrap_or(&Value::Null);
     let kind = text(about, "kind").to_lowercase();
     let name = text(about, "name");
-    let target = if name.is_empty() { kind } else { format!("{kind}/{name}") };
+    let target = if name.is_empty() {
+        kind
+    } else {
+        format!("{kind}/{name}")
+    };
     vec![
         json!(last),
         json!(text(object, "type")),
@@ -41,7 +54,11 @@ pub(super) fn event(cells: &Cells<'_>, group: &str) -> Vec<Value> {
 fn source(object: &Value, new: bool) -> String {
     let first = |a: &str, b: &str| {
         let given = text(object, a);
-        if given.is_empty() { text(object, b).to_owned() } else { given.to_owned() }
+        if given.is_empty() {
+            text(object, b).to_owned()
+        } else {
+            given.to_owned()
+        }
     };
     let (component, instance) = if new {
         (
@@ -49,9 +66,16 @@ fn source(object: &Value, new: bool) -> String {
             first("deprecatedSource.host", "reportingInstance"),
         )
     } else {
-        (first("source.component", "reportingComponent"), first("source.host", "reportingInstance"))
+        (
+            first("source.component", "reportingComponent"),
+            first("source.host", "reportingInstance"),
+        )
     };
-    if instance.is_empty() { component } else { format!("{component}, {instance}") }
+    if instance.is_empty() {
+        component
+    } else {
+        format!("{component}, {instance}")
+    }
 }
 
 pub(super) fn other(cells: &Cells<'_>, kind: &Kind) -> Vec<Value> {
@@ -60,15 +84,25 @@ pub(super) fn other(cells: &Cells<'_>, kind: &Kind) -> Vec<Value> {
         ("", "Namespace") => vec![cells.name(), json!(text(object, "status.phase")), cells.age()],
         ("", "Secret") => {
             let size = map(object, "data").map_or(0, Map::len);
-            vec![cells.name(), json!(text(object, "type")), json!(size), cells.age()]
+            vec![
+                cells.name(),
+                json!(text(object, "type")),
+                json!(size),
+                cells.age(),
+            ]
         }
         ("", "ConfigMap") => {
-            let size = map(object, "data").map_or(0, Map::len) + map(object, "binaryData").map_or(0, Map::len);
+            let size =
+                map(object, "data").map_or(0, Map::len) + map(object, "binaryData").map_or(0, Map::len);
             vec![cells.name(), json!(size), cells.age()]
         }
         ("", "ServiceAccount") => vec![cells.name(), cells.age()],
         ("", "ResourceQuota") => quota(cells),
-        ("coordination.k8s.io", _) => vec![cells.name(), json!(text(object, "spec.holderIdentity")), cells.age()],
+        ("coordination.k8s.io", _) => vec![
+            cells.name(),
+            json!(text(object, "spec.holderIdentity")),
+            cells.age(),
+        ],
         ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => binding(cells),
         ("scheduling.k8s.io", _) => vec![
             cells.name(),
@@ -89,16 +123,32 @@ fn quota(cells: &Cells<'_>) -> Vec<Value> {
     let used = map(cells.object, "status.used");
     let (mut requests, mut limits) = (Vec::new(), Vec::new());
     for (name, hard) in entries(cells.object, "status.hard") {
-        let amount = used.and_then(|used| used.get(name)).and_then(Value::as_str).unwrap_or("0");
+        let amount = used
+            .and_then(|used| used.get(name))
+            .and_then(Value::as_str)
+            .unwrap_or("0");
         let written = format!("{name}: {amount}/{}", hard.as_str().unwrap_or("0"));
-        if name.starts_with("limits.") { limits.push(written) } else { requests.push(written) }
+        if name.starts_with("limits.") {
+            limits.push(written)
+        } else {
+            requests.push(written)
+        }
     }
-    vec![cells.name(), json!(requests.join(", ")), json!(limits.join(", ")), cells.age()]
+    vec![
+        cells.name(),
+        json!(requests.join(", ")),
+        json!(limits.join(", ")),
+        cells.age(),
+    ]
 }
 
 fn binding(cells: &Cells<'_>) -> Vec<Value> {
     let object = cells.object;
-    let role = format!("{}/{}", text(object, "roleRef.kind"), text(object, "roleRef.name"));
+    let role = format!(
+        "{}/{}",
+        text(object, "roleRef.kind"),
+        text(object, "roleRef.name")
+    );
     let subjects = |kind: &str| {
         list(object, "subjects")
             .iter()
@@ -127,20 +177,37 @@ fn admission(cells: &Cells<'_>, kind: &str) -> Vec<Value> {
     });
     match kind {
         "ValidatingAdmissionPolicy" => {
-            vec![cells.name(), json!(list(object, "spec.validations").len()), json!(param_kind), cells.age()]
+            vec![
+                cells.name(),
+                json!(list(object, "spec.validations").len()),
+                json!(param_kind),
+                cells.age(),
+            ]
         }
         "MutatingAdmissionPolicy" => {
-            vec![cells.name(), json!(list(object, "spec.mutations").len()), json!(param_kind), cells.age()]
+            vec![
+                cells.name(),
+                json!(list(object, "spec.mutations").len()),
+                json!(param_kind),
+                cells.age(),
+            ]
         }
         "ValidatingAdmissionPolicyBinding" | "MutatingAdmissionPolicyBinding" => {
             let name = text(object, "spec.paramRef.name");
             let namespace = text(object, "spec.paramRef.namespace");
             let reference = match (name, namespace) {
-                ("", _) => at(object, "spec.paramRef.selector").map_or("<unset>".to_owned(), Value::to_string),
+                ("", _) => {
+                    at(object, "spec.paramRef.selector").map_or("<unset>".to_owned(), Value::to_string)
+                }
                 (name, "") => format!("*/{name}"),
                 (name, namespace) => format!("{namespace}/{name}"),
             };
-            vec![cells.name(), json!(text(object, "spec.policyName")), json!(reference), cells.age()]
+            vec![
+                cells.name(),
+                json!(text(object, "spec.policyName")),
+                json!(reference),
+                cells.age(),
+            ]
         }
         _ => vec![cells.name(), json!(list(object, "webhooks").len()), cells.age()],
     }
@@ -148,7 +215,11 @@ fn admission(cells: &Cells<'_>, kind: &str) -> Vec<Value> {
 
 fn request(cells: &Cells<'_>) -> Vec<Value> {
     let object = cells.object;
-    let has = |kind: &str| list(object, "status.conditions").iter().any(|c| text(c, "type") == kind);
+    let has = |kind: &str| {
+        list(object, "status.conditions")
+            .iter()
+            .any(|c| text(c, "type") == kind)
+    };
     let mut condition = if has("Denied") {
         "Denied".to_owned()
     } else if has("Approved") {
@@ -162,7 +233,8 @@ fn request(cells: &Cells<'_>) -> Vec<Value> {
     if !text(object, "status.certificate").is_empty() {
         condition.push_str(",Issued");
     }
-    let duration = int(object, "spec.expirationSeconds").map_or("<none>".to_owned(), |s| human_duration(s as f64));
+    let duration =
+        int(object, "spec.expirationSeconds").map_or("<none>".to_owned(), |s| human_duration(s as f64));
     vec![
         cells.name(),
         cells.age(),
@@ -175,9 +247,12 @@ fn request(cells: &Cells<'_>) -> Vec<Value> {
 
 fn api_service(cells: &Cells<'_>) -> Vec<Value> {
     let object = cells.object;
-    let service = at(object, "spec.service")
-        .map_or("Local".to_owned(), |service| format!("{}/{}", text(service, "namespace"), text(service, "name")));
-    let available = list(object, "status.conditions").iter().find(|c| text(c, "type") == "Available");
+    let service = at(object, "spec.service").map_or("Local".to_owned(), |service| {
+        format!("{}/{}", text(service, "namespace"), text(service, "name"))
+    });
+    let available = list(object, "status.conditions")
+        .iter()
+        .find(|c| text(c, "type") == "Available");
     let status = match available {
         None => "Unknown".to_owned(),
         Some(condition) => match (text(condition, "status"), text(condition, "reason")) {

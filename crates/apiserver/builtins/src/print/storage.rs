@@ -9,12 +9,17 @@ use crate::json::{at, entries, flag, list, strings, text};
 
 fn modes(object: &Value, path: &str) -> String {
     let given = strings(object, path);
-    [("ReadWriteOnce", "RWO"), ("ReadOnlyMany", "ROX"), ("ReadWriteMany", "RWX"), ("ReadWriteOncePod", "RWOP")]
-        .iter()
-        .filter(|(mode, _)| given.contains(mode))
-        .map(|(_, short)| *short)
-        .collect::<Vec<_>>()
-        .join(",")
+    [
+        ("ReadWriteOnce", "RWO"),
+        ("ReadOnlyMany", "ROX"),
+        ("ReadWriteMany", "RWX"),
+        ("ReadWriteOncePod", "RWOP"),
+    ]
+    .iter()
+    .filter(|(mode, _)| given.contains(mode))
+    .map(|(_, short)| *short)
+    .collect::<Vec<_>>()
+    .join(",")
 }
 
 fn class(object: &Value) -> String {
@@ -26,7 +31,11 @@ fn class(object: &Value) -> String {
 }
 
 fn phase(object: &Value) -> &str {
-    if at(object, "metadata.deletionTimestamp").is_some() { "Terminating" } else { text(object, "status.phase") }
+    if at(object, "metadata.deletionTimestamp").is_some() {
+        "Terminating"
+    } else {
+        text(object, "status.phase")
+    }
 }
 
 fn or_unset(object: &Value, path: &str) -> Value {
@@ -60,8 +69,16 @@ pub(super) fn volume(cells: &Cells<'_>) -> Vec<Value> {
 pub(super) fn claim(cells: &Cells<'_>) -> Vec<Value> {
     let object = cells.object;
     let bound = !text(object, "spec.volumeName").is_empty();
-    let capacity = if bound { amount(object, "status.capacity.storage") } else { json!("") };
-    let access = if bound { modes(object, "status.accessModes") } else { String::new() };
+    let capacity = if bound {
+        amount(object, "status.capacity.storage")
+    } else {
+        json!("")
+    };
+    let access = if bound {
+        modes(object, "status.accessModes")
+    } else {
+        String::new()
+    };
     vec![
         cells.name(),
         json!(phase(object)),
@@ -87,13 +104,19 @@ pub(super) fn storage(cells: &Cells<'_>, kind: &str) -> Vec<Value> {
                 json!(name),
                 json!(text(object, "provisioner")),
                 at(object, "reclaimPolicy").cloned().unwrap_or(json!("Delete")),
-                at(object, "volumeBindingMode").cloned().unwrap_or(json!("Immediate")),
+                at(object, "volumeBindingMode")
+                    .cloned()
+                    .unwrap_or(json!("Immediate")),
                 json!(flag(object, "allowVolumeExpansion")),
                 cells.age(),
             ]
         }
         "CSIDriver" => driver(cells),
-        "CSINode" => vec![cells.name(), json!(list(object, "spec.drivers").len()), cells.age()],
+        "CSINode" => vec![
+            cells.name(),
+            json!(list(object, "spec.drivers").len()),
+            cells.age(),
+        ],
         _ => vec![
             cells.name(),
             json!(text(object, "spec.attacher")),
@@ -108,7 +131,11 @@ pub(super) fn storage(cells: &Cells<'_>, kind: &str) -> Vec<Value> {
 fn driver(cells: &Cells<'_>) -> Vec<Value> {
     let object = cells.object;
     let audiences = at(object, "spec.tokenRequests").map_or("<unset>".to_owned(), |_| {
-        list(object, "spec.tokenRequests").iter().map(|token| text(token, "audience")).collect::<Vec<_>>().join(",")
+        list(object, "spec.tokenRequests")
+            .iter()
+            .map(|token| text(token, "audience"))
+            .collect::<Vec<_>>()
+            .join(",")
     });
     vec![
         cells.name(),

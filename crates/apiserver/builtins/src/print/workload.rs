@@ -37,7 +37,11 @@ pub(super) fn replicas(cells: &Cells<'_>, group: &str) -> Vec<Value> {
 }
 
 fn ready(object: &Value) -> Value {
-    json!(format!("{}/{}", number(object, "status.readyReplicas"), number(object, "spec.replicas")))
+    json!(format!(
+        "{}/{}",
+        number(object, "status.readyReplicas"),
+        number(object, "spec.replicas")
+    ))
 }
 
 pub(super) fn deployment(cells: &Cells<'_>) -> Vec<Value> {
@@ -80,27 +84,45 @@ pub(super) fn daemon_set(cells: &Cells<'_>) -> Vec<Value> {
 
 pub(super) fn revision(cells: &Cells<'_>) -> Vec<Value> {
     let object = cells.object;
-    let owner = list(object, "metadata.ownerReferences").iter().find(|owner| flag(owner, "controller"));
+    let owner = list(object, "metadata.ownerReferences")
+        .iter()
+        .find(|owner| flag(owner, "controller"));
     let controller = owner.map_or("<none>".to_owned(), |owner| {
-        let group = text(owner, "apiVersion").split_once('/').map_or("", |(group, _)| group);
+        let group = text(owner, "apiVersion")
+            .split_once('/')
+            .map_or("", |(group, _)| group);
         let kind = text(owner, "kind").to_lowercase();
-        let full = if group.is_empty() { kind } else { format!("{kind}.{group}") };
+        let full = if group.is_empty() {
+            kind
+        } else {
+            format!("{kind}.{group}")
+        };
         format!("{full}/{}", text(owner, "name"))
     });
-    vec![cells.name(), json!(controller), json!(number(object, "revision")), cells.age()]
+    vec![
+        cells.name(),
+        json!(controller),
+        json!(number(object, "revision")),
+        cells.age(),
+    ]
 }
 
 pub(super) fn job(cells: &Cells<'_>) -> Vec<Value> {
     let object = cells.object;
     let done = number(object, "status.succeeded");
-    let completions = match (int(object, "spec.completions"), number(object, "spec.parallelism")) {
+    let completions = match (
+        int(object, "spec.completions"),
+        number(object, "spec.parallelism"),
+    ) {
         (Some(wanted), _) => format!("{done}/{wanted}"),
         (None, parallel) if parallel > 1 => format!("{done}/1 of {parallel}"),
         _ => format!("{done}/1"),
     };
     let start = parse_time(text(object, "status.startTime"));
     let end = parse_time(text(object, "status.completionTime")).unwrap_or(cells.now);
-    let duration = start.map(|start| human_duration(end.duration_since(start).as_secs_f64())).unwrap_or_default();
+    let duration = start
+        .map(|start| human_duration(end.duration_since(start).as_secs_f64()))
+        .unwrap_or_default();
     let [names, images] = containers(object, CONTAINERS);
     vec![
         cells.name(),
@@ -190,7 +212,11 @@ pub(super) fn autoscaler(cells: &Cells<'_>, version: &str) -> Vec<Value> {
     } else {
         cells.object
     };
-    let reference = format!("{}/{}", text(object, "spec.scaleTargetRef.kind"), text(object, "spec.scaleTargetRef.name"));
+    let reference = format!(
+        "{}/{}",
+        text(object, "spec.scaleTargetRef.kind"),
+        text(object, "spec.scaleTargetRef.name")
+    );
     let least = int(object, "spec.minReplicas").map_or("<unset>".to_owned(), |least| least.to_string());
     vec![
         cells.name(),
@@ -210,10 +236,17 @@ fn metrics(object: &Value) -> String {
         return "<none>".to_owned();
     }
     let statuses = list(object, "status.currentMetrics");
-    let texts: Vec<String> =
-        specs.iter().enumerate().map(|(at, spec)| metric(spec, statuses.get(at).unwrap_or(&Value::Null))).collect();
+    let texts: Vec<String> = specs
+        .iter()
+        .enumerate()
+        .map(|(at, spec)| metric(spec, statuses.get(at).unwrap_or(&Value::Null)))
+        .collect();
     let shown = texts.iter().take(MAX).cloned().collect::<Vec<_>>().join(", ");
-    if texts.len() > MAX { format!("{shown} + {} more...", texts.len() - MAX) } else { shown }
+    if texts.len() > MAX {
+        format!("{shown} + {} more...", texts.len() - MAX)
+    } else {
+        shown
+    }
 }
 
 fn metric(spec: &Value, status: &Value) -> String {
@@ -236,20 +269,35 @@ fn metric(spec: &Value, status: &Value) -> String {
     let since_known = |field: &str| amount(current(field), if known { "0" } else { "<unknown>" });
     match source {
         "external" | "object" if target("averageValue").is_some() => {
-            format!("{}/{} (avg)", amount(current("averageValue"), "<unknown>"), amount(target("averageValue"), ""))
+            format!(
+                "{}/{} (avg)",
+                amount(current("averageValue"), "<unknown>"),
+                amount(target("averageValue"), "")
+            )
         }
         "external" | "object" => format!("{}/{}", since_known("value"), amount(target("value"), "0")),
-        "pods" => format!("{}/{}", since_known("averageValue"), amount(target("averageValue"), "0")),
+        "pods" => format!(
+            "{}/{}",
+            since_known("averageValue"),
+            amount(target("averageValue"), "0")
+        ),
         _ => {
             let name = text(spec, &format!("{source}.name"));
             if target("averageValue").is_some() {
-                return format!("{name}: {}/{}", since_known("averageValue"), amount(target("averageValue"), "0"));
+                return format!(
+                    "{name}: {}/{}",
+                    since_known("averageValue"),
+                    amount(target("averageValue"), "0")
+                );
             }
             let percent = |value: Option<&Value>, unset: &str| {
                 value.map_or(unset.to_owned(), |value| format!("{value}%"))
             };
             let wanted = percent(target("averageUtilization"), "<auto>");
-            format!("{name}: {}/{wanted}", percent(current("averageUtilization"), "<unknown>"))
+            format!(
+                "{name}: {}/{wanted}",
+                percent(current("averageUtilization"), "<unknown>")
+            )
         }
     }
 }

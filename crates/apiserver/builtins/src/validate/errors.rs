@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The list rules write into, and the small rules they share.
+
+use cobaltcore_schema::{Cause, FieldError};
+use serde_json::Value;
+
+use crate::json::{at, entries, int, list, same, strings, text};
+use crate::names;
+use crate::quantity::Quantity;
+
+/// Errors found so far.
+#[derive(Default)]
+pub(super) struct Errors {
+    pub(super) list: Vec<FieldError>,
+}
+
+const NEGATIVE: &str = "must be greater than or equal to 0";
+
+impl Errors {
+    pub(super) fn required(&mut self, field: impl Into<String>, detail: &str) {
+        self.list.push(FieldError::required(field, detail));
+    }
+
+    pub(super) fn invalid(&mut self, field: impl Into<String>, value: impl Into<Value>, detail: &str) {
+        self.list.push(FieldError::invalid(field, &value.into(), detail));
+    }
+
+    pub(super) fn forbidden(&mut self, field: impl Into<String>, detail: &str) {
+        self.list.push(FieldError::forbidden(field, detail));
+    }
+
+    pub(super) fn duplicate(&mut self, field: impl Into<String>, value: impl Into<Value>) {
+        self.list.push(FieldError::duplicate(field, &value.into()));
+    }
+
+    pub(super) fn not_supported(
+        &mut self,
+        field: impl Into<String>,
+        value: impl Into<Value>,
+        supported: &[&str],
+    ) {
+        self.list
+            .push(FieldError::not_supported(field, &value.into(), supported));
+    }
+
+    pub(super) fn not_found(&mut self, field: impl Into<String>, value: impl Into<Value>) {
+        self.list.push(FieldError::not_found(field, &value.into()));
+    }
+
+    pub(super) fn too_long(&mut self, field: impl Into<String>, max: usize) {
+        self.list.push(FieldError::too_long(field, max));
+    }
+
+    pub(super) fn too_many(&mut self, field: impl Into<String>, actual: usize, max: usize) {
+        self.list.push(FieldError::too_many(field, actual, max));
+    }
+
+    /// A complete message of its own.
+    pub(super) fn raw(&mut self, cause: Cause, field: impl Into<String>, message: impl Into<String>) {
+        self.list.push(FieldError::new(cause, field, message));
+    }
+
+    /// One error per message a name rule gave.
+    pub(super) fn all(&mut self, field: &str, value: &str, messages: Vec<String>) {
+        for message in messages {
+            self.invalid(field, value, &message);
+        }
+    }
+
+    /// The integer at a path of `parent` may not be negative.
+    pub(super) fn non_negative(&mut self, parent: &Value, path: &str, field: &str) {
+        if let Some(number) = int(parent, path).filter(|number| *number < 0) {
+            self.invalid(field, number, NEGATIVE);
+        }
+    }
+
+    /// The value at a path may not change.
+    pub(super) fn immutable(&mut self, path: &str, new: &Value, old: &Value, field: &str) {
+        if !same(at(new, path), at(old, path)) {
+            let value = at(new, path).cloned().unwrap_or(Value::Null);
+            self.invalid(field, value, "field is immutable");
+        }
+    }
+
+    /// A string that must be one of a set; empty is a required value.
+    pub(super) fn choice(&mut self, value: &str, field: &str, supported: &[&str]) {
+        if value.is_empty() {
+            self.required(field, "");
+        } else if !supported.contains(&value) {
+            self.not_supported(field, value, supported);
+        }
+    }
+
+    /// Same, where the field may be absent.
+    pub(super) fn optional_choice(&mut self, value: Option<&Value>, field: &str, supported: &[&str]) {
+        if let Some(text) = value.and_then(Value::as_str)
+            && !supported.contains(&text)
+        {
+            self.not_supported(field, text, supported);
+        }
+    }
+
+    pub(super) fn port(&mut self, number: i64, field: &str) {
+        if !(1..=65535).contains(&number) {
+            self.invalid(field, number, &names::range_error(1, 65535));
+        }
+    }
+
+    pub(super) fn port_or_name(&mut self, value: Option<&Value>, field: &str) {
+        match value {
+            Some(Value::String(name)) => self.all(field, name, names::port_name(name)),
+            other => self.port(other.and_then(Value::as_i64).unwrap_or(0), field),
+        }
+    }
+
+    /// Keys and values of labels; all errors name the map.
+    pub(super) fn labels(&mut self, parent: &Value, path: &str, field: &str) {
+        for (key, value) in entries(parent, path) {
+            self.all(field, key, names::qualified_name(key));
+            let value = value.as_str().unwrap_or_default();
+            self.all(field, value, names::label_value(value));
+        }
+    }
+
+    pub(super) fn annotations(&mut self, parent: &Value, path: &str, field: &str) {
+        let mut size = 0;
+        for (key, value) in entries(parent, path) {
+            self.all(field, key, names::qualified_name(&key.to_lowercase()));
+            size += key.len() + value.as_str().unwrap_or_default().len();
+        }
+        if size > 256 * 1024 {
+            self.too_long(field, 256 * 1024);
+        }
+    }
+
+    /// A label selector; an absent one is fine.
+    pub(super) fn selector(&mut self, selector: Option<&Value>, field: &str) {
+        let Some(selector) = selector else { return };
+        self.labels(selector, "matchLabels", &format!("{field}.matchLabels"));
+        for (at_index, expression) in list(selector, "matchExpressions").iter().enumerate() {
+            self.requirement(expression, &format!("{field}.matchExpressions[{at_index}]"), &[]);
+        }
+    }
+
+    /// One `key operator values` requirement; `single` lists operators that take exactly one value.
+    pub(super) fn requirement(&mut self, requirement: &Value, field: &str, single: &[&str]) {
+        let values = strings(requirement, "values");
+        let operator = text(requirement, "operator");
+        match operator {
+            "In" | "NotIn" if values.is_empty() => {
+                self.required(
+                    format!("{field}.values"),
+                    "must be specified when `operator` is 'In' or 'NotIn'",
+                );
+            }
+            "In" | "NotIn" => {}
+            "Exists" | "DoesNotExist" if !values.is_empty() => self.forbidden(
+                format!("{field}.values"),
+                "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+            ),
+            "Exists" | "DoesNotExist" => {}
+            other if single.contains(&other) => {
+                if values.len() != 1 {
+                    self.required(
+                        format!("{field}.values"),
+                        "must be specified single value when `operator` is 'Lt' or 'Gt'",
+                    );
+                }
+            }
+            other => self.invalid(
+                format!("{field}.operator"),
+                other,
+                "not a valid selector operator",
+            ),
+        }
+        let key = text(requirement, "key");
+        self.all(&format!("{field}.key"), key, names::qualified_name(key));
+        for (position, value) in values.iter().enumerate() {
+            self.all(
+                &format!("{field}.values[{position}]"),
+                value,
+                names::label_value(value),
+            );
+        }
+    }
+
+    /// A number that may not be negative, or a percentage.
+    pub(super) fn int_or_percent(&mut self, value: Option<&Value>, field: &str) {
+        match value {
+            Some(Value::String(percent)) => self.all(field, percent, names::percent(percent)),
+            Some(other) => {
+                if other.as_i64().is_some_and(|number| number < 0) {
+                    self.invalid(field, other.clone(), NEGATIVE);
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// A percentage above 100 is too much.
+    pub(super) fn at_most_all(&mut self, value: Option<&Value>, field: &str) {
+        if let Some(Value::String(percent)) = value
+            && names::percent(percent).is_empty()
+            && percent_of(percent) > 100
+        {
+            self.invalid(field, percent.as_str(), "must not be greater than 100%");
+        }
+    }
+
+    /// A quantity of a resource: not negative, whole where the resource is counted.
+    pub(super) fn amount(&mut self, name: &str, value: &Value, field: &str) {
+        let Ok(quantity) = Quantity::from_value(value) else {
+            return;
+        };
+        if quantity.is_negative() {
+            self.invalid(field, quantity.to_string(), NEGATIVE);
+        }
+        if is_counted(name) && quantity.is_fractional() {
+            self.invalid(field, quantity.to_string(), "must be an integer");
+        }
+    }
+}
+
+/// The number of a percentage, or of anything that is not one, zero.
+pub(super) fn percent_of(text: &str) -> i64 {
+    text.strip_suffix('%')
+        .and_then(|number| number.parse().ok())
+        .unwrap_or(0)
+}
+
+/// The number in front of a percent sign, or the number itself.
+pub(super) fn int_or_percent_value(value: Option<&Value>) -> i64 {
+    match value {
+        Some(Value::String(text)) => percent_of(text),
+        Some(other) => other.as_i64().unwrap_or(0),
+        None => 0,
+    }
+}
+
+/// Whether a resource belongs to Kubernetes itself.
+pub(super) fn is_native(name: &str) -> bool {
+    !name.contains('/') || name.contains("kubernetes.io/")
+}
+
+pub(super) fn is_extended(name: &str) -> bool {
+    !is_native(name)
+        && !name.starts_with("requests.")
+        && names::qualified_name(&format!("requests.{name}")).is_empty()
+}
+
+fn is_counted(name: &str) -> bool {
+    matches!(
+        name,
+        "pods"
+            | "resourcequotas"
+            | "services"
+            | "replicationcontrollers"
+            | "secrets"
+            | "configmaps"
+            | "persistentvolumeclaims"
+            | "services.nodeports"
+            | "services.loadbalancers"
+    ) || is_extended(name)
+}

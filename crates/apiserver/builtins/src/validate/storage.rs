@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Rules of claims, volumes and the storage group.
+
+use serde_json::{Value, json};
+
+use super::errors::Errors;
+use super::volume::{csi_driver, host_path, nfs};
+use crate::json::{at, ensure, entries, list, map, same, strings, text};
+use crate::names;
+use crate::quantity::Quantity;
+
+const MODES: [&str; 4] = [
+    "ReadOnlyMany",
+    "ReadWriteMany",
+    "ReadWriteOnce",
+    "ReadWriteOncePod",
+];
+
+fn access_modes(errors: &mut Errors, spec: &Value, field: &str, detail: &str) {
+    let modes = strings(spec, "accessModes");
+    let path = format!("{field}.accessModes");
+    if modes.is_empty() {
+        errors.required(path.as_str(), detail);
+    }
+    for mode in &modes {
+        if !MODES.contains(mode) {
+            errors.not_supported(path.as_str(), *mode, &MODES);
+        }
+    }
+    let others = modes
+        .iter()
+        .any(|mode| *mode != "ReadWriteOncePod" && MODES.contains(mode));
+    if modes.contains(&"ReadWriteOncePod") && others {
+        errors.forbidden(path, "may not use ReadWriteOncePod with other access modes");
+    }
+}
+
+fn storage_amount(object: &Value, path: &str) -> Option<Quantity> {
+    map(object, path)
+        .and_then(|list| list.get("storage"))
+        .and_then(|amount| Quantity::from_value(amount).ok())
+}
+
+/// The spec of a claim, in a claim or in a template.
+pub(super) fn claim_spec(errors: &mut Errors, spec: &Value, field: &str) {
+    access_modes(errors, spec, field, "at least 1 access mode is required");
+    errors.selector(at(spec, "selector"), &format!("{field}.selector"));
+    let path = format!("{field}.resources[storage]");
+    match storage_amount(spec, "resources.requests") {
+        None => errors.required(path, ""),
+        Some(amount) if amount.is_zero() || amount.is_negative() => {
+            errors.invalid(path, amount.to_string(), "must be greater than zero");
+        }
+        Some(_) => {}
+    }
+    for name in ["storageClassName", "volumeAttributesClassName"] {
+        let class = text(spec, name);
+        if !class.is_empty() {
+            errors.all(&format!("{field}.{name}"), class, names::dns1123_subdomain(class));
+        }
+    }
+    errors.optional_choice(
+        at(spec, "volumeMode"),
+        &format!("{field}.volumeMode"),
+        &["Block", "Filesystem"],
+    );
+    for name in ["dataSource", "dataSourceRef"] {
+        let Some(source) = at(spec, name) else { continue };
+        for part in ["name", "kind"] {
+            if text(source, part).is_empty() {
+                errors.required(format!("{field}.{name}.{part}"), "");
+            }
+        }
+        if text(source, "apiGroup").is_empty() && text(source, "kind") != "PersistentVolumeClaim" {
+            errors.invalid(
+                format!("{field}.{name}"),
+                text(source, "kind"),
+                "must be 'PersistentVolumeClaim' when referencing the default apiGroup",
+            );
+        }
+    }
+}
+
+pub(super) fn claim(errors: &mut Errors, object: &Value, old: Option<&Value>) {
+    claim_spec(errors, at(object, "spec").unwrap_or(&Value::Null), "spec");
+    if let Some(old) = old {
+        claim_update(errors, object, old);
+    }
+}
+
+fn claim_update(errors: &mut Errors, new: &Value, old: &Value) {
+    let bound = text(new, "status.phase") == "Bound";
+    let clone = |object: &Value| at(object, "spec").cloned().unwrap_or_default();
+    let (mut after, mut before) = (clone(new), clone(old));
+    if text(old, "spec.volumeName").is_empty() {
+        copy(&mut before, &after, "volumeName");
+    }
+    // A claim without a class may get one later.
+    if at(old, "spec.storageClassName").is_none() {
+        copy(&mut before, &after, "storageClassName");
+    }
+    if bound {
+        copy(&mut after, &before, "volumeAttributesClassName");
+        let amount = map(old, "spec.resources.requests")
+            .and_then(|list| list.get("storage"))
+            .cloned();
+        if let Some(amount) = amount {
+            ensure(&mut after, "resources.requests").insert("storage".to_owned(), amount);
+        }
+    }
+    if !same(Some(&after), Some(&before)) {
+        errors.forbidden(
+            "spec",
+            &format!(
+                "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n- {before}\n+ {after}"
+            ),
+        );
+    }
+    let sizes = (
+        storage_amount(new, "spec.resources.requests"),
+        storage_amount(old, "spec.resources.requests"),
+    );
+    if let (Some(size), Some(was)) = sizes
+        && size < was
+        && storage_amount(old, "status.capacity").is_none_or(|capacity| size <= capacity)
+    {
+        errors.forbidden(
+            "spec.resources.requests.storage",
+            "field can not be less than status.capacity",
+        );
+    }
+    errors.immutable("spec.volumeMode", new, old, "volumeMode");
+}
+
+fn copy(target: &mut Value, source: &Value, name: &str) {
+    let value = at(source, name).cloned();
+    let fields = ensure(target, "");
+    match value {
+        Some(value) => fields.insert(name.to_owned(), value),
+        None => fields.remove(name),
+    };
+}
+
+/// Fields of a volume's spec that are no source.
+const PLAIN: [&str; 9] = [
+    "accessModes",
+    "capacity",
+    "claimRef",
+    "mountOptions",
+    "nodeAffinity",
+    "persistentVolumeReclaimPolicy",
+    "storageClassName",
+    "volumeAttributesClassName",
+    "volumeMode",
+];
+
+fn sources(spec: &Value) -> serde_json::Map<String, Value> {
+    entries(spec, "")
+        .filter(|(name, value)| !PLAIN.contains(&name.as_str()) && !value.is_null())
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
+}
+
+pub(super) fn volume(errors: &mut Errors, object: &Value, old: Option<&Value>) {
+    let spec = at(object, "spec").unwrap_or(&Value::Null);
+    access_modes(errors, spec, "spec", "");
+    let capacity = map(spec, "capacity");
+    if capacity.is_none_or(serde_json::Map::is_empty) {
+        errors.required("spec.capacity", "");
+    }
+    if capacity.is_none_or(|capacity| !capacity.contains_key("storage") || capacity.len() > 1) {
+        let shown = at(spec, "capacity").cloned().unwrap_or(Value::Null);
+        errors.not_supported("spec.capacity", shown, &["storage"]);
+    }
+    for (name, amount) in entries(spec, "capacity") {
+        if let Ok(amount) = Quantity::from_value(amount)
+            && (amount.is_zero() || amount.is_negative())
+        {
+            errors.invalid(
+                format!("spec.capacity[{name}]"),
+                amount.to_string(),
+                "must be greater than zero",
+            );
+        }
+    }
+    let policies = ["Delete", "Recycle", "Retain"];
+    let policy = text(spec, "persistentVolumeReclaimPolicy");
+    if !policies.contains(&policy) {
+        errors.not_supported("spec.persistentVolumeReclaimPolicy", policy, &policies);
+    }
+    volume_sources(errors, spec);
+    let class = text(spec, "storageClassName");
+    if !class.is_empty() {
+        errors.all("spec.storageClassName", class, names::dns1123_subdomain(class));
+    }
+    errors.optional_choice(
+        at(spec, "volumeMode"),
+        "spec.volumeMode",
+        &["Block", "Filesystem"],
+    );
+    if let Some(old) = old {
+        volume_update(errors, object, old);
+    }
+}
+
+fn volume_sources(errors: &mut Errors, spec: &Value) {
+    let given = sources(spec);
+    if given.is_empty() {
+        errors.required("spec", "must specify a volume type");
+    }
+    for name in given.keys().skip(1) {
+        errors.forbidden(format!("spec.{name}"), "may not specify more than 1 volume type");
+    }
+    if let Some((name, source)) = given.iter().next() {
+        let field = format!("spec.{name}");
+        match name.as_str() {
+            "hostPath" => host_path(errors, source, &field),
+            "nfs" => nfs(errors, source, &field),
+            "csi" => {
+                csi_driver(errors, text(source, "driver"), &format!("{field}.driver"));
+                if text(source, "volumeHandle").is_empty() {
+                    errors.required(format!("{field}.volumeHandle"), "");
+                }
+            }
+            "local" => {
+                if text(source, "path").is_empty() {
+                    errors.required(format!("{field}.path"), "");
+                }
+                if at(spec, "nodeAffinity").is_none() {
+                    errors.required("spec.nodeAffinity", "Local volume requires node affinity");
+                }
+            }
+            _ => {}
+        }
+    }
+    if let Some(required) = at(spec, "nodeAffinity.required") {
+        for (position, term) in list(required, "nodeSelectorTerms").iter().enumerate() {
+            let path = format!("spec.nodeAffinity.required.nodeSelectorTerms[{position}]");
+            super::scheduling::node_term(errors, term, &path);
+        }
+    } else if at(spec, "nodeAffinity").is_some() {
+        errors.required(
+            "spec.nodeAffinity.required",
+            "must specify required node constraints",
+        );
+    }
+}
+
+fn volume_update(errors: &mut Errors, new: &Value, old: &Value) {
+    let pick = |object: &Value| Value::Object(sources(at(object, "spec").unwrap_or(&Value::Null)));
+    let (after, before) = (pick(new), pick(old));
+    if !same(Some(&after), Some(&before)) {
+        errors.forbidden(
+            "spec.persistentvolumesource",
+            &format!("spec.persistentvolumesource is immutable after creation\n- {before}\n+ {after}"),
+        );
+    }
+    errors.immutable("spec.volumeMode", new, old, "volumeMode");
+    if at(old, "spec.nodeAffinity").is_some() {
+        errors.immutable("spec.nodeAffinity", new, old, "nodeAffinity");
+    }
+}
+
+pub(super) fn storage(errors: &mut Errors, object: &Value, old: Option<&Value>, kind: &str) {
+    match (kind, old) {
+        ("StorageClass", None) => storage_class(errors, object),
+        ("StorageClass", Some(old)) => {
+            for name in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
+                errors.immutable(name, object, old, name);
+            }
+        }
+        ("CSIDriver", old) => {
+            if old.is_none() {
+                csi_driver(errors, text(object, "metadata.name"), "metadata.name");
+            }
+            driver(errors, object);
+            if let Some(old) = old {
+                errors.immutable("spec.attachRequired", object, old, "spec.attachedRequired");
+                errors.immutable(
+                    "spec.volumeLifecycleModes",
+                    object,
+                    old,
+                    "spec.volumeLifecycleModes",
+                );
+            }
+        }
+        ("CSINode", _) => csi_node(errors, object),
+        (_, old) => {
+            attachment(errors, object);
+            if let Some(old) = old {
+                errors.immutable("spec", object, old, "spec");
+            }
+        }
+    }
+}
+
+fn storage_class(errors: &mut Errors, object: &Value) {
+    let provisioner = text(object, "provisioner");
+    if provisioner.is_empty() {
+        errors.required("provisioner", "");
+    } else {
+        let lower = provisioner.to_lowercase();
+        errors.all("provisioner", &lower, names::qualified_name(&lower));
+    }
+    let parameters: Vec<_> = entries(object, "parameters").collect();
+    if parameters.len() > 512 {
+        errors.too_long("parameters", 512);
+    }
+    if parameters.iter().any(|(key, _)| key.is_empty()) {
+        errors.invalid("parameters", "", "field can not be empty.");
+    }
+    let size: usize = parameters
+        .iter()
+        .map(|(k, v)| k.len() + v.as_str().unwrap_or_default().len())
+        .sum();
+    if size > 256 * 1024 {
+        errors.too_long("parameters", 256 * 1024);
+    }
+    errors.optional_choice(
+        at(object, "reclaimPolicy"),
+        "reclaimPolicy",
+        &["Delete", "Retain"],
+    );
+    errors.optional_choice(
+        at(object, "volumeBindingMode"),
+        "volumeBindingMode",
+        &["Immediate", "WaitForFirstConsumer"],
+    );
+}
+
+fn driver(errors: &mut Errors, object: &Value) {
+    errors.optional_choice(
+        at(object, "spec.fsGroupPolicy"),
+        "spec.fsGroupPolicy",
+        &["File", "None", "ReadWriteOnceWithFSType"],
+    );
+    for mode in strings(object, "spec.volumeLifecycleModes") {
+        if !matches!(mode, "Persistent" | "Ephemeral") {
+            errors.not_supported("spec.volumeLifecycleModes", mode, &["Persistent", "Ephemeral"]);
+        }
+    }
+    let mut seen: Vec<&str> = Vec::new();
+    for (position, token) in list(object, "spec.tokenRequests").iter().enumerate() {
+        let audience = text(token, "audience");
+        if seen.contains(&audience) {
+            errors.duplicate(format!("spec.tokenRequests[{position}].audience"), audience);
+        }
+        seen.push(audience);
+    }
+}
+
+fn csi_node(errors: &mut Errors, object: &Value) {
+    let mut seen: Vec<&str> = Vec::new();
+    for (position, driver) in list(object, "spec.drivers").iter().enumerate() {
+        let path = format!("spec.drivers[{position}]");
+        let name = text(driver, "name");
+        csi_driver(errors, name, &format!("{path}.name"));
+        let id = text(driver, "nodeID");
+        if id.is_empty() {
+            errors.required(format!("{path}.nodeID"), "");
+        }
+        if id.len() > 192 {
+            errors.invalid(format!("{path}.nodeID"), id, "must be 192 characters or less");
+        }
+        if seen.contains(&name) {
+            errors.duplicate(format!("{path}.name"), name);
+        }
+        seen.push(name);
+        for key in strings(driver, "topologyKeys") {
+            errors.all(&path, key, names::qualified_name(key));
+        }
+    }
+}
+
+fn attachment(errors: &mut Errors, object: &Value) {
+    csi_driver(errors, text(object, "spec.attacher"), "spec.attacher");
+    const ONE: &str = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
+    let inline = at(object, "spec.source.inlineVolumeSpec");
+    match (inline, at(object, "spec.source.persistentVolumeName")) {
+        (None, None) => errors.required("spec.source", ONE),
+        (Some(_), Some(_)) => errors.forbidden("spec.source", ONE),
+        (None, Some(name)) if name == &json!("") => {
+            errors.required(
+                "spec.source.persistentVolumeName",
+                "must specify non empty persistentVolumeName",
+            );
+        }
+        _ => {}
+    }
+    let node = text(object, "spec.nodeName");
+    errors.all("spec.nodeName", node, names::dns1123_subdomain(node));
+}
