@@ -35,6 +35,7 @@ struct Local {
 pub(crate) struct Checker<'e> {
     env: &'e Env,
     info: &'e SourceInfo,
+    ascii: bool,
     pub(crate) bindings: Bindings,
     locals: Vec<Local>,
     slots: usize,
@@ -50,6 +51,7 @@ pub(crate) fn check(parsed: &IdedExpr, info: &SourceInfo, env: &Env) -> Result<C
     let mut checker = Checker {
         env,
         info,
+        ascii: info.source.is_ascii(),
         bindings: Bindings::default(),
         locals: Vec::new(),
         slots: env.variables().len(),
@@ -68,7 +70,10 @@ pub(crate) fn check(parsed: &IdedExpr, info: &SourceInfo, env: &Env) -> Result<C
     }
     if issues.is_empty() {
         checker.settle(&mut root);
-        crate::validate::validate(&mut root, &mut issues);
+        let unplannable = crate::validate::validate(&mut root, &mut issues);
+        if let Some(reason) = unplannable.filter(|_| issues.is_empty()) {
+            return Err(CompileError::unplannable(reason));
+        }
     }
     if !issues.is_empty() {
         return Err(CompileError::new(&info.source, issues));
@@ -81,8 +86,17 @@ pub(crate) fn check(parsed: &IdedExpr, info: &SourceInfo, env: &Env) -> Result<C
 }
 
 impl Checker<'_> {
+    /// Where a node stands, in characters; the parser counts bytes.
     pub(crate) fn at(&self, id: u64) -> usize {
-        self.info.offset_for(id).map_or(0, |(start, _)| start as usize)
+        let byte = self.info.offset_for(id).map_or(0, |(start, _)| start as usize);
+        if self.ascii {
+            return byte;
+        }
+        self.info
+            .source
+            .char_indices()
+            .take_while(|(i, _)| *i < byte)
+            .count()
     }
 
     pub(crate) fn report(&mut self, at: usize, message: String) {
@@ -114,7 +128,7 @@ impl Checker<'_> {
         }
         self.depth += 1;
         let node = match &e.expr {
-            Expr::Literal(literal) => Self::literal(literal, at),
+            Expr::Literal(literal) => self.literal(literal, at),
             Expr::Ident(name) => self.ident(name, at),
             Expr::Select(_) => self.select(e, at),
             Expr::Call(call) => self.call(call, at),
@@ -133,7 +147,7 @@ impl Checker<'_> {
         node
     }
 
-    fn literal(literal: &LiteralValue, at: usize) -> Node {
+    fn literal(&self, literal: &LiteralValue, at: usize) -> Node {
         let (value, ty) = match literal {
             LiteralValue::Boolean(b) => (Value::Bool(*b.inner()), Ty::Bool),
             LiteralValue::Bytes(b) => (Value::Bytes(Arc::from(b.inner())), Ty::Bytes),
@@ -143,10 +157,14 @@ impl Checker<'_> {
             LiteralValue::String(s) => (Value::owned(s.inner().to_string()), Ty::String),
             LiteralValue::UInt(u) => (Value::Uint(*u.inner()), Ty::Uint),
         };
+        // The parser places a negative number at its first digit, the reference at its sign.
+        let negative =
+            matches!(value, Value::Int(i) if i < 0) || matches!(value, Value::Double(d) if d < 0.0);
+        let signed = negative && at > 0 && self.info.source.chars().nth(at - 1) == Some('-');
         Node {
             kind: Kind::Const(value),
             ty,
-            at,
+            at: if signed { at - 1 } else { at },
         }
     }
 
@@ -323,8 +341,17 @@ impl Checker<'_> {
             return self.logic(function.name, args, at);
         }
         let types: Vec<Ty> = args.iter().map(|a| a.ty.clone()).collect();
-        let Some((ty, overloads)) = self.overload(function, member, &types, at) else { return Self::failed(at) };
-        let call = |args: Vec<Node>| Kind::Call(Call { name: function.name, member, args, overloads, regex: None });
+        let Some((ty, overloads)) = self.overload(function, member, &types, at) else {
+            return Self::failed(at);
+        };
+        let call = |args: Vec<Node>| {
+            Kind::Call(Call {
+                name: function.name,
+                args,
+                overloads,
+                regex: None,
+            })
+        };
         let kind = match <[Node; 3]>::try_from(args) {
             Ok(three) if function.name == operators::CONDITIONAL => Kind::Cond(Box::new(three)),
             Ok(three) => call(Vec::from(three)),
@@ -344,13 +371,19 @@ impl Checker<'_> {
         let mut result: Option<Ty> = None;
         let mut fitting = Vec::new();
         for overload in function.overloads.iter().filter(|o| o.member == member) {
-            let params: Vec<(char, Ty)> = overload.params.iter().map(|p| (*p, self.bindings.fresh())).collect();
+            let params: Vec<(char, Ty)> = overload
+                .params
+                .iter()
+                .map(|p| (*p, self.bindings.fresh()))
+                .collect();
             let wanted: Vec<Ty> = overload.args.iter().map(|a| a.instantiate(&params)).collect();
             if !self.bindings.assign_all(types, &wanted) {
                 continue;
             }
             fitting.push(overload);
-            let given = self.bindings.resolve(&overload.result.instantiate(&params), false);
+            let given = self
+                .bindings
+                .resolve(&overload.result.instantiate(&params), false);
             result = Some(match result {
                 None => given,
                 Some(r) if !r.is_dyn() && !given.same(&r) => Ty::Dyn,
@@ -404,7 +437,7 @@ impl Checker<'_> {
             let node = self.check(element);
             let optional = list.optional_indices.contains(&i);
             let ty = self.maybe_optional(&node, optional);
-            joined = Some(self.join(joined, &ty, node.at));
+            joined = Some(self.join(joined, &ty));
             items.push(Item { node, optional });
         }
         let element = joined.unwrap_or_else(|| self.bindings.fresh());
@@ -429,15 +462,15 @@ impl Checker<'_> {
         node.ty.clone()
     }
 
-    fn join(&mut self, previous: Option<Ty>, current: &Ty, at: usize) -> Ty {
+    fn join(&mut self, previous: Option<Ty>, current: &Ty) -> Ty {
         let Some(previous) = previous else {
             return current.clone();
         };
         if self.bindings.assign(&previous, current) {
             return most_general(&previous, current);
         }
-        self.report(at, mismatch(&previous, current));
-        Ty::Error
+        // Mixed literals are refused afterwards, except as arguments of `format`.
+        Ty::Dyn
     }
 
     fn map(&mut self, source: &[IdedEntryExpr], at: usize) -> Node {
@@ -448,10 +481,10 @@ impl Checker<'_> {
                 continue;
             };
             let key = self.check(&entry.key);
-            key_ty = Some(self.join(key_ty, &key.ty, key.at));
+            key_ty = Some(self.join(key_ty, &key.ty));
             let value = self.check(&entry.value);
             let ty = self.maybe_optional(&value, entry.optional);
-            value_ty = Some(self.join(value_ty, &ty, value.at));
+            value_ty = Some(self.join(value_ty, &ty));
             entries.push(Entry {
                 key,
                 value,

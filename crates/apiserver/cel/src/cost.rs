@@ -5,6 +5,10 @@
 use crate::node::Node;
 use crate::value::{Opaque, Value};
 
+/// Looking, before a round of `all`, whether it is decided already.
+pub(crate) const ALL_CHECK: u64 = 2;
+/// The same for `exists`.
+pub(crate) const EXISTS_CHECK: u64 = 3;
 /// Making a list.
 pub(crate) const LIST: u64 = 10;
 /// Making a map.
@@ -74,8 +78,8 @@ pub(crate) fn function(name: &str, args: &[Value<'_>]) -> u64 {
     match name {
         "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" => args.first().map_or(1, traversal),
         "url" | "lowerAscii" | "upperAscii" | "substring" | "trim" | "cidr" | "isIP" | "isCIDR"
-        | "quantity" | "isQuantity" | "semver" | "isSemver" | "startsWith" | "endsWith" | "strings.quote"
-        | "format" => tenth(size(0)),
+        | "quantity" | "isQuantity" | "semver" | "isSemver" | "strings.quote" | "format" => tenth(size(0)),
+        "startsWith" | "endsWith" => tenth(size(1)),
         "ip" => match args.first() {
             Some(Value::Str(_)) => tenth(size(0)),
             _ => 1,
@@ -97,16 +101,46 @@ pub(crate) fn function(name: &str, args: &[Value<'_>]) -> u64 {
             },
             _ => 1,
         },
-        "sets.contains" | "sets.intersects" => size(0).saturating_mul(size(1)).max(1),
-        "sets.equivalent" => size(0).saturating_mul(size(1)).saturating_mul(2).max(1),
-        "slice" | "flatten" | "reverse" | "lists.range" | "optional.unwrap" | "unwrapOpt" => size(0).max(1),
-        "sort" | "distinct" => size(0)
-            .saturating_mul(size(0).max(1).ilog2().into())
-            .saturating_add(size(0))
-            .max(1),
+        "sets.contains" | "sets.intersects" => size(0).saturating_mul(size(1)).saturating_add(1),
+        "sets.equivalent" => size(0)
+            .saturating_mul(size(1))
+            .saturating_mul(2)
+            .saturating_add(1),
+        "reverse" => allocated(size(0)),
+        "slice" => match (args.get(1), args.get(2)) {
+            (Some(Value::Int(start)), Some(Value::Int(end))) => allocated(
+                u64::try_from(end.saturating_sub(*start))
+                    .unwrap_or(0)
+                    .min(size(0)),
+            ),
+            _ => 1,
+        },
+        "lists.range" => match args.first() {
+            Some(Value::Int(n)) => allocated(u64::try_from(*n).unwrap_or(0)),
+            _ => 1,
+        },
+        "flatten" => match args.get(1) {
+            Some(Value::Int(depth)) => allocated(size(0).saturating_mul(u64::try_from(*depth).unwrap_or(0))),
+            _ => allocated(size(0)),
+        },
+        "sort" | "distinct" => self_compared(args.first()),
         "join" => 0,
         _ => 1,
     }
+}
+
+/// A call that makes a list of a size.
+fn allocated(size: u64) -> u64 {
+    size.saturating_add(1 + LIST)
+}
+
+/// A call that compares the elements of a list with each other.
+pub(crate) fn self_compared(list: Option<&Value<'_>>) -> u64 {
+    let Some(Value::List(list)) = list else { return 1 };
+    let pairs = (list.len() as u64).saturating_mul(list.len() as u64);
+    let text = matches!(list.get(0), Some(Ok(Value::Str(_) | Value::Bytes(_))));
+    let factor = if text { 2.1 } else { 2.0 };
+    allocated((pairs as f64 * factor) as u64)
 }
 
 fn string_extra(args: &[Value<'_>]) -> u64 {

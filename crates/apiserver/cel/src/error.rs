@@ -21,12 +21,30 @@ const MAX_SNIPPET: usize = 16_384;
 #[error("{text}")]
 pub struct CompileError {
     text: String,
+    instantiation: bool,
 }
 
 impl CompileError {
     /// An error without a place in the source.
     pub(crate) fn plain(text: impl Into<String>) -> Self {
-        Self { text: text.into() }
+        Self {
+            text: text.into(),
+            instantiation: false,
+        }
+    }
+
+    /// An expression that is well typed but cannot be made into a program.
+    pub(crate) fn unplannable(text: String) -> Self {
+        Self {
+            text,
+            instantiation: true,
+        }
+    }
+
+    /// Whether the expression compiled and only the program could not be made, which the
+    /// reference reports as `program instantiation failed` instead of `compilation failed`.
+    pub fn is_instantiation(&self) -> bool {
+        self.instantiation
     }
 
     pub(crate) fn new(source: &str, mut issues: Vec<Issue>) -> Self {
@@ -38,6 +56,7 @@ impl CompileError {
         }
         Self {
             text: shown.join("\n"),
+            instantiation: false,
         }
     }
 }

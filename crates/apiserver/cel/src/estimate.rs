@@ -65,7 +65,10 @@ static NOTHING_DECLARED: DeclType = DeclType::Dyn;
 /// The worst case of one evaluation.
 pub(crate) fn worst_case(root: &Node, env: &Env) -> u64 {
     let declared = env.find("self").map_or(&NOTHING_DECLARED, |(_, v)| &*v.ty);
-    let mut estimator = Estimator { root: declared, locals: HashMap::new() };
+    let mut estimator = Estimator {
+        root: declared,
+        locals: HashMap::new(),
+    };
     estimator.node(root).cost.max
 }
 
@@ -85,7 +88,10 @@ impl<'a> Estimator<'a> {
             Kind::And(two) | Kind::Or(two) => {
                 let [left, right] = &**two;
                 let (left, right) = (self.node(left).cost, self.node(right).cost);
-                let cost = Range { min: left.min, max: left.plus(right).max };
+                let cost = Range {
+                    min: left.min,
+                    max: left.plus(right).max,
+                };
                 self.known(cost, Path::None, &node.ty)
             }
             Kind::Cond(three) => {
@@ -102,7 +108,12 @@ impl<'a> Estimator<'a> {
 
     /// A node whose size follows from its path or type.
     pub(crate) fn known(&self, cost: Range, path: Path<'a>, ty: &Ty) -> Known<'a> {
-        Known { cost, size: Self::size(path, ty), inside: None, path }
+        Known {
+            cost,
+            size: Self::size(path, ty),
+            inside: None,
+            path,
+        }
     }
 
     /// The declared size, else one for values of fixed size.
@@ -112,7 +123,10 @@ impl<'a> Estimator<'a> {
 
     pub(crate) fn declared(path: Path<'a>) -> Option<Range> {
         match path {
-            Path::At(decl) => Some(Range { min: 0, max: decl.max_elements() }),
+            Path::At(decl) => Some(Range {
+                min: 0,
+                max: decl.max_elements(),
+            }),
             Path::Key => Some(Range::ZERO),
             Path::None | Path::Lost => None,
         }
@@ -143,7 +157,12 @@ impl<'a> Estimator<'a> {
             return self.known(Range::ONE, Path::At(self.root), &node.ty);
         };
         let size = Self::size(local.path, &node.ty).or(local.size);
-        Known { cost: Range::ONE, size, inside: local.inside, path: local.path }
+        Known {
+            cost: Range::ONE,
+            size,
+            inside: local.inside,
+            path: local.path,
+        }
     }
 
     fn select(&mut self, s: &'a Select, node: &'a Node) -> Known<'a> {
@@ -153,7 +172,11 @@ impl<'a> Estimator<'a> {
             SelectMode::Optional => self.known(operand.cost.plus(Range::ONE), Path::None, &node.ty),
             SelectMode::Value => {
                 let counted = matches!(&s.operand.ty, Ty::Map(..) | Ty::Object(..));
-                let cost = if counted { operand.cost.plus(Range::ONE) } else { operand.cost };
+                let cost = if counted {
+                    operand.cost.plus(Range::ONE)
+                } else {
+                    operand.cost
+                };
                 let path = self.step(operand.path, Step::Field(&s.json));
                 self.known(cost, path, &node.ty)
             }
@@ -172,19 +195,36 @@ impl<'a> Estimator<'a> {
 
     fn list(&mut self, items: &'a [Item]) -> Known<'a> {
         let mut cost = Range::fixed(crate::cost::LIST);
-        let mut value = if items.is_empty() { Range::ZERO } else { Range::NOTHING };
+        let mut value = if items.is_empty() {
+            Range::ZERO
+        } else {
+            Range::NOTHING
+        };
         for item in items {
             let known = self.node(&item.node);
             cost = cost.plus(known.cost);
             value = value.union(known.size_or_unknown());
         }
-        let inside = Some(Inside { list: true, key: Range::ONE, value });
-        Known { cost, size: Some(Range::fixed(items.len() as u64)), inside, path: Path::None }
+        let inside = Some(Inside {
+            list: true,
+            key: Range::ONE,
+            value,
+        });
+        Known {
+            cost,
+            size: Some(Range::fixed(items.len() as u64)),
+            inside,
+            path: Path::None,
+        }
     }
 
     fn map(&mut self, entries: &'a [Entry]) -> Known<'a> {
         let mut cost = Range::fixed(crate::cost::MAP);
-        let nothing = if entries.is_empty() { Range::ZERO } else { Range::NOTHING };
+        let nothing = if entries.is_empty() {
+            Range::ZERO
+        } else {
+            Range::NOTHING
+        };
         let (mut key, mut value) = (nothing, nothing);
         for entry in entries {
             let (k, v) = (self.node(&entry.key), self.node(&entry.value));
@@ -192,8 +232,17 @@ impl<'a> Estimator<'a> {
             key = key.union(k.size_or_unknown());
             value = value.union(v.size_or_unknown());
         }
-        let inside = Some(Inside { list: false, key, value });
-        Known { cost, size: Some(Range::fixed(entries.len() as u64)), inside, path: Path::None }
+        let inside = Some(Inside {
+            list: false,
+            key,
+            value,
+        });
+        Known {
+            cost,
+            size: Some(Range::fixed(entries.len() as u64)),
+            inside,
+            path: Path::None,
+        }
     }
 
     /// The elements of an indexed list or map.
@@ -263,26 +312,55 @@ impl<'a> Estimator<'a> {
             LoopKind::Exists => (0, logic_round(3, body.cost), 1),
             LoopKind::ExistsOne => (0, body.cost.plus(Range::fixed(2).union(kept)), 2),
             LoopKind::Filter => (crate::cost::LIST, body.cost.plus(Range::fixed(13).union(kept)), 1),
-            LoopKind::TransformMap => (crate::cost::MAP, filtered(filter, body.cost.plus(Range::fixed(3))), 1),
-            LoopKind::TransformMapEntry => {
-                (crate::cost::MAP, filtered(filter, body.cost.plus(Range::fixed(2))), 1)
-            }
-            _ => (crate::cost::LIST, filtered(filter, body.cost.plus(Range::fixed(12))), 1),
+            LoopKind::TransformMap => (
+                crate::cost::MAP,
+                filtered(filter, body.cost.plus(Range::fixed(3))),
+                1,
+            ),
+            LoopKind::TransformMapEntry => (
+                crate::cost::MAP,
+                filtered(filter, body.cost.plus(Range::fixed(2))),
+                1,
+            ),
+            _ => (
+                crate::cost::LIST,
+                filtered(filter, body.cost.plus(Range::fixed(12))),
+                1,
+            ),
         };
         let count = range.size_or_unknown();
-        let cost = range.cost.plus(Range::fixed(init + result)).plus(count.times(round));
+        let cost = range
+            .cost
+            .plus(Range::fixed(init + result))
+            .plus(count.times(round));
         match l.kind {
-            LoopKind::All | LoopKind::Exists | LoopKind::ExistsOne => {
-                Known { cost, size: Some(Range::ONE), inside: None, path: Path::None }
-            }
-            LoopKind::TransformMap | LoopKind::TransformMapEntry => {
-                Known { cost, size: Some(count), inside: None, path: Path::None }
-            }
+            LoopKind::All | LoopKind::Exists | LoopKind::ExistsOne => Known {
+                cost,
+                size: Some(Range::ONE),
+                inside: None,
+                path: Path::None,
+            },
+            LoopKind::TransformMap | LoopKind::TransformMapEntry => Known {
+                cost,
+                size: Some(count),
+                inside: None,
+                path: Path::None,
+            },
             LoopKind::Filter => {
                 let element = self.filtered_element(l, range, node);
-                Known { cost, size: Some(count), inside: grown(element), path: Path::None }
+                Known {
+                    cost,
+                    size: Some(count),
+                    inside: grown(element),
+                    path: Path::None,
+                }
             }
-            _ => Known { cost, size: Some(count), inside: grown(body.size_or_unknown()), path: Path::None },
+            _ => Known {
+                cost,
+                size: Some(count),
+                inside: grown(body.size_or_unknown()),
+                path: Path::None,
+            },
         }
     }
 
@@ -306,24 +384,47 @@ impl<'a> Estimator<'a> {
         let body = self.node(&l.body);
         self.unbind(l);
         let count = range.size_or_unknown();
-        let keys = Range::fixed(1 + crate::cost::LIST + 1).plus(count.times(body.cost.plus(Range::fixed(12))));
+        let keys =
+            Range::fixed(1 + crate::cost::LIST + 1).plus(count.times(body.cost.plus(Range::fixed(12))));
         let squared = count.times(count);
-        let factor = if matches!(l.body.ty, Ty::String | Ty::Bytes) { 2.1 } else { 2.0 };
+        let factor = if matches!(l.body.ty, Ty::String | Ty::Bytes) {
+            2.1
+        } else {
+            2.0
+        };
         let sort = squared.scaled(factor).plus(Range::fixed(1 + crate::cost::LIST));
-        let cost = Range::fixed(crate::cost::LIST + 1).plus(range.cost).plus(keys).plus(sort);
-        Known { cost, size: Some(squared), inside: None, path: Path::None }
+        let cost = Range::fixed(crate::cost::LIST + 1)
+            .plus(range.cost)
+            .plus(keys)
+            .plus(sort);
+        Known {
+            cost,
+            size: Some(squared),
+            inside: None,
+            path: Path::None,
+        }
     }
 
     /// `optMap` and `optFlatMap` look at the optional twice and bind its value.
     fn optional(&mut self, l: &'a Loop, node: &'a Node) -> Known<'a> {
         let target = self.node(&l.range);
         let value_ty = l.range.ty.unwrap_optional().cloned().unwrap_or(Ty::Dyn);
-        let value = Local { path: Path::None, size: Self::size(Path::None, &value_ty), inside: None };
+        let value = Local {
+            path: Path::None,
+            size: Self::size(Path::None, &value_ty),
+            inside: None,
+        };
         self.locals.insert(l.first, value);
         let body = self.node(&l.body);
         self.locals.remove(&l.first);
-        let bound = Range::fixed(crate::cost::LIST + 1).plus(target.cost).plus(body.cost);
-        let yes = if l.kind == LoopKind::OptMap { bound.plus(Range::ONE) } else { bound };
+        let bound = Range::fixed(crate::cost::LIST + 1)
+            .plus(target.cost)
+            .plus(body.cost);
+        let yes = if l.kind == LoopKind::OptMap {
+            bound.plus(Range::ONE)
+        } else {
+            bound
+        };
         let cost = target.cost.plus(Range::ONE).plus(yes.union(Range::ONE));
         self.known(cost, Path::None, &node.ty)
     }
@@ -340,7 +441,10 @@ pub(crate) enum Step<'s> {
 
 /// A round of `all` or `exists`: the condition, the accumulated value, perhaps the body.
 fn logic_round(condition: u64, body: Range) -> Range {
-    let step = Range { min: 1, max: body.max.saturating_add(1) };
+    let step = Range {
+        min: 1,
+        max: body.max.saturating_add(1),
+    };
     step.plus(Range::fixed(condition))
 }
 
@@ -353,12 +457,20 @@ fn filtered(filter: Option<Range>, round: Range) -> Range {
 
 /// The inside of a list that started empty and got elements of a size.
 fn grown(element: Range) -> Option<Inside> {
-    Some(Inside { list: true, key: Range::ONE, value: Range::ZERO.union(element) })
+    Some(Inside {
+        list: true,
+        key: Range::ONE,
+        value: Range::ZERO.union(element),
+    })
 }
 
 pub(crate) fn joined(a: Option<Inside>, b: Option<Inside>) -> Option<Inside> {
     let (a, b) = (a?, b?);
-    Some(Inside { list: a.list, key: a.key.union(b.key), value: a.value.union(b.value) })
+    Some(Inside {
+        list: a.list,
+        key: a.key.union(b.key),
+        value: a.value.union(b.value),
+    })
 }
 
 /// Whether all values of a type have the same size.

@@ -23,7 +23,12 @@ impl<'a> Estimator<'a> {
             && let Some(arg) = args.first()
         {
             let size = arg.size;
-            return Known { cost: arg.cost.plus(Range::ONE), size, inside: arg.inside, path: Path::None };
+            return Known {
+                cost: arg.cost.plus(Range::ONE),
+                size,
+                inside: arg.inside,
+                path: Path::None,
+            };
         }
         let mut cost = Range::NOTHING;
         let mut size: Option<Range> = None;
@@ -40,14 +45,24 @@ impl<'a> Estimator<'a> {
         }
         let (mut path, mut inside) = (Path::None, None);
         match (call.name, args.as_slice()) {
-            ("_[_]", [of, _]) if matches!(call.args.first().map(|a| &a.ty), Some(Ty::List(_) | Ty::Map(..) | Ty::Dyn)) => {
+            ("_[_]", [of, _])
+                if matches!(
+                    call.args.first().map(|a| &a.ty),
+                    Some(Ty::List(_) | Ty::Map(..) | Ty::Dyn)
+                ) =>
+            {
                 (path, size) = self.element(of, &node.ty);
             }
             ("_+_", [a, b]) => inside = joined(a.inside, b.inside),
             _ => {}
         }
         let size = size.or_else(|| Self::size(path, &node.ty));
-        Known { cost: arguments.plus(cost), size, inside, path }
+        Known {
+            cost: arguments.plus(cost),
+            size,
+            inside,
+            path,
+        }
     }
 
     fn overload(&self, call: &'a Call, overload: &Overload, args: &[Known<'a>]) -> Estimate {
@@ -64,16 +79,34 @@ impl<'a> Estimator<'a> {
             "format" => (size(0).tenth(), None),
             "bytes" if matches!(first, Some(Ty::String)) => {
                 let sz = size(0);
-                (sz.tenth(), Some(Range { min: sz.min, max: sz.max.saturating_mul(4) }))
+                (
+                    sz.tenth(),
+                    Some(Range {
+                        min: sz.min,
+                        max: sz.max.saturating_mul(4),
+                    }),
+                )
             }
             "string" if matches!(first, Some(Ty::Bytes)) => {
                 let sz = size(0);
-                (sz.tenth(), Some(Range { min: sz.min / 4, max: sz.max }))
+                (
+                    sz.tenth(),
+                    Some(Range {
+                        min: sz.min / 4,
+                        max: sz.max,
+                    }),
+                )
             }
             "strings.quote" => {
                 let sz = size(0);
                 let max = sz.max.saturating_mul(2).saturating_add(2);
-                (sz.tenth(), Some(Range { min: sz.min.saturating_add(2), max }))
+                (
+                    sz.tenth(),
+                    Some(Range {
+                        min: sz.min.saturating_add(2),
+                        max,
+                    }),
+                )
             }
             "startsWith" | "endsWith" => (size(1).tenth(), None),
             "@in" if matches!(overload.args.get(1), Some(Ty::List(_))) => (size(1), None),
@@ -101,7 +134,9 @@ impl<'a> Estimator<'a> {
                 };
                 Some((cost, None))
             }
-            "url" | "lowerAscii" | "upperAscii" | "substring" | "trim" => Some((size(0).tenth(), Some(size(0)))),
+            "url" | "lowerAscii" | "upperAscii" | "substring" | "trim" => {
+                Some((size(0).tenth(), Some(size(0))))
+            }
             "replace" => Some((size(0).scaled(0.2), Some(replaced(size(0), size(1), size(2))))),
             "split" => {
                 let most = match call.args.get(2).map(|a| &a.kind) {
@@ -114,9 +149,13 @@ impl<'a> Estimator<'a> {
                 let sz = self.joined_text(call.args.first()?, args.first()?, args.get(1));
                 Some((sz.tenth(), Some(sz)))
             }
-            "find" | "findAll" => {
-                Some((search(size(0), size(1)), Some(Range { min: 0, max: size(0).max })))
-            }
+            "find" | "findAll" => Some((
+                search(size(0), size(1)),
+                Some(Range {
+                    min: 0,
+                    max: size(0).max,
+                }),
+            )),
             "ip" if overload.member => Some((Range::ONE, None)),
             "cidr" | "isIP" | "isCIDR" | "ip" | "quantity" | "isQuantity" | "semver" | "isSemver" => walk(0),
             "ip.isCanonical" => Some((size(0).scaled(0.2), None)),
@@ -160,7 +199,10 @@ impl<'a> Estimator<'a> {
             _ => Range::ZERO,
         };
         if let Some(separator) = separator {
-            let gaps = Range { min: count.min.saturating_sub(1), max: count.max.saturating_sub(1) };
+            let gaps = Range {
+                min: count.min.saturating_sub(1),
+                max: count.max.saturating_sub(1),
+            };
             size = size.plus(separator.size_or_unknown().times(gaps));
         }
         size
@@ -174,7 +216,11 @@ fn search(text: Range, pattern: Range) -> Range {
 /// The shorter of two values decides.
 fn comparison(a: Range, b: Range) -> Range {
     let max = a.max.min(b.max);
-    Range { min: u64::from(max > 0), max }.tenth()
+    Range {
+        min: u64::from(max > 0),
+        max,
+    }
+    .tenth()
 }
 
 /// Equality of the Kubernetes value types.
@@ -183,7 +229,9 @@ fn equal_values(call: &Call, args: &[Known<'_>]) -> Option<Estimate> {
     if !left.ty.same(&right.ty) {
         return None;
     }
-    let Ty::Opaque(name, _) = &left.ty else { return None };
+    let Ty::Opaque(name, _) = &left.ty else {
+        return None;
+    };
     let cost = match *name {
         "net.IP" | "net.CIDR" | "kubernetes.Quantity" | "kubernetes.Semver" => Range::ONE,
         "kubernetes.NamedFormat" => Range { min: 1, max: 64 }.tenth(),
@@ -213,7 +261,15 @@ fn replaced(text: Range, old: Range, new: Range) -> Range {
     } else {
         (per(text.min, old.max), 0)
     };
-    Range { min: min_count, max: max_count }.times(new).plus(Range { min: min_kept, max: max_kept })
+    Range {
+        min: min_count,
+        max: max_count,
+    }
+    .times(new)
+    .plus(Range {
+        min: min_kept,
+        max: max_kept,
+    })
 }
 
 /// Functions of the list and set libraries: what they allocate, and the pairs they compare.
@@ -223,7 +279,10 @@ fn list_library(call: &Call, size: &dyn Fn(usize) -> Range) -> Option<Estimate> 
         _ => default,
     };
     let allocated = |factor: f64, items: Range| {
-        Some((items.scaled(factor).plus(Range::fixed(1 + crate::cost::LIST)), Some(items)))
+        Some((
+            items.scaled(factor).plus(Range::fixed(1 + crate::cost::LIST)),
+            Some(items),
+        ))
     };
     match call.name {
         "slice" => {
@@ -233,7 +292,11 @@ fn list_library(call: &Call, size: &dyn Fn(usize) -> Range) -> Option<Estimate> 
         "lists.range" => allocated(1.0, Range::fixed(literal(0, u64::MAX))),
         "reverse" => allocated(1.0, size(0)),
         "flatten" => {
-            let depth = if call.args.len() > 1 { literal(1, u64::MAX) } else { 1 };
+            let depth = if call.args.len() > 1 {
+                literal(1, u64::MAX)
+            } else {
+                1
+            };
             allocated(depth as f64, size(0))
         }
         "distinct" => allocated(2.0, size(0).times(size(0))),

@@ -13,9 +13,9 @@ use crate::node::{Call, Entry, Item, Kind, Node, Select, SelectMode};
 use crate::ops;
 use crate::value::{List, Map, Value};
 
-/// The most comparisons and copies one expression may cause beyond its counted cost: the costs of
+/// The comparisons and copies an expression may cause for every unit of its budget: the costs of
 /// the reference do not see how deep an equality looks.
-const MAX_WORK: u64 = 20_000_000;
+const WORK_PER_COST: u64 = 10;
 /// Patterns made while a rule runs that are kept.
 const MAX_PATTERNS: usize = 32;
 
@@ -67,17 +67,20 @@ pub(crate) struct Machine<'a> {
     pub(crate) cost: u64,
     limit: u64,
     work: u64,
+    max_work: u64,
     patterns: HashMap<String, Regex>,
 }
 
 impl<'a> Machine<'a> {
-    pub(crate) fn new(slots: Vec<Slot<'a>>, names: &'a [String], limit: u64) -> Self {
+    /// `limit` is what may be spent now, `full` the budget of an expression.
+    pub(crate) fn new(slots: Vec<Slot<'a>>, names: &'a [String], limit: u64, full: u64) -> Self {
         Self {
             slots,
             names,
             cost: 0,
             limit,
             work: 0,
+            max_work: full.saturating_mul(WORK_PER_COST),
             patterns: HashMap::new(),
         }
     }
@@ -95,7 +98,7 @@ impl<'a> Machine<'a> {
     /// Counts work that has no cost of its own.
     pub(crate) fn work(&mut self, steps: u64) -> R<()> {
         self.work = self.work.saturating_add(steps);
-        if self.work > MAX_WORK {
+        if self.work > self.max_work {
             Err(Fail::Budget)
         } else {
             Ok(())
@@ -244,7 +247,8 @@ impl<'a> Machine<'a> {
             _ => None,
         };
         match (s.mode, found) {
-            (SelectMode::Test, found) => Ok(Value::Bool(found.is_some())),
+            (SelectMode::Test, None) => Ok(Value::Bool(false)),
+            (SelectMode::Test, Some(value)) => value.map(|_| Value::Bool(true)).map_err(Fail::Error),
             (SelectMode::Optional, None) => Ok(Value::none()),
             (SelectMode::Optional, Some(value)) => Ok(Value::some(value?)),
             (SelectMode::Value, None) if through_optional => Ok(Value::none()),
@@ -258,7 +262,7 @@ impl<'a> Machine<'a> {
     fn call(&mut self, call: &'a Call) -> R<Value<'a>> {
         match call.args.as_slice() {
             [a] => {
-                let a = self.eval(a)?;
+                let a = self.argument(a)?;
                 match call.name {
                     "!_" => {
                         self.charge(1)?;
@@ -275,6 +279,7 @@ impl<'a> Machine<'a> {
                 }
             }
             [a, b] if call.name.starts_with('_') || call.name == "@in" => self.binary(call, a, b),
+            [a, b] if matches!(call.name, "or" | "orValue") => self.alternative(call, a, b),
             args => {
                 let args = args.iter().map(|a| self.eval(a)).collect::<R<Vec<_>>>()?;
                 self.function(call, args)
@@ -282,11 +287,45 @@ impl<'a> Machine<'a> {
         }
     }
 
+    /// The argument of a unary call, which is charged even if the argument failed.
+    fn argument(&mut self, node: &'a Node) -> R<Value<'a>> {
+        let value = self.eval(node);
+        if matches!(value, Err(Fail::Error(_))) {
+            self.charge(1)?;
+        }
+        value
+    }
+
+    /// `or` and `orValue` look at the alternative only if it is needed, and cost nothing themselves.
+    #[inline(never)]
+    fn alternative(&mut self, call: &'a Call, optional: &'a Node, other: &'a Node) -> R<Value<'a>> {
+        match self.eval(optional)? {
+            Value::Optional(Some(inner)) if call.name == "orValue" => Ok((*inner).clone()),
+            some @ Value::Optional(Some(_)) => Ok(some),
+            Value::Optional(None) => self.eval(other),
+            value => {
+                let other = self.eval(other)?;
+                Err(no_function(call.name, &[value, other]))
+            }
+        }
+    }
+
     #[inline(never)]
     fn binary(&mut self, call: &'a Call, left: &'a Node, right: &'a Node) -> R<Value<'a>> {
-        let a = self.eval(left)?;
-        let b = self.eval(right)?;
+        let (a, b) = match (self.eval(left), self.eval(right)) {
+            (Ok(a), Ok(b)) => (a, b),
+            (Err(Fail::Budget), _) | (_, Err(Fail::Budget)) => return Err(Fail::Budget),
+            // Both sides are looked at and the operator is charged, even if one side failed.
+            (Err(e), _) | (_, Err(e)) => {
+                self.charge(1)?;
+                return Err(e);
+            }
+        };
         self.charge(cost::operator(call.name, &a, &b, right))?;
+        if call.name.starts_with("_[") && right.is_path() {
+            // The reference reads an index that is a plain path without charging for its variable.
+            self.cost = self.cost.saturating_sub(1);
+        }
         let ordered = |wanted: fn(Ordering) -> bool| ops::compare(&a, &b).map(|o| Value::Bool(wanted(o)));
         match call.name {
             "_==_" => self.equal(&a, &b).map(Value::Bool),

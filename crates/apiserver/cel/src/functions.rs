@@ -150,6 +150,20 @@ value optional<A>.() A
 hasValue optional<A>.() bool
 or optional<A>.(optional<A>) optional<A>
 orValue optional<A>.(A) A
+path kubernetes.authorization.Authorizer.(string) kubernetes.authorization.PathCheck
+group kubernetes.authorization.Authorizer.(string) kubernetes.authorization.GroupCheck
+serviceAccount kubernetes.authorization.Authorizer.(string, string) kubernetes.authorization.Authorizer
+resource kubernetes.authorization.GroupCheck.(string) kubernetes.authorization.ResourceCheck
+subresource kubernetes.authorization.ResourceCheck.(string) kubernetes.authorization.ResourceCheck
+namespace kubernetes.authorization.ResourceCheck.(string) kubernetes.authorization.ResourceCheck
+name kubernetes.authorization.ResourceCheck.(string) kubernetes.authorization.ResourceCheck
+fieldSelector kubernetes.authorization.ResourceCheck.(string) kubernetes.authorization.ResourceCheck
+labelSelector kubernetes.authorization.ResourceCheck.(string) kubernetes.authorization.ResourceCheck
+check kubernetes.authorization.PathCheck.(string) kubernetes.authorization.Decision | kubernetes.authorization.ResourceCheck.(string) kubernetes.authorization.Decision
+allowed kubernetes.authorization.Decision.() bool
+reason kubernetes.authorization.Decision.() string
+errored kubernetes.authorization.Decision.() bool
+error kubernetes.authorization.Decision.() string
 ";
 
 /// Formats, each with a function of its own: `format.<name>()`.
@@ -312,7 +326,8 @@ fn ty(text: &str) -> Option<Ty> {
     })
 }
 
-/// The Kubernetes types that rules can name.
+/// The Kubernetes types that rules can name. Those of the authorizer are known so that messages
+/// are right, but nothing gives a value of them: rules have no `authorizer`.
 pub(crate) fn opaque(name: &str) -> Option<&'static str> {
     [
         "kubernetes.URL",
@@ -321,6 +336,11 @@ pub(crate) fn opaque(name: &str) -> Option<&'static str> {
         "kubernetes.NamedFormat",
         "net.IP",
         "net.CIDR",
+        "kubernetes.authorization.Authorizer",
+        "kubernetes.authorization.PathCheck",
+        "kubernetes.authorization.GroupCheck",
+        "kubernetes.authorization.ResourceCheck",
+        "kubernetes.authorization.Decision",
     ]
     .into_iter()
     .find(|n| *n == name)

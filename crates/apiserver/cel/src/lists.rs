@@ -5,21 +5,24 @@ use std::cmp::Ordering;
 
 use crate::cost;
 use crate::eval::{Fail, Machine, R, no_overload};
+use crate::node::Call;
 use crate::ops;
+use crate::ty::Ty;
 use crate::value::{List, Value};
 
 impl<'a> Machine<'a> {
     /// Functions whose first argument, or receiver, is a list.
     pub(crate) fn list_function(
         &mut self,
-        name: &str,
+        call: &'a Call,
         list: &List<'a>,
         rest: &[Value<'a>],
     ) -> R<Option<Value<'a>>> {
         self.work(list.len() as u64)?;
+        let name = call.name;
         Ok(Some(match (name, rest) {
             ("isSorted", []) => Value::Bool(is_sorted(list)?),
-            ("sum", []) => sum(list)?,
+            ("sum", []) => sum(call, list)?,
             ("min", []) => extreme(name, list, Ordering::Less)?,
             ("max", []) => extreme(name, list, Ordering::Greater)?,
             ("indexOf", [item]) => self.position(list, item, false)?,
@@ -139,7 +142,7 @@ fn is_sorted(list: &List<'_>) -> R<bool> {
     Ok(true)
 }
 
-fn sum<'a>(list: &List<'a>) -> R<Value<'a>> {
+fn sum<'a>(call: &Call, list: &List<'a>) -> R<Value<'a>> {
     let mut total: Option<Value<'a>> = None;
     for item in list.iter() {
         let item = item?;
@@ -148,7 +151,14 @@ fn sum<'a>(list: &List<'a>) -> R<Value<'a>> {
             Some(t) => ops::add(&t, &item)?,
         });
     }
-    Ok(total.unwrap_or(Value::Int(0)))
+    // An empty list sums up to the zero of its declared type.
+    let zero = match call.overloads.first().map(|o| &o.result) {
+        Some(Ty::Uint) => Value::Uint(0),
+        Some(Ty::Double) => Value::Double(0.0),
+        Some(Ty::Duration) => Value::Duration(0),
+        _ => Value::Int(0),
+    };
+    Ok(total.unwrap_or(zero))
 }
 
 fn extreme<'a>(name: &str, list: &List<'a>, wanted: Ordering) -> R<Value<'a>> {

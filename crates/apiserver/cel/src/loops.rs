@@ -105,7 +105,12 @@ impl<'a> Machine<'a> {
             self.bind(l, range, i)?;
             match self.truth(&l.body) {
                 Ok(b) if b == decides => {
-                    self.charge(1)?;
+                    let check = if decides {
+                        cost::EXISTS_CHECK
+                    } else {
+                        cost::ALL_CHECK
+                    };
+                    self.charge(if i + 1 < range.len() { check + 1 } else { 1 })?;
                     return Ok(Value::Bool(decides));
                 }
                 Ok(_) => {}
@@ -168,7 +173,7 @@ impl<'a> Machine<'a> {
                 continue;
             }
             let value = self.eval(&l.body)?;
-            self.charge(3)?;
+            self.charge(if l.kind == LoopKind::TransformMap { 3 } else { 2 })?;
             if l.kind == LoopKind::TransformMap {
                 let (key, _) = range.at(i, true)?;
                 insert(&mut out, key, value)?;
@@ -199,7 +204,8 @@ impl<'a> Machine<'a> {
             self.charge(cost::MAP_STEP)?;
             keyed.push((key, range.at(i, false)?.1));
         }
-        self.charge(2)?;
+        let keys = Value::list(keyed.iter().map(|(k, _)| k.clone()).collect());
+        self.charge(cost::self_compared(Some(&keys)).saturating_add(3))?;
         let mut failed = None;
         keyed.sort_by(|(a, _), (b, _)| match ops::compare(a, b) {
             Ok(order) => order,
@@ -214,8 +220,12 @@ impl<'a> Machine<'a> {
         Ok(Value::list(keyed.into_iter().map(|(_, v)| v).collect()))
     }
 
+    /// `optMap` and `optFlatMap`; the reference looks at the optional a second time for its value.
     fn optional_map(&mut self, l: &'a Loop) -> R<Value<'a>> {
-        let inner = match self.eval(&l.range)? {
+        let before = self.cost;
+        let target = self.eval(&l.range)?;
+        let again = self.cost - before;
+        let inner = match target {
             Value::Optional(Some(inner)) => inner,
             Value::Optional(None) => {
                 self.charge(2)?;
@@ -223,14 +233,14 @@ impl<'a> Machine<'a> {
             }
             _ => return Err(no_overload()),
         };
-        self.charge(3)?;
+        self.charge(again.saturating_add(2))?;
         self.set(l.first, (*inner).clone());
         let value = self.eval(&l.body)?;
-        Ok(if l.kind == LoopKind::OptMap {
-            Value::some(value)
-        } else {
-            value
-        })
+        if l.kind == LoopKind::OptFlatMap {
+            return Ok(value);
+        }
+        self.charge(1)?;
+        Ok(Value::some(value))
     }
 }
 

@@ -61,7 +61,6 @@ pub(crate) enum SelectMode {
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) name: &'static str,
-    pub(crate) member: bool,
     pub(crate) args: Vec<Node>,
     /// The overloads that fit.
     pub(crate) overloads: Vec<&'static Overload>,
@@ -121,7 +120,7 @@ impl Node {
         }
     }
 
-    /// Whether this is a literal, or a list or map of literals.
+    /// Whether this is a literal, a list or map of literals, or the conversion of a literal.
     pub(crate) fn is_const(&self) -> bool {
         match &self.kind {
             Kind::Const(_) => true,
@@ -129,7 +128,27 @@ impl Node {
             Kind::Map(entries) => entries
                 .iter()
                 .all(|e| !e.optional && e.key.is_const() && e.value.is_const()),
+            Kind::Call(call) => call.is_conversion() && call.args.iter().all(Node::is_const),
             _ => false,
         }
+    }
+}
+
+impl Call {
+    /// Whether this converts a value to another type.
+    pub(crate) fn is_conversion(&self) -> bool {
+        matches!(
+            self.name,
+            "bool"
+                | "bytes"
+                | "double"
+                | "duration"
+                | "dyn"
+                | "int"
+                | "string"
+                | "timestamp"
+                | "type"
+                | "uint"
+        )
     }
 }

@@ -338,7 +338,13 @@ impl<'a> Machine<'a> {
                 }
             }
         }
-        Ok(Value::list(items))
+        Ok(match a.kind() {
+            ListKind::Atomic => Value::list(items),
+            kind => Value::List(List::Merged {
+                items: std::sync::Arc::new(items),
+                kind,
+            }),
+        })
     }
 }
 

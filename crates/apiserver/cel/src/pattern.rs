@@ -8,8 +8,12 @@ use regex::{Regex, RegexBuilder};
 /// The largest compiled pattern.
 const MAX_COMPILED: usize = 4 << 20;
 
+/// The most repetitions that RE2 takes.
+const MAX_REPEAT: u32 = 1_000;
+
 /// Compiles an RE2 pattern; the error is worded like Go's.
 pub fn compile(pattern: &str) -> Result<Regex, String> {
+    repetitions(pattern)?;
     let translated = translate(pattern)?;
     RegexBuilder::new(&translated)
         .size_limit(MAX_COMPILED)
@@ -41,6 +45,78 @@ fn explain(pattern: &str, error: &regex::Error) -> String {
         r => r.to_owned(),
     };
     format!("error parsing regexp: {go}: `{pattern}`")
+}
+
+/// RE2 refuses a repetition of a repetition, and large counts.
+fn repetitions(pattern: &str) -> Result<(), String> {
+    let bytes = pattern.as_bytes();
+    let (mut i, mut in_class, mut previous) = (0, false, None);
+    while let Some(b) = bytes.get(i) {
+        let length = match b {
+            b'\\' => {
+                previous = None;
+                i += 2;
+                continue;
+            }
+            b'[' if !in_class => {
+                in_class = true;
+                // A bracket right at the start is a member, not the end.
+                let skip = if bytes.get(i + 1) == Some(&b'^') { 2 } else { 1 };
+                i += if bytes.get(i + skip) == Some(&b']') {
+                    skip + 1
+                } else {
+                    skip
+                };
+                previous = None;
+                continue;
+            }
+            b']' if in_class => {
+                in_class = false;
+                0
+            }
+            b'*' | b'+' | b'?' if !in_class => 1,
+            b'{' if !in_class && repetition(pattern.get(i..).unwrap_or_default()) => {
+                count(pattern.get(i..).unwrap_or_default())?
+            }
+            _ => 0,
+        };
+        if length == 0 {
+            previous = None;
+            i += 1;
+            continue;
+        }
+        let lazy = usize::from(bytes.get(i + length) == Some(&b'?'));
+        let end = i + length + lazy;
+        // Right after an opening parenthesis a question mark starts a flag.
+        let opened = i > 0 && bytes.get(i - 1) == Some(&b'(');
+        if let Some(start) = previous {
+            let stacked = pattern.get(start..end).unwrap_or_default();
+            return Err(format!(
+                "error parsing regexp: invalid nested repetition operator: `{stacked}`"
+            ));
+        }
+        previous = (!opened).then_some(i);
+        i = end;
+    }
+    Ok(())
+}
+
+/// The length of `{n,m}`, if its numbers are small enough.
+fn count(text: &str) -> Result<usize, String> {
+    let end = text.find('}').unwrap_or_default() + 1;
+    let braces = text.get(..end).unwrap_or_default();
+    let numbers: Vec<Option<u32>> = braces
+        .trim_matches(['{', '}'])
+        .split(',')
+        .filter(|n| !n.is_empty())
+        .map(|n| n.parse().ok())
+        .collect();
+    let small = numbers.iter().all(|n| n.is_some_and(|n| n <= MAX_REPEAT));
+    let ordered = !matches!(numbers.as_slice(), [Some(low), Some(high)] if low > high);
+    if small && ordered {
+        return Ok(end);
+    }
+    Err(format!("error parsing regexp: invalid repeat count: `{braces}`"))
 }
 
 /// Rewrites what the two syntaxes spell differently.
@@ -211,7 +287,14 @@ mod tests {
                 Err(e) => assert!(!want, "{pattern}: {e}"),
             }
         }
-        for bad in ["(", "[a", "*a", r"a\", r"(?=a)", r"\1"] {
+        for good in [
+            "a+?", "(?i)a*", "(?:a)+", "a{2,3}?", "[+*]+", r"\++", "(a+)+", "[]+]*", "[^]*]+",
+        ] {
+            assert!(compile(good).is_ok(), "{good}");
+        }
+        for bad in [
+            "(", "[a", "*a", r"a\", r"(?=a)", r"\1", "x++", "x**", "a{2}{3}", "a+??", "a{1001}", "a{3,2}",
+        ] {
             assert!(compile(bad).is_err(), "{bad}");
         }
     }

@@ -2,8 +2,11 @@
 //! `'..%s..'.format([..])`, version 1 of the reference's formatter: doubles are shown the
 //! English way, strings inside lists and maps are quoted.
 
+use crate::error::Issue;
 use crate::eval::{Fail, R};
+use crate::node::{Call, Kind, Node};
 use crate::render;
+use crate::ty::Ty;
 use crate::value::{List, Value};
 
 /// The most digits after the point.
@@ -32,6 +35,107 @@ pub(crate) fn format(text: &str, args: &List<'_>) -> R<String> {
     }
     out.push_str(rest);
     Ok(out)
+}
+
+/// Checks the clauses of a literal text against the types of a literal list of arguments.
+pub(crate) fn check(call: &Call, at: usize, issues: &mut Vec<Issue>) {
+    let [
+        Node {
+            kind: Kind::Const(Value::Str(text)),
+            ..
+        },
+        Node {
+            kind: Kind::List(args),
+            ..
+        },
+    ] = call.args.as_slice()
+    else {
+        return;
+    };
+    let mut rest = text.as_str();
+    let mut used = 0;
+    while let Some(found) = rest.find('%') {
+        rest = rest.get(found + 1..).unwrap_or_default();
+        if let Some(tail) = rest.strip_prefix('%') {
+            rest = tail;
+            continue;
+        }
+        let Some(arg) = args.get(used) else {
+            issues.push(Issue {
+                at,
+                message: format!("index {used} out of range"),
+            });
+            return;
+        };
+        used += 1;
+        match clause(rest) {
+            Ok((letter, _, tail)) => {
+                if let Some(wants) = unfit(letter, &arg.node.ty) {
+                    let given = type_name(&arg.node.ty);
+                    let message = format!("error during formatting: {wants}, was given {given}");
+                    issues.push(Issue {
+                        at: arg.node.at,
+                        message,
+                    });
+                    return;
+                }
+                rest = tail;
+            }
+            Err(Fail::Error(message)) => {
+                issues.push(Issue { at, message });
+                return;
+            }
+            Err(Fail::Budget) => return,
+        }
+    }
+    if args.len() > used {
+        let message = format!(
+            "too many arguments supplied to string.format (expected {used}, got {})",
+            args.len()
+        );
+        issues.push(Issue { at, message });
+    }
+}
+
+/// What a clause can be used on, if not on this type.
+fn unfit(letter: char, ty: &Ty) -> Option<&'static str> {
+    let fits = match letter {
+        's' => !matches!(ty, Ty::Opaque(..) | Ty::Object(..)),
+        'd' | 'o' => matches!(ty, Ty::Int | Ty::Uint),
+        'f' | 'e' => matches!(ty, Ty::Double | Ty::String),
+        'b' => matches!(ty, Ty::Int | Ty::Uint | Ty::Bool),
+        _ => matches!(ty, Ty::Int | Ty::Uint | Ty::String | Ty::Bytes),
+    };
+    (!fits && !ty.is_dyn_or_error()).then(|| refusal(letter))
+}
+
+/// The words for a clause that does not take a value.
+fn refusal(letter: char) -> &'static str {
+    match letter {
+        's' => {
+            "string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps"
+        }
+        'd' => "decimal clause can only be used on integers",
+        'f' => "fixed-point clause can only be used on doubles",
+        'e' => "scientific clause can only be used on doubles",
+        'b' => "only integers and bools can be formatted as binary",
+        'o' => "octal clause can only be used on integers",
+        _ => "only integers, byte buffers, and strings can be formatted as hex",
+    }
+}
+
+/// The plain name of a type.
+fn type_name(ty: &Ty) -> String {
+    match ty {
+        Ty::List(_) => "list".into(),
+        Ty::Map(..) => "map".into(),
+        Ty::Type(_) => "type".into(),
+        Ty::Null => "null_type".into(),
+        Ty::Timestamp => "google.protobuf.Timestamp".into(),
+        Ty::Duration => "google.protobuf.Duration".into(),
+        Ty::Opaque(name, _) => (*name).to_owned(),
+        other => other.to_string(),
+    }
 }
 
 /// The letter of a clause, its precision, and what follows.
@@ -69,9 +173,10 @@ fn clause(text: &str) -> R<(char, usize, &str)> {
 }
 
 fn apply(clause: char, precision: usize, value: &Value<'_>) -> R<String> {
-    let refuse = |what: &str| {
+    let refuse = || {
+        let wants = refusal(clause);
         Err(Fail::Error(format!(
-            "error during formatting: {what}, was given {}",
+            "error during formatting: {wants}, was given {}",
             value.type_name()
         )))
     };
@@ -79,29 +184,29 @@ fn apply(clause: char, precision: usize, value: &Value<'_>) -> R<String> {
         ('s', _) => string(value),
         ('d', Value::Int(i)) => Ok(i.to_string()),
         ('d', Value::Uint(u)) => Ok(u.to_string()),
-        ('d', _) => refuse("decimal clause can only be used on integers"),
+        ('d', _) => refuse(),
         ('f', _) => match as_double(value) {
             Some(d) => Ok(fixed(d, precision)),
-            None => refuse("fixed-point clause can only be used on doubles"),
+            None => refuse(),
         },
         ('e', _) => match as_double(value) {
             Some(d) => Ok(scientific(d, precision)),
-            None => refuse("scientific clause can only be used on doubles"),
+            None => refuse(),
         },
         ('b', Value::Int(i)) => Ok(signed(*i, |u| format!("{u:b}"))),
         ('b', Value::Uint(u)) => Ok(format!("{u:b}")),
         ('b', Value::Bool(b)) => Ok(u8::from(*b).to_string()),
-        ('b', _) => refuse("only integers and bools can be formatted as binary"),
+        ('b', _) => refuse(),
         ('o', Value::Int(i)) => Ok(signed(*i, |u| format!("{u:o}"))),
         ('o', Value::Uint(u)) => Ok(format!("{u:o}")),
-        ('o', _) => refuse("octal clause can only be used on integers"),
+        ('o', _) => refuse(),
         (letter, _) => {
             let hex = match value {
                 Value::Int(i) => signed(*i, |u| format!("{u:x}")),
                 Value::Uint(u) => format!("{u:x}"),
                 Value::Str(s) => hex_bytes(s.as_str().as_bytes()),
                 Value::Bytes(b) => hex_bytes(b),
-                _ => return refuse("only integers, byte buffers, and strings can be formatted as hex"),
+                _ => return refuse(),
             };
             Ok(if letter == 'X' { hex.to_uppercase() } else { hex })
         }
@@ -177,7 +282,7 @@ fn scientific(d: f64, precision: usize) -> String {
         .strip_prefix('-')
         .map_or(("", exponent), |e| ("\u{207b}", e));
     let raised: String = format!("{digits:0>2}").chars().map(superscript).collect();
-    format!("{mantissa}\u{202f}\u{d7}\u{202f}10{sign}{raised}")
+    format!("{mantissa}\u{d7}10{sign}{raised}")
 }
 
 fn superscript(digit: char) -> char {
@@ -211,7 +316,8 @@ fn string(value: &Value<'_>) -> R<String> {
             Ok(format!("{{{}}}", shown.join(", ")))
         }
         Value::Optional(_) | Value::Opaque(_) => Err(Fail::Error(format!(
-            "error during formatting: string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps, was given {}",
+            "error during formatting: {}, was given {}",
+            refusal('s'),
             value.type_name()
         ))),
         other => Ok(render::plain(other)),

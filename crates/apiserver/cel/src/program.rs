@@ -125,7 +125,7 @@ impl Program {
     ) -> Result<Outcome, EvalError> {
         let slots = self.slots(bindings);
         let limit = budget.per_expression().min(budget.remaining());
-        let mut machine = Machine::new(slots, &self.0.names, limit);
+        let mut machine = Machine::new(slots, &self.0.names, limit, budget.per_expression());
         let result = machine.eval(&self.0.root);
         let spent = machine.cost;
         let object_exhausted = budget.remaining() < budget.per_expression();

@@ -11,29 +11,51 @@ pub(crate) struct Range {
 impl Range {
     pub(crate) const ZERO: Range = Range::fixed(0);
     pub(crate) const ONE: Range = Range::fixed(1);
-    pub(crate) const UNKNOWN: Range = Range { min: 0, max: u64::MAX };
+    pub(crate) const UNKNOWN: Range = Range {
+        min: 0,
+        max: u64::MAX,
+    };
     /// The empty union.
-    pub(crate) const NOTHING: Range = Range { min: u64::MAX, max: 0 };
+    pub(crate) const NOTHING: Range = Range {
+        min: u64::MAX,
+        max: 0,
+    };
 
     pub(crate) const fn fixed(value: u64) -> Range {
-        Range { min: value, max: value }
+        Range {
+            min: value,
+            max: value,
+        }
     }
 
     pub(crate) fn plus(self, other: Range) -> Range {
-        Range { min: self.min.saturating_add(other.min), max: self.max.saturating_add(other.max) }
+        Range {
+            min: self.min.saturating_add(other.min),
+            max: self.max.saturating_add(other.max),
+        }
     }
 
     pub(crate) fn times(self, other: Range) -> Range {
-        Range { min: self.min.saturating_mul(other.min), max: self.max.saturating_mul(other.max) }
+        Range {
+            min: self.min.saturating_mul(other.min),
+            max: self.max.saturating_mul(other.max),
+        }
     }
 
     /// Multiplies by a factor and rounds up.
     pub(crate) fn scaled(self, factor: f64) -> Range {
         let scale = |x: u64| {
             let product = (x as f64 * factor).ceil();
-            if product >= 18_446_744_073_709_551_616.0 { u64::MAX } else { product as u64 }
+            if product >= 18_446_744_073_709_551_616.0 {
+                u64::MAX
+            } else {
+                product as u64
+            }
         };
-        Range { min: scale(self.min), max: scale(self.max) }
+        Range {
+            min: scale(self.min),
+            max: scale(self.max),
+        }
     }
 
     /// A tenth, rounded up: the cost of walking over a string.
@@ -43,6 +65,9 @@ impl Range {
 
     /// Both ranges and what lies between.
     pub(crate) fn union(self, other: Range) -> Range {
-        Range { min: self.min.min(other.min), max: self.max.max(other.max) }
+        Range {
+            min: self.min.min(other.min),
+            max: self.max.max(other.max),
+        }
     }
 }

@@ -14,14 +14,18 @@ impl<'a> Machine<'a> {
     /// Runs a function on evaluated arguments.
     #[inline(never)]
     pub(crate) fn function(&mut self, call: &'a Call, args: Vec<Value<'a>>) -> R<Value<'a>> {
-        self.charge(cost::function(call.name, &args))?;
         let name = call.name;
+        // The reference converts literals when it plans the program.
+        let planned = call.is_conversion() && call.args.iter().all(crate::node::Node::is_const);
+        if !planned {
+            self.charge(cost::function(name, &args))?;
+        }
         let result = match args.as_slice() {
             [Value::Str(s), rest @ ..] => match self.string_test(call, s.as_str(), rest)? {
                 Some(value) => Some(value),
                 None => self.string_function(call, s.as_str(), rest)?,
             },
-            [Value::List(list), rest @ ..] => self.list_function(name, list, rest)?,
+            [Value::List(list), rest @ ..] => self.list_function(call, list, rest)?,
             [Value::Opaque(o), rest @ ..] => opaque_function(name, o, rest)?,
             [Value::Timestamp(t)] => time_part(name, *t, None)?,
             [Value::Timestamp(t), Value::Str(zone)] => time_part(name, *t, Some(zone.as_str()))?,
@@ -112,10 +116,6 @@ fn optional_function<'a>(name: &str, inner: Option<&Value<'a>>, rest: &[Value<'a
             None => return Err(Fail::error("optional.none() dereference")),
         },
         ("hasValue", []) => Value::Bool(inner.is_some()),
-        ("or", [other @ Value::Optional(_)]) => {
-            inner.map_or_else(|| other.clone(), |v| Value::some(v.clone()))
-        }
-        ("orValue", [other]) => inner.unwrap_or(other).clone(),
         _ => return Ok(None),
     }))
 }

@@ -43,6 +43,11 @@ impl Time {
         self.nanos.div_euclid(i128::from(SECOND)) as i64
     }
 
+    /// Whether this is the first moment of the year 1, which Go takes for no time at all.
+    pub(crate) fn is_zero(self) -> bool {
+        self.nanos == i128::from(MIN_SECOND) * i128::from(SECOND)
+    }
+
     /// The order of two points.
     pub(crate) fn order(self, other: Time) -> std::cmp::Ordering {
         self.nanos.cmp(&other.nanos)

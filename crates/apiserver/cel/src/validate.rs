@@ -9,32 +9,57 @@ use crate::time::{Time, parse_duration};
 use crate::ty::Ty;
 use crate::value::Value;
 
-/// Validates a tree.
-pub(crate) fn validate(node: &mut Node, issues: &mut Vec<Issue>) {
+/// Validates a tree. The result is why no program can be made of a valid one.
+pub(crate) fn validate(node: &mut Node, issues: &mut Vec<Issue>) -> Option<String> {
+    let mut found = Found {
+        issues,
+        unplannable: None,
+    };
+    walk(node, false, &mut found);
+    found.unplannable
+}
+
+/// What a walk found.
+struct Found<'i> {
+    issues: &'i mut Vec<Issue>,
+    unplannable: Option<String>,
+}
+
+/// `mixed` is true inside the arguments of `format`, which may mix types.
+fn walk(node: &mut Node, mixed: bool, found: &mut Found<'_>) {
+    let at = node.at;
     match &mut node.kind {
         Kind::Const(_) | Kind::Var(_) => {}
-        Kind::Select(s) => validate(&mut s.operand, issues),
+        Kind::Select(s) => walk(&mut s.operand, mixed, found),
         Kind::Call(c) => {
-            literal(c, issues);
-            c.args.iter_mut().for_each(|a| validate(a, issues));
+            literal(c, found);
+            if c.name == "format" {
+                crate::printf::check(c, at, found.issues);
+            }
+            let mixed = mixed || c.name == "format";
+            c.args.iter_mut().for_each(|a| walk(a, mixed, found));
         }
-        Kind::And(two) | Kind::Or(two) => two.iter_mut().for_each(|n| validate(n, issues)),
-        Kind::Cond(three) => three.iter_mut().for_each(|n| validate(n, issues)),
+        Kind::And(two) | Kind::Or(two) => two.iter_mut().for_each(|n| walk(n, mixed, found)),
+        Kind::Cond(three) => three.iter_mut().for_each(|n| walk(n, mixed, found)),
         Kind::List(items) => {
-            same_items(items, issues);
-            items.iter_mut().for_each(|i| validate(&mut i.node, issues));
+            if !mixed {
+                same_items(items, found.issues);
+            }
+            items.iter_mut().for_each(|i| walk(&mut i.node, mixed, found));
         }
         Kind::Map(entries) => {
-            same_entries(entries, issues);
+            if !mixed {
+                same_entries(entries, found.issues);
+            }
             for e in entries {
-                validate(&mut e.key, issues);
-                validate(&mut e.value, issues);
+                walk(&mut e.key, mixed, found);
+                walk(&mut e.value, mixed, found);
             }
         }
         Kind::Loop(l) => {
-            validate(&mut l.range, issues);
-            l.filter.iter_mut().for_each(|f| validate(f, issues));
-            validate(&mut l.body, issues);
+            walk(&mut l.range, mixed, found);
+            l.filter.iter_mut().for_each(|f| walk(f, mixed, found));
+            walk(&mut l.body, mixed, found);
         }
     }
 }
@@ -51,7 +76,8 @@ fn text(node: Option<&Node>) -> Option<(&str, usize)> {
     }
 }
 
-fn literal(call: &mut Call, issues: &mut Vec<Issue>) {
+fn literal(call: &mut Call, found: &mut Found<'_>) {
+    let issues = &mut *found.issues;
     let invalid = |at: usize, name: &str| Issue {
         at,
         message: format!("invalid {name} argument"),
@@ -65,9 +91,19 @@ fn literal(call: &mut Call, issues: &mut Vec<Issue>) {
             }
         }
         "timestamp" => {
-            if let Some((s, at)) = text(call.args.first())
-                && Time::parse(s).is_none()
-            {
+            let valid = match call.args.first() {
+                Some(Node {
+                    kind: Kind::Const(Value::Str(s)),
+                    ..
+                }) => Time::parse(s.as_str()).is_some(),
+                Some(Node {
+                    kind: Kind::Const(Value::Int(i)),
+                    ..
+                }) => Time::from_second(*i).is_some(),
+                _ => true,
+            };
+            if !valid {
+                let at = call.args.first().map_or(0, |a| a.at);
                 issues.push(invalid(at, call.name));
             }
         }
@@ -78,7 +114,7 @@ fn literal(call: &mut Call, issues: &mut Vec<Issue>) {
             match crate::pattern::compile(pattern) {
                 Ok(regex) => call.regex = Some(regex),
                 Err(_) if call.name == "matches" => issues.push(invalid(at, call.name)),
-                Err(e) => issues.push(Issue { at, message: e }),
+                Err(e) => found.unplannable = found.unplannable.take().or(Some(e)),
             }
         }
         _ => {}

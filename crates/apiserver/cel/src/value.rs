@@ -53,6 +53,11 @@ pub(crate) enum List<'a> {
         kind: &'a ListKind,
     },
     Owned(Arc<Vec<Value<'a>>>),
+    /// The result of adding to a set or map list, which still compares like one.
+    Merged {
+        items: Arc<Vec<Value<'a>>>,
+        kind: &'a ListKind,
+    },
 }
 
 /// A map or object, borrowed or made.
@@ -270,6 +275,7 @@ impl<'a> Value<'a> {
             Value::Str(s) => s.as_str().is_empty(),
             Value::Bytes(b) => b.is_empty(),
             Value::Duration(d) => *d == 0,
+            Value::Timestamp(t) => t.is_zero(),
             Value::List(l) => l.len() == 0,
             Value::Map(m) => m.len() == 0,
             Value::Optional(o) => o.is_none(),
@@ -295,14 +301,14 @@ impl<'a> List<'a> {
     pub(crate) fn len(&self) -> usize {
         match self {
             List::Json { items, .. } => items.len(),
-            List::Owned(items) => items.len(),
+            List::Owned(items) | List::Merged { items, .. } => items.len(),
         }
     }
 
     pub(crate) fn get(&self, index: usize) -> Option<Result<Value<'a>, String>> {
         match self {
             List::Json { items, element, .. } => items.get(index).map(|j| Value::from_json(j, element)),
-            List::Owned(items) => items.get(index).cloned().map(Ok),
+            List::Owned(items) | List::Merged { items, .. } => items.get(index).cloned().map(Ok),
         }
     }
 
@@ -317,7 +323,7 @@ impl<'a> List<'a> {
 
     pub(crate) fn kind(&self) -> &'a ListKind {
         match self {
-            List::Json { kind, .. } => kind,
+            List::Json { kind, .. } | List::Merged { kind, .. } => kind,
             List::Owned(_) => &ListKind::Atomic,
         }
     }
