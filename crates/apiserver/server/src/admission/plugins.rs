@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The admission plugins a cluster always has: what pods and nodes get without asking, and the
+//! label every namespace carries.
+
+use serde_json::Value;
+
+use super::{Attempt, Operation};
+use crate::api::Api;
+use crate::meta;
+use crate::status::{ApiError, ApiResult};
+
+impl Api {
+    /// Runs the built-in plugins that change objects.
+    pub fn admit_builtin(&self, attempt: &mut Attempt<'_>, object: &mut Value) -> ApiResult<()> {
+        let resource = attempt.write.resource;
+        if attempt.write.subresource.is_some() {
+            return Ok(());
+        }
+        self.dedup_owners(attempt, object);
+        match (&*resource.group, &*resource.kind, attempt.operation) {
+            ("", "Pod", Operation::Create) => {
+                cobaltcore_builtins::default_service_account(object);
+                cobaltcore_builtins::default_tolerations(object);
+                self.pod_priority(object)
+            }
+            ("", "Node", Operation::Create) => {
+                cobaltcore_builtins::taint_new_node(object);
+                Ok(())
+            }
+            ("", kind @ ("PersistentVolumeClaim" | "PersistentVolume"), Operation::Create) => {
+                cobaltcore_builtins::protect_storage(object, kind);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The priority of a pod: that of its class, or of the default class, or 0.
+    fn pod_priority(&self, pod: &mut Value) -> ApiResult<()> {
+        let name = pod["spec"]["priorityClassName"].as_str().unwrap_or_default().to_owned();
+        let class = if name.is_empty() {
+            let classes = self.objects("scheduling.k8s.io", "priorityclasses", None);
+            classes.into_iter().filter(|c| c["globalDefault"] == true).min_by_key(|c| c["value"].as_i64())
+        } else {
+            self.lookup("scheduling.k8s.io", "priorityclasses", "", &name).map(|r| r.parse())
+        };
+        let refuse = |pod: &Value, why: &str| Err(ApiError::forbidden("", "pods", meta::name(pod), why));
+        if class.is_none() && !name.is_empty() {
+            return refuse(pod, &cobaltcore_builtins::missing_priority_class(&name));
+        }
+        let priority = class.as_ref().map(|class| cobaltcore_builtins::Priority {
+            class: meta::name(class).to_owned(),
+            value: class["value"].as_i64().unwrap_or(0),
+            preemption_policy: class["preemptionPolicy"].as_str().unwrap_or_default().to_owned(),
+        });
+        match cobaltcore_builtins::default_priority(pod, priority.as_ref()) {
+            Ok(()) => Ok(()),
+            Err(why) => refuse(pod, &why),
+        }
+    }
+
+    /// Owner references that occur twice are dropped with a warning.
+    fn dedup_owners(&self, attempt: &Attempt<'_>, object: &mut Value) {
+        let Some(Value::Array(owners)) = object.get_mut("metadata").and_then(|m| m.get_mut("ownerReferences")) else {
+            return;
+        };
+        let mut seen: Vec<Value> = Vec::new();
+        let before = owners.len();
+        owners.retain(|owner| {
+            let uid = owner["uid"].clone();
+            let fresh = uid.as_str().is_none_or(str::is_empty) || !seen.contains(&uid);
+            seen.push(uid);
+            fresh
+        });
+        if owners.len() < before {
+            let uids: Vec<&str> = seen.iter().filter_map(Value::as_str).collect();
+            let doubled: Vec<&str> =
+                uids.iter().enumerate().filter(|(at, uid)| uids[..*at].contains(uid)).map(|(_, uid)| *uid).collect();
+            attempt.write.call.warn(format!(
+                ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+                doubled.join(", ")
+            ));
+        }
+    }
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What every cluster begins with: namespaces, the service of the API itself, roles and bindings.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::api::Api;
+use crate::meta;
+use crate::status::{ApiError, ApiResult};
+use crate::store::{Action, Change, CommitError, Draft, Expect, Key};
+
+/// The namespaces every cluster has.
+pub const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
+
+impl Api {
+    /// Creates what is missing and restores changed bootstrap roles, in one commit.
+    pub async fn bootstrap(self: &Arc<Self>) -> ApiResult<()> {
+        let mut changes = Vec::new();
+        for name in NAMESPACES {
+            if self.namespace(name).is_none() {
+                changes.push(self.creation(json!({
+                    "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name},
+                }))?);
+            }
+        }
+        self.plan_service(&mut changes)?;
+        self.plan_roles(&mut changes)?;
+        if changes.is_empty() {
+            return Ok(());
+        }
+        match self.store.commit(changes).await {
+            Ok(_) => Ok(()),
+            Err(CommitError::Conflict) => Err(ApiError::internal("bootstrap objects changed while they were written")),
+            Err(CommitError::Failed(why)) => Err(ApiError::internal(why)),
+        }
+    }
+
+    fn plan_service(&self, changes: &mut Vec<Change>) -> ApiResult<()> {
+        if self.lookup("", "services", "default", "kubernetes").is_some() {
+            return Ok(());
+        }
+        let address = self.config.service_ip().to_string();
+        let port = self.port.load(std::sync::atomic::Ordering::Relaxed);
+        let target = if port == 0 { 6443 } else { port };
+        changes.push(self.creation(json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": "kubernetes", "namespace": "default", "labels": {"component": "apiserver", "provider": "kubernetes"}},
+            "spec": {"type": "ClusterIP", "clusterIP": address, "clusterIPs": [address], "ipFamilies": ["IPv4"],
+                "ipFamilyPolicy": "SingleStack",
+                "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": target}]},
+        }))?);
+        Ok(())
+    }
+
+    fn plan_roles(&self, changes: &mut Vec<Change>) -> ApiResult<()> {
+        let registry = self.types();
+        let wanted = cobaltcore_access::rbac::bootstrap_objects(|group| registry.group(group).is_some());
+        for object in wanted {
+            let plural = format!("{}s", object["kind"].as_str().unwrap_or_default().to_lowercase());
+            let stored = self.lookup("rbac.authorization.k8s.io", &plural, meta::namespace(&object), meta::name(&object));
+            match stored {
+                None => changes.push(self.creation(object)?),
+                Some(record) => {
+                    let existing = record.parse();
+                    if let Some(restored) = cobaltcore_access::rbac::reconcile(&object, Some(&existing)) {
+                        let table = self.table("rbac.authorization.k8s.io", &plural)?;
+                        changes.push(Change {
+                            table: table.id,
+                            key: Key::new(meta::namespace(&object), meta::name(&object)),
+                            expect: Expect::Revision(record.revision),
+                            action: Action::Put(Draft::new(&restored, 0)),
+                        });
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The change that creates a built-in object as the server itself.
+    fn creation(&self, mut object: Value) -> ApiResult<Change> {
+        let api_version = object["apiVersion"].as_str().unwrap_or_default().to_owned();
+        let (group, version) = meta::split_api_version(&api_version);
+        let kind = object["kind"].as_str().unwrap_or_default();
+        let resource = self
+            .types()
+            .by_kind(group, version, kind)
+            .ok_or_else(|| ApiError::internal(format!("{kind} is not served")))?;
+        meta::set(&mut object, "uid", json!(uuid::Uuid::new_v4().to_string()));
+        meta::set(&mut object, "creationTimestamp", json!(self.clock.stamp()));
+        if resource.has_generation() {
+            meta::set(&mut object, "generation", json!(1));
+        }
+        resource.default(&mut object);
+        resource.prepare_create(&mut object);
+        let filter = resource.filter(None);
+        cobaltcore_patch::update(
+            cobaltcore_patch::UpdateRequest {
+                old: None,
+                schema: resource.schema(),
+                versions: None,
+                manager: "kube-apiserver",
+                api_version: &api_version,
+                subresource: None,
+                filter: &filter,
+                now: &self.clock.stamp(),
+            },
+            &mut object,
+        );
+        Ok(Change {
+            table: resource.table.id,
+            key: Key::new(meta::namespace(&object), meta::name(&object)),
+            expect: Expect::Absent,
+            action: Action::Put(Draft::new(&object, 0)),
+        })
+    }
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One request on its way through the pipeline, and the answer it ends with.
+
+use bytes::Bytes;
+use cobaltcore_access::identity::User;
+use futures::stream::BoxStream;
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use crate::decode::{self, Decoded};
+use crate::negotiate;
+use crate::options::FieldValidation;
+use crate::reqinfo::{Query, RequestInfo};
+use crate::status::{ApiError, ApiResult};
+use crate::yaml;
+
+/// Warnings are limited like the reference limits them.
+const MAX_WARNINGS: usize = 4_096;
+
+/// An authenticated request.
+#[derive(Debug)]
+pub struct Call {
+    /// What is asked for.
+    pub info: RequestInfo,
+    /// Query parameters.
+    pub query: Query,
+    /// HTTP method.
+    pub method: Method,
+    /// HTTP headers.
+    pub headers: HeaderMap,
+    /// Who asks (after impersonation).
+    pub user: User,
+    /// The body, whole.
+    pub body: Bytes,
+    warnings: Mutex<Vec<String>>,
+}
+
+impl Call {
+    /// A call from its parts.
+    pub fn new(info: RequestInfo, query: Query, method: Method, headers: HeaderMap, user: User, body: Bytes) -> Self {
+        Self { info, query, method, headers, user, body, warnings: Mutex::default() }
+    }
+
+    /// Adds a `Warning` header to the answer.
+    pub fn warn(&self, text: impl Into<String>) {
+        let mut warnings = self.warnings.lock();
+        let text = text.into();
+        let total: usize = warnings.iter().map(String::len).sum();
+        if total + text.len() <= MAX_WARNINGS && !warnings.contains(&text) {
+            warnings.push(text);
+        }
+    }
+
+    /// The warnings collected.
+    pub fn warnings(&self) -> Vec<String> {
+        self.warnings.lock().clone()
+    }
+
+    /// A header as text.
+    pub fn header(&self, name: &HeaderName) -> Option<&str> {
+        self.headers.get(name).and_then(|v| v.to_str().ok())
+    }
+
+    /// The name changes are attributed to: the given one, or the client's own.
+    pub fn manager(&self, given: Option<&str>) -> String {
+        if let Some(given) = given {
+            return given.to_owned();
+        }
+        let agent = self.header(&http::header::USER_AGENT).unwrap_or_default();
+        let name: String = agent.split('/').next().unwrap_or_default().chars().filter(|c| !c.is_control()).collect();
+        let mut end = name.len().min(128);
+        while !name.is_char_boundary(end) {
+            end -= 1;
+        }
+        if end == 0 { "unknown".into() } else { name[..end].to_owned() }
+    }
+
+    /// Decodes the body by its media type. `kind` is named in errors.
+    pub fn decode_body(&self, kind: &str) -> ApiResult<Decoded> {
+        let unreadable = |error: String| {
+            ApiError::bad_request(format!("the object provided is unrecognized (must be of type {kind}): {error}{}", self.body_hint()))
+        };
+        match negotiate::body_type(&self.headers).as_str() {
+            "application/json" => decode::json(&self.body).map_err(unreadable),
+            "application/yaml" => yaml::decode(&self.body).map_err(unreadable),
+            _ => Err(ApiError::unsupported_media_type()),
+        }
+    }
+
+    /// The first bytes of the body in hexadecimal, as the reference shows what it could not read.
+    fn body_hint(&self) -> String {
+        let shown: String = self.body.iter().take(12).map(|b| format!("{b:02x}")).collect();
+        if shown.is_empty() { String::new() } else { format!(" ({shown} ...)") }
+    }
+
+    /// Answers strictness violations: warnings, a refusal, or nothing.
+    pub fn judge_strictness(&self, validation: FieldValidation, problems: &[String], kind: &str, version: &str) -> ApiResult<()> {
+        if problems.is_empty() {
+            return Ok(());
+        }
+        match validation {
+            FieldValidation::Ignore => {}
+            FieldValidation::Warn => problems.iter().for_each(|p| self.warn(p.clone())),
+            FieldValidation::Strict => {
+                return Err(ApiError::bad_request(format!(
+                    "{kind} in version {version:?} cannot be handled as a {kind}: strict decoding error: {}",
+                    problems.join(", ")
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The text for a key that occurs twice.
+pub fn duplicate_field(path: &str) -> String {
+    format!("duplicate field {path:?}")
+}
+
+/// The text for a field the schema does not know.
+pub fn unknown_field(path: &str) -> String {
+    format!("unknown field {path:?}")
+}
+
+/// What a handler answers.
+pub struct Answer {
+    /// HTTP status code.
+    pub code: u16,
+    /// Content type.
+    pub content_type: &'static str,
+    /// Body.
+    pub body: Body,
+    /// Further headers.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+impl std::fmt::Debug for Answer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Answer").field("code", &self.code).finish_non_exhaustive()
+    }
+}
+
+/// The body of an answer.
+pub enum Body {
+    /// All of it.
+    Full(Bytes),
+    /// A watch: pieces as they come.
+    Stream(BoxStream<'static, Bytes>),
+}
+
+impl Answer {
+    /// A JSON answer.
+    pub fn json(code: u16, value: &Value) -> Self {
+        Self::bytes(code, "application/json", serde_json::to_vec(value).unwrap_or_default().into())
+    }
+
+    /// An answer made of bytes.
+    pub fn bytes(code: u16, content_type: &'static str, body: Bytes) -> Self {
+        Self { code, content_type, body: Body::Full(body), headers: Vec::new() }
+    }
+
+    /// A text answer.
+    pub fn text(code: u16, body: impl Into<String>) -> Self {
+        Self::bytes(code, "text/plain; charset=utf-8", Bytes::from(body.into()))
+    }
+
+    /// Adds a header.
+    pub fn with(mut self, name: HeaderName, value: impl TryInto<HeaderValue>) -> Self {
+        if let Ok(value) = value.try_into() {
+            self.headers.push((name, value));
+        }
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(agent: &str) -> Call {
+        let mut headers = HeaderMap::new();
+        headers.insert(http::header::USER_AGENT, agent.parse().unwrap());
+        Call::new(RequestInfo::default(), Query::default(), Method::GET, headers, User::anonymous(), Bytes::new())
+    }
+
+    #[test]
+    fn managers_come_from_the_client_when_not_given() {
+        assert_eq!(call("kubectl/v1.32 (linux)").manager(None), "kubectl");
+        assert_eq!(call("x").manager(Some("given")), "given");
+        assert_eq!(call("/").manager(None), "unknown");
+        assert_eq!(call(&"y".repeat(300)).manager(None).len(), 128);
+    }
+
+    #[test]
+    fn warnings_are_bounded_and_unique() {
+        let call = call("x");
+        call.warn("a");
+        call.warn("a");
+        call.warn("b".repeat(5_000));
+        assert_eq!(call.warnings(), ["a"]);
+    }
+}

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From bytes to a tree. JSON and YAML both end as the same value: integers kept apart from floats,
+//! duplicate keys noted (the last one wins), nesting bounded so that no input can exhaust the stack.
+
+use std::fmt;
+
+use serde::Deserializer;
+use serde::de::{DeserializeSeed, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+
+/// Deepest nesting accepted.
+pub const MAX_DEPTH: usize = 200;
+/// At most this many duplicates are reported; a hostile body has no use for more.
+const MAX_DUPLICATES: usize = 100;
+
+/// A decoded body.
+#[derive(Debug, Default, PartialEq)]
+pub struct Decoded {
+    /// The tree.
+    pub value: Value,
+    /// Paths of keys that occurred more than once.
+    pub duplicates: Vec<String>,
+}
+
+/// Reads JSON.
+pub fn json(bytes: &[u8]) -> Result<Decoded, String> {
+    let mut duplicates = Vec::new();
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    deserializer.disable_recursion_limit();
+    let value = Node { path: None, depth: 0, duplicates: &mut duplicates }
+        .deserialize(&mut deserializer)
+        .map_err(|e| go_syntax_error(bytes, &e))?;
+    deserializer.end().map_err(|e| go_syntax_error(bytes, &e))?;
+    Ok(Decoded { value, duplicates })
+}
+
+/// A number as the tree keeps it: integral values that fit 64 bits are integers.
+pub fn number(float: f64) -> Option<Number> {
+    const EDGE: f64 = 9_223_372_036_854_775_808.0; // 2^63
+    if float.fract() == 0.0 && (-EDGE..EDGE).contains(&float) {
+        return Some(Number::from(float as i64));
+    }
+    Number::from_f64(float)
+}
+
+/// The commonest syntax errors in the words clients know.
+fn go_syntax_error(bytes: &[u8], error: &serde_json::Error) -> String {
+    if error.is_eof() {
+        return "unexpected end of JSON input".into();
+    }
+    let text = error.to_string();
+    if text.contains("nesting") {
+        return "exceeded max depth".into();
+    }
+    let line = bytes.split(|b| *b == b'\n').nth(error.line().saturating_sub(1)).unwrap_or_default();
+    let at = line.get(error.column().saturating_sub(1)).or_else(|| line.last());
+    match at {
+        Some(byte) if byte.is_ascii_graphic() => {
+            let place = if text.contains("expected value") || text.contains("expected ident") {
+                "looking for beginning of value"
+            } else if text.contains("key must be a string") {
+                "looking for beginning of object key string"
+            } else if text.contains("trailing characters") {
+                "after top-level value"
+            } else if text.contains("expected `:`") {
+                "after object key"
+            } else if text.contains("expected `,` or `]`") {
+                "after array element"
+            } else {
+                "after object key:value pair"
+            };
+            format!("invalid character '{}' {place}", *byte as char)
+        }
+        _ => text,
+    }
+}
+
+/// Where a node stands; only spelled out when something is wrong there.
+#[derive(Clone, Copy)]
+struct Path<'a> {
+    parent: Option<&'a Path<'a>>,
+    step: Step<'a>,
+}
+
+#[derive(Clone, Copy)]
+enum Step<'a> {
+    Key(&'a str),
+    Index(usize),
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(parent) = self.parent {
+            parent.fmt(f)?;
+        }
+        match self.step {
+            Step::Key(key) if self.parent.is_some() => write!(f, ".{key}"),
+            Step::Key(key) => f.write_str(key),
+            Step::Index(index) => write!(f, "[{index}]"),
+        }
+    }
+}
+
+struct Node<'a, 'd> {
+    path: Option<&'a Path<'a>>,
+    depth: usize,
+    duplicates: &'d mut Vec<String>,
+}
+
+impl<'de> DeserializeSeed<'de> for Node<'_, '_> {
+    type Value = Value;
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        if self.depth > MAX_DEPTH {
+            return Err(serde::de::Error::custom("nesting too deep"));
+        }
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Node<'_, '_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON value")
+    }
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::Number(value.into()))
+    }
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(i64::try_from(value).map_or_else(
+            |_| Number::from_f64(value as f64).map_or(Value::Null, Value::Number),
+            |small| Value::Number(small.into()),
+        ))
+    }
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(number(value).map_or(Value::Null, Value::Number))
+    }
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::String(value.to_owned()))
+    }
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(Value::String(value))
+    }
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+    fn visit_none<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        loop {
+            let here = Path { parent: self.path, step: Step::Index(list.len()) };
+            let seed = Node { path: Some(&here), depth: self.depth + 1, duplicates: self.duplicates };
+            match seq.next_element_seed(seed)? {
+                Some(element) => list.push(element),
+                None => return Ok(Value::Array(list)),
+            }
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut object = Map::new();
+        while let Some(key) = map.next_key::<String>()? {
+            let here = Path { parent: self.path, step: Step::Key(&key) };
+            let seed = Node { path: Some(&here), depth: self.depth + 1, duplicates: self.duplicates };
+            let value = map.next_value_seed(seed)?;
+            if object.contains_key(&key) && self.duplicates.len() < MAX_DUPLICATES {
+                self.duplicates.push(here.to_string());
+            }
+            object.insert(key, value);
+        }
+        Ok(Value::Object(object))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn parsed(text: &str) -> Value {
+        json(text.as_bytes()).unwrap().value
+    }
+
+    #[test]
+    fn numbers_keep_their_kind() {
+        assert_eq!(parsed("1.0"), json!(1));
+        assert_eq!(parsed("1e2"), json!(100));
+        assert_eq!(parsed("-0"), json!(0));
+        assert_eq!(parsed("9007199254740993"), json!(9_007_199_254_740_993_i64));
+        assert!(parsed("9223372036854775808").is_f64());
+        assert_eq!(parsed("0.5"), json!(0.5));
+    }
+
+    #[test]
+    fn duplicates_are_named_and_the_last_wins() {
+        let decoded =
+            json(br#"{"metadata":{"name":"a","name":"b"},"l":[{"x":1,"x":2}],"metadata":{"name":"c"}}"#).unwrap();
+        assert_eq!(decoded.duplicates, ["metadata.name", "l[0].x", "metadata"]);
+        assert_eq!(decoded.value["metadata"]["name"], "c");
+    }
+
+    #[test]
+    fn bad_json_is_explained() {
+        for (text, message) in [
+            ("{", "unexpected end of JSON input"),
+            ("nope", "invalid character 'o' looking for beginning of value"),
+            (r#"{"a":1}x"#, "invalid character 'x' after top-level value"),
+        ] {
+            let error = json(text.as_bytes()).unwrap_err();
+            assert!(error == message || error.starts_with("invalid character"), "{text}: {error}");
+        }
+        let deep = "[".repeat(5_000);
+        assert!(json(deep.as_bytes()).is_err());
+    }
+}

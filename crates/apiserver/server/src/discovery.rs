@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is served: groups, versions and resources, in the plain and the aggregated form.
+
+use std::sync::Arc;
+
+use http::header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH, VARY};
+use serde_json::{Map, Value, json};
+
+use crate::api::Api;
+use crate::call::{Answer, Call};
+use crate::meta;
+use crate::negotiate::Form;
+use crate::registry::{Group, Registry, Resource, VersionEntry};
+use crate::status::{ApiError, ApiResult};
+use crate::view;
+
+/// Content types of aggregated discovery, newest first.
+const AGGREGATED: [(&str, &str); 2] = [
+    ("v2", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"),
+    ("v2beta1", "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"),
+];
+
+impl Api {
+    /// `/api`, `/apis` and what lies below them without naming a resource.
+    pub fn discover(&self, call: &Call, segments: &[&str]) -> ApiResult<Answer> {
+        let registry = self.types();
+        match segments {
+            ["api"] | ["apis"] => {
+                let core = segments == ["api"];
+                if let Some((version, content_type)) = aggregated_asked(call) {
+                    return Ok(aggregated(call, &registry, core, version, content_type));
+                }
+                let document = if core { self.api_versions() } else { group_list(&registry) };
+                self.document(call, &document)
+            }
+            ["api", version] => self.resource_list(call, &registry, "", version),
+            ["apis", group] => {
+                let found = registry.group(group).filter(|g| !g.is_empty() && !group.is_empty());
+                let found = found.ok_or_else(ApiError::no_such_path)?;
+                let mut document = group_entry(group, found);
+                let map = meta::fields(&mut document);
+                map.insert("kind".into(), json!("APIGroup"));
+                map.insert("apiVersion".into(), json!("v1"));
+                self.document(call, &document)
+            }
+            ["apis", group, version] if !group.is_empty() => self.resource_list(call, &registry, group, version),
+            _ => Err(ApiError::no_such_path()),
+        }
+    }
+
+    fn document(&self, call: &Call, document: &Value) -> ApiResult<Answer> {
+        let form = Form::negotiate(&call.headers, &call.query, false)?;
+        let body = view::encode(form, crate::store::serialize(document).into());
+        Ok(Answer::bytes(200, form.content_type(), body).with(VARY, "Accept"))
+    }
+
+    fn api_versions(&self) -> Value {
+        let port = self.port.load(std::sync::atomic::Ordering::Relaxed);
+        json!({
+            "kind": "APIVersions",
+            "versions": ["v1"],
+            "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": format!("127.0.0.1:{port}")}],
+        })
+    }
+
+    fn resource_list(&self, call: &Call, registry: &Registry, group: &str, version: &str) -> ApiResult<Answer> {
+        let known = registry.group(group).filter(|g| !g.is_empty()).ok_or_else(ApiError::no_such_path)?;
+        let entry = known.served().find(|v| *v.name == *version).ok_or_else(|| {
+            if group.is_empty() { ApiError::no_such_path() } else { ApiError::no_such_resource() }
+        })?;
+        let resources: Vec<Value> = entry.served().flat_map(|r| resource_entries(r)).collect();
+        let document = json!({
+            "kind": "APIResourceList",
+            "apiVersion": "v1",
+            "groupVersion": meta::api_version(group, version),
+            "resources": resources,
+        });
+        self.document(call, &document)
+    }
+}
+
+fn group_list(registry: &Registry) -> Value {
+    let groups: Vec<Value> = ordered_groups(registry)
+        .into_iter()
+        .filter(|(name, _)| !name.is_empty())
+        .map(|(name, group)| group_entry(name, group))
+        .collect();
+    json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
+}
+
+fn group_entry(name: &str, group: &Group) -> Value {
+    let versions: Vec<Value> = group
+        .served()
+        .map(|v| json!({"groupVersion": meta::api_version(name, &v.name), "version": &*v.name}))
+        .collect();
+    let preferred = versions.first().cloned().unwrap_or(Value::Null);
+    json!({"name": name, "versions": versions, "preferredVersion": preferred})
+}
+
+/// Built-in groups first, then those of definitions, each alphabetically.
+fn ordered_groups(registry: &Registry) -> Vec<(&str, &Group)> {
+    let mut groups: Vec<(&str, &Group)> =
+        registry.groups().filter(|(_, g)| !g.is_empty()).map(|(name, group)| (&**name, group)).collect();
+    groups.sort_by_key(|(name, group)| {
+        let builtin = group.served().flat_map(VersionEntry::served).any(|r| r.as_builtin().is_some());
+        (!builtin, (*name).to_owned())
+    });
+    groups
+}
+
+/// The entries of a resource and its subresources in a plain resource list.
+fn resource_entries(resource: &Arc<Resource>) -> Vec<Value> {
+    let mut main = json!({
+        "name": &*resource.plural,
+        "singularName": &*resource.singular,
+        "namespaced": resource.namespaced,
+        "kind": &*resource.kind,
+        "verbs": resource.verbs(),
+    });
+    let map = meta::fields(&mut main);
+    if !resource.short_names.is_empty() {
+        map.insert("shortNames".into(), json!(resource.short_names));
+    }
+    if !resource.categories.is_empty() {
+        map.insert("categories".into(), json!(resource.categories));
+    }
+    if resource.is_stored() {
+        map.insert("storageVersionHash".into(), json!(storage_hash(resource)));
+    }
+    let mut all = vec![main];
+    for sub in resource.subresource_entries() {
+        let mut entry = json!({
+            "name": format!("{}/{}", resource.plural, sub.name),
+            "singularName": "",
+            "namespaced": resource.namespaced,
+            "kind": sub.kind,
+            "verbs": sub.verbs,
+        });
+        if !(sub.group.is_empty() && sub.version.is_empty()) {
+            let map = meta::fields(&mut entry);
+            if !sub.group.is_empty() {
+                map.insert("group".into(), json!(sub.group));
+            }
+            map.insert("version".into(), json!(sub.version));
+        }
+        all.push(entry);
+    }
+    all
+}
+
+/// Identifies the form a resource is stored in.
+fn storage_hash(resource: &Resource) -> String {
+    use base64::Engine;
+    let text = format!("{}/{}/{}", resource.storage.0, resource.storage.1, resource.kind);
+    let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
+    base64::engine::general_purpose::STANDARD.encode(digest.as_ref().get(..8).unwrap_or_default())
+}
+
+/// Which aggregated form the client accepts, if any. The first acceptable clause wins.
+fn aggregated_asked(call: &Call) -> Option<(&'static str, &'static str)> {
+    let accept = call.header(&http::header::ACCEPT)?;
+    for clause in accept.split(',') {
+        let mut parts = clause.split(';').map(str::trim);
+        let media = parts.next().unwrap_or_default();
+        if !matches!(media, "application/json" | "*/*" | "application/*") {
+            continue;
+        }
+        let params: Vec<(&str, &str)> = parts.filter_map(|p| p.split_once('=')).collect();
+        let get = |key: &str| params.iter().find(|(k, _)| *k == key).map(|(_, v)| *v);
+        match (get("as"), get("g"), get("v")) {
+            (None, ..) => return None,
+            (Some("APIGroupDiscoveryList"), Some("apidiscovery.k8s.io"), Some(version)) => {
+                if let Some(found) = AGGREGATED.iter().find(|(v, _)| *v == version) {
+                    return Some(*found);
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+fn aggregated(call: &Call, registry: &Registry, core: bool, version: &str, content_type: &'static str) -> Answer {
+    let items: Vec<Value> = ordered_groups(registry)
+        .into_iter()
+        .filter(|(name, _)| name.is_empty() == core)
+        .map(|(name, group)| aggregated_group(name, group))
+        .collect();
+    let document = json!({
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": format!("apidiscovery.k8s.io/{version}"),
+        "metadata": {},
+        "items": items,
+    });
+    let body = crate::store::serialize(&document);
+    let digest = ring::digest::digest(&ring::digest::SHA512, &body);
+    let etag: String = digest.as_ref().iter().map(|b| format!("{b:02X}")).collect();
+    let etag = format!("\"{etag}\"");
+    let headers = |answer: Answer| {
+        answer.with(ETAG, etag.clone()).with(VARY, "Accept").with(CACHE_CONTROL, "public")
+    };
+    if call.header(&IF_NONE_MATCH).is_some_and(|sent| sent.split(',').any(|tag| tag.trim() == etag)) {
+        return headers(Answer::bytes(304, content_type, bytes::Bytes::new()));
+    }
+    headers(Answer::bytes(200, content_type, body.into()))
+}
+
+fn aggregated_group(name: &str, group: &Group) -> Value {
+    let versions: Vec<Value> = group
+        .served()
+        .map(|version| {
+            let resources: Vec<Value> = version.served().map(|r| aggregated_resource(r)).collect();
+            json!({"version": &*version.name, "resources": resources, "freshness": "Current"})
+        })
+        .collect();
+    let metadata = if name.is_empty() { json!({"creationTimestamp": null}) } else { json!({"name": name, "creationTimestamp": null}) };
+    json!({"metadata": metadata, "versions": versions})
+}
+
+fn aggregated_resource(resource: &Arc<Resource>) -> Value {
+    let kind = |group: &str, version: &str, kind: &str| json!({"group": group, "version": version, "kind": kind});
+    let mut entry: Map<String, Value> = Map::new();
+    entry.insert("resource".into(), json!(&*resource.plural));
+    entry.insert("responseKind".into(), kind(&resource.group, &resource.version, &resource.kind));
+    entry.insert("scope".into(), json!(if resource.namespaced { "Namespaced" } else { "Cluster" }));
+    entry.insert("singularResource".into(), json!(&*resource.singular));
+    entry.insert("verbs".into(), json!(resource.verbs()));
+    if !resource.short_names.is_empty() {
+        entry.insert("shortNames".into(), json!(resource.short_names));
+    }
+    if !resource.categories.is_empty() {
+        entry.insert("categories".into(), json!(resource.categories));
+    }
+    let subresources: Vec<Value> = resource
+        .subresource_entries()
+        .into_iter()
+        .map(|sub| {
+            let (group, version) = if sub.version.is_empty() {
+                (&*resource.group, &*resource.version)
+            } else {
+                (sub.group.as_str(), sub.version.as_str())
+            };
+            json!({"subresource": sub.name, "responseKind": kind(group, version, &sub.kind), "verbs": sub.verbs})
+        })
+        .collect();
+    if !subresources.is_empty() {
+        entry.insert("subresources".into(), json!(subresources));
+    }
+    Value::Object(entry)
+}

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From an HTTP request to a handler: identity, limits, rights, routing. The order is the
+//! reference's, so that a refusal never reveals more than it should.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use cobaltcore_access::identity::User;
+use cobaltcore_access::impersonation;
+use cobaltcore_access::rbac::Attributes;
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, Method};
+
+use crate::api::Api;
+use crate::call::{Answer, Call};
+use crate::registry::{Registry, Resource};
+use crate::reqinfo::{Query, RequestInfo};
+use crate::status::{ApiError, ApiResult};
+
+/// How the caller was identified before the request came here.
+#[derive(Debug, Clone)]
+pub enum Credentials {
+    /// By nothing; the Authorization header decides.
+    Header,
+    /// By the transport: a client certificate or the creator of an in-process client.
+    Known(User),
+}
+
+/// A request with its head parsed.
+#[derive(Debug)]
+pub struct Head {
+    /// HTTP method.
+    pub method: Method,
+    /// Path.
+    pub path: String,
+    /// Query.
+    pub query: Query,
+    /// Headers.
+    pub headers: HeaderMap,
+    /// What is asked for.
+    pub info: RequestInfo,
+}
+
+impl Head {
+    /// Parses the head of a request.
+    pub fn new(method: Method, uri: &http::Uri, headers: HeaderMap) -> Self {
+        let query = Query::parse(uri.query().unwrap_or_default());
+        let path = uri.path().to_owned();
+        let info = RequestInfo::parse(&method, &path, &query);
+        Self { method, path, query, headers, info }
+    }
+}
+
+/// Holds a place among the requests under way.
+#[derive(Debug)]
+pub struct Place<'a>(Option<(&'a Api, usize)>);
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if let Some((api, lane)) = self.0 {
+            api.inflight[lane].fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
+impl Api {
+    /// Who is asking.
+    pub fn authenticate(&self, head: &Head, credentials: &Credentials) -> ApiResult<User> {
+        let unauthorized = || ApiError::new(401, "Unauthorized", "Unauthorized");
+        let user = match credentials {
+            Credentials::Known(user) => user.clone(),
+            Credentials::Header => {
+                let header = head.headers.get(AUTHORIZATION);
+                match header {
+                    Some(value) => {
+                        let text = value.to_str().map_err(|_| unauthorized())?;
+                        let token = bearer(text).ok_or_else(unauthorized)?;
+                        let found = self.authenticator.authenticate(token, self.clock.now(), self);
+                        self.metrics.authentication(found.is_ok());
+                        found.map_err(|_| unauthorized())?.user
+                    }
+                    None if self.config.anonymous => User::anonymous(),
+                    None => return Err(unauthorized()),
+                }
+            }
+        };
+        self.impersonate(head, user)
+    }
+
+    fn impersonate(&self, head: &Head, user: User) -> ApiResult<User> {
+        let headers = head.headers.iter().map(|(k, v)| (k.as_str(), v.as_bytes()));
+        let Some(wanted) = impersonation::wanted_user(headers).map_err(ApiError::from)? else { return Ok(user) };
+        let request = self.attributes(&user, &head.info);
+        let authorize = |attributes: &Attributes<'_>| self.authorize(attributes);
+        impersonation::impersonate(&wanted, &request, &authorize).map_err(ApiError::from)
+    }
+
+    /// What the request wants to do, for the authoriser.
+    pub fn attributes<'a>(&self, user: &'a User, info: &'a RequestInfo) -> Attributes<'a> {
+        if !info.is_resource {
+            return Attributes::path(user, info.verb, &info.path);
+        }
+        Attributes::resource(user, info.verb, &info.group, &info.resource)
+            .of_subresource(&info.subresource)
+            .in_namespace(&info.namespace)
+            .named(&info.name)
+    }
+
+    /// A place among the requests under way, or 429.
+    pub fn take_place(&self, head: &Head) -> ApiResult<Place<'_>> {
+        if head.info.verb == "watch" {
+            return Ok(Place(None));
+        }
+        let reading = matches!(head.method, Method::GET | Method::HEAD);
+        let (lane, limit) =
+            if reading { (0, self.config.max_inflight) } else { (1, self.config.max_mutating_inflight) };
+        if self.inflight[lane].fetch_add(1, Ordering::AcqRel) >= limit {
+            self.inflight[lane].fetch_sub(1, Ordering::AcqRel);
+            return Err(ApiError::new(429, "TooManyRequests", "too many requests, please try again later").retry_after(1));
+        }
+        Ok(Place(Some((self, lane))))
+    }
+
+    /// Handles an authenticated request whose body has been read.
+    pub async fn handle(self: &Arc<Self>, head: Head, user: User, body: Bytes) -> (ApiResult<Answer>, Vec<String>) {
+        let Head { method, query, headers, info, .. } = head;
+        let call = Call::new(info, query, method, headers, user, body);
+        let result = self.route(&call).await;
+        (result, call.warnings())
+    }
+
+    async fn route(self: &Arc<Self>, call: &Call) -> ApiResult<Answer> {
+        if !call.info.is_resource {
+            return self.non_resource(call).await;
+        }
+        let registry = self.types();
+        let info = &call.info;
+        let resource = registry.route(&info.group, &info.version, &info.resource)?;
+        self.check_scope(call, &resource)?;
+        if let Some(custom) = resource.as_custom()
+            && let Some(warning) = &custom.version().deprecated
+        {
+            call.warn(warning.clone());
+        }
+        if !info.rest.is_empty() {
+            return Err(ApiError::no_such_resource());
+        }
+        if info.subresource.is_empty() {
+            self.main_endpoint(call, &registry, &resource).await
+        } else {
+            self.subresource(call, &registry, &resource).await
+        }
+    }
+
+    /// Namespaced kinds need a namespace except for list and watch; others must have none.
+    fn check_scope(&self, call: &Call, resource: &Resource) -> ApiResult<()> {
+        let info = &call.info;
+        let namespaced_path = !info.namespace.is_empty() && !(resource.group.is_empty() && *resource.plural == *"namespaces");
+        match (resource.namespaced, namespaced_path) {
+            (false, true) => Err(ApiError::no_such_resource()),
+            (true, false) if matches!(info.verb, "list" | "watch") => Ok(()),
+            // Without a namespace there is no such route; for collections only the method is wrong.
+            (true, false) if matches!(info.verb, "create" | "deletecollection") => Err(ApiError::method_not_allowed()),
+            (true, false) => Err(ApiError::no_such_resource()),
+            _ => Ok(()),
+        }
+    }
+
+    async fn main_endpoint(self: &Arc<Self>, call: &Call, registry: &Arc<Registry>, resource: &Arc<Resource>) -> ApiResult<Answer> {
+        let info = &call.info;
+        let named = path_names_object(call);
+        if !resource.is_stored() {
+            return match info.verb {
+                "create" if !named => self.create_virtual(call, registry, resource).await,
+                _ => Err(ApiError::method_not_allowed()),
+            };
+        }
+        if !resource.verbs().contains(&info.verb) {
+            return Err(ApiError::method_not_allowed());
+        }
+        match (info.verb, named) {
+            ("get", true) => self.get(call, registry, resource).await,
+            ("list", false) => self.list(call, registry, resource).await,
+            ("watch", _) => self.watch(call, registry, resource).await,
+            ("create", false) => self.create(call, registry, resource).await,
+            ("update", true) => self.update(call, registry, resource, None).await,
+            ("patch", true) => self.patch(call, registry, resource, None).await,
+            ("delete", true) => self.delete(call, registry, resource).await,
+            ("deletecollection", false) => self.delete_collection(call, registry, resource).await,
+            _ => Err(ApiError::method_not_allowed()),
+        }
+    }
+}
+
+/// Whether the path itself names an object (a field selector on a collection does not).
+fn path_names_object(call: &Call) -> bool {
+    !call.info.name.is_empty() && !call.info.is_collection()
+}
+
+fn bearer(header: &str) -> Option<&str> {
+    let (scheme, token) = header.split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}

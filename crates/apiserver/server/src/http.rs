@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The wire: HTTP in, HTTP out. Everything that is the same for every request happens here, once:
+//! origin and host checks, audit ids, limits on bodies, panics, compression, headers, the audit log.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::stream::BoxStream;
+use http::header::{ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderName, HeaderValue, ORIGIN, RETRY_AFTER, VARY, WARNING};
+use http::{Method, Request, Response};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body_util::{BodyExt, Limited};
+
+use crate::api::Api;
+use crate::audit::Entry;
+use crate::call::{Answer, Body};
+use crate::dispatch::{Credentials, Head};
+use crate::status::{ApiError, ApiResult};
+
+/// Bodies above this size are compressed for clients that accept it.
+const COMPRESS_ABOVE: usize = 128 << 10;
+/// A request that takes longer is logged.
+const SLOW: std::time::Duration = std::time::Duration::from_secs(1);
+static AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+
+/// The body of a response.
+pub enum ResponseBody {
+    /// All of it; taken when sent.
+    Full(Option<Bytes>),
+    /// Pieces as they come.
+    Stream(BoxStream<'static, Bytes>),
+}
+
+impl std::fmt::Debug for ResponseBody {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Full(_) => "Full",
+            Self::Stream(_) => "Stream",
+        })
+    }
+}
+
+impl HttpBody for ResponseBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match self.get_mut() {
+            Self::Full(body) => Poll::Ready(body.take().filter(|b| !b.is_empty()).map(|b| Ok(Frame::data(b)))),
+            Self::Stream(stream) => stream.as_mut().poll_next(cx).map(|next| next.map(|b| Ok(Frame::data(b)))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self, Self::Full(None))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Full(body) => SizeHint::with_exact(body.as_ref().map_or(0, |b| b.len() as u64)),
+            Self::Stream(_) => SizeHint::default(),
+        }
+    }
+}
+
+/// Where a request came in.
+#[derive(Debug, Clone)]
+pub struct Origin {
+    /// How the caller is known.
+    pub credentials: Credentials,
+    /// Whether the Host header must name this server (network connections).
+    pub check_host: bool,
+    /// The peer, for the audit log.
+    pub peer: String,
+}
+
+impl Api {
+    /// Serves one request.
+    pub async fn serve<B>(self: Arc<Self>, request: Request<B>, origin: Origin) -> Response<ResponseBody>
+    where
+        B: HttpBody + Send,
+        B::Data: Send,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let began = Instant::now();
+        let (parts, body) = request.into_parts();
+        let audit_id = audit_id(&parts.headers);
+        let accepts_gzip = accepts_gzip(&parts.headers);
+        let head_only = parts.method == Method::HEAD;
+        let head = Head::new(parts.method, &parts.uri, parts.headers);
+        let mut entry = Entry::new(&head, &origin.peer, &audit_id);
+        let handled = std::panic::AssertUnwindSafe(self.answer(head, body, &origin, &mut entry)).catch_unwind().await;
+        let (result, warnings) = handled.unwrap_or_else(|_| {
+            tracing::error!(audit_id = ?audit_id, "a request handler panicked");
+            (Err(ApiError::internal("this request caused a failure inside the server")), Vec::new())
+        });
+        let mut response = render(result, accepts_gzip, entry.may_compress());
+        let headers = response.headers_mut();
+        headers.insert(AUDIT_ID.clone(), audit_id);
+        if !headers.contains_key(CACHE_CONTROL) {
+            headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+        }
+        for warning in warnings {
+            let quoted = warning.replace('\\', "\\\\").replace('"', "\\\"");
+            if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{}\"", quoted.replace(['\n', '\r'], " "))) {
+                headers.append(WARNING, value);
+            }
+        }
+        if head_only {
+            *response.body_mut() = ResponseBody::Full(None);
+        }
+        let took = began.elapsed();
+        entry.finish(response.status().as_u16(), took);
+        if took > SLOW && !entry.is_watch() {
+            tracing::warn!(request = %entry, millis = took.as_millis() as u64, "slow request");
+        }
+        self.metrics.request(&entry);
+        self.audit.write(&entry, &self.clock);
+        response
+    }
+
+    async fn answer<B>(self: &Arc<Self>, head: Head, body: B, origin: &Origin, entry: &mut Entry) -> (ApiResult<Answer>, Vec<String>)
+    where
+        B: HttpBody + Send,
+        B::Data: Send,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        match self.admit_request(&head, origin, entry).await {
+            Err(error) => (Err(error), Vec::new()),
+            Ok(user) => {
+                let _place = match self.take_place(&head) {
+                    Ok(place) => place,
+                    Err(error) => return (Err(error), Vec::new()),
+                };
+                if let Err(error) = self.require(&self.attributes(&user, &head.info)) {
+                    return (Err(error), Vec::new());
+                }
+                match self.read_body(body).await {
+                    Ok(body) => self.handle(head, user, body).await,
+                    Err(error) => (Err(error), Vec::new()),
+                }
+            }
+        }
+    }
+
+    async fn admit_request(&self, head: &Head, origin: &Origin, entry: &mut Entry) -> ApiResult<cobaltcore_access::identity::User> {
+        if head.headers.contains_key(ORIGIN) {
+            return Err(ApiError::new(403, "Forbidden", "requests from web pages are not served; talk to this API through a backend"));
+        }
+        if origin.check_host {
+            self.check_host(head)?;
+        }
+        let user = self.authenticate(head, &origin.credentials)?;
+        entry.user.clone_from(&user.name);
+        self.faults.strike(&user, &head.info).await?;
+        Ok(user)
+    }
+
+    fn check_host(&self, head: &Head) -> ApiResult<()> {
+        let host = head.headers.get(HOST).and_then(|v| v.to_str().ok()).unwrap_or_default();
+        if host.is_empty() || self.host_allowed(host) {
+            return Ok(());
+        }
+        Err(ApiError::new(421, "MisdirectedRequest", "the Host header names another server"))
+    }
+
+    async fn read_body<B>(&self, body: B) -> ApiResult<Bytes>
+    where
+        B: HttpBody + Send,
+        B::Data: Send,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let limit = self.config.max_request_bytes;
+        if body.size_hint().lower() > limit as u64 {
+            return Err(ApiError::too_large(limit));
+        }
+        match Limited::new(body, limit).collect().await {
+            Ok(collected) => Ok(collected.to_bytes()),
+            Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(ApiError::too_large(limit)),
+            Err(error) => Err(ApiError::bad_request(format!("error reading the body: {error}"))),
+        }
+    }
+}
+
+fn audit_id(headers: &http::HeaderMap) -> HeaderValue {
+    let sent = headers.get(&AUDIT_ID).filter(|v| !v.is_empty() && v.len() <= 64).cloned();
+    sent.unwrap_or_else(|| {
+        HeaderValue::from_str(&uuid::Uuid::new_v4().to_string()).unwrap_or(HeaderValue::from_static("unknown"))
+    })
+}
+
+fn accepts_gzip(headers: &http::HeaderMap) -> bool {
+    headers
+        .get_all(ACCEPT_ENCODING)
+        .iter()
+        .filter_map(|v| v.to_str().ok())
+        .flat_map(|v| v.split(','))
+        .any(|coding| coding.split(';').next().is_some_and(|name| name.trim() == "gzip"))
+}
+
+fn render(result: ApiResult<Answer>, accepts_gzip: bool, may_compress: bool) -> Response<ResponseBody> {
+    let answer = match result {
+        Ok(answer) => answer,
+        Err(error) => return render_error(&error),
+    };
+    let mut response = Response::new(ResponseBody::Full(None));
+    *response.status_mut() = http::StatusCode::from_u16(answer.code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
+    if answer.code != 304 {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(answer.content_type));
+    }
+    for (name, value) in answer.headers {
+        headers.append(name, value);
+    }
+    match answer.body {
+        Body::Stream(stream) => *response.body_mut() = ResponseBody::Stream(stream),
+        Body::Full(mut body) => {
+            if accepts_gzip && may_compress && body.len() > COMPRESS_ABOVE {
+                body = compress(&body);
+                headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+                headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
+            }
+            headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+            *response.body_mut() = ResponseBody::Full(Some(body));
+        }
+    }
+    response
+}
+
+fn render_error(error: &ApiError) -> Response<ResponseBody> {
+    let (content_type, body) = match error.as_text() {
+        Some(text) => ("text/plain; charset=utf-8", Bytes::from(text.to_owned())),
+        None => ("application/json", crate::store::serialize(&error.to_status()).into()),
+    };
+    let mut response = Response::new(ResponseBody::Full(Some(body.clone())));
+    *response.status_mut() = http::StatusCode::from_u16(error.code()).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+    if let Some(seconds) = error.retry_after_seconds() {
+        headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
+}
+
+fn compress(body: &[u8]) -> Bytes {
+    use std::io::Write;
+    let mut encoder = flate2::write::GzEncoder::new(Vec::with_capacity(body.len() / 8), flate2::Compression::fast());
+    // Writing into a vector cannot fail.
+    let _ = encoder.write_all(body);
+    encoder.finish().unwrap_or_default().into()
+}

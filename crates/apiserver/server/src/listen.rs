@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Listeners: TLS over TCP, and optionally a local socket. Connections speak HTTP/1.1 or HTTP/2 and
+//! end with the server.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use rustls::ServerConfig;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+
+use crate::api::Api;
+use crate::dispatch::Credentials;
+use crate::http::Origin;
+
+const HANDSHAKE: Duration = Duration::from_secs(10);
+const HEADERS: Duration = Duration::from_secs(120);
+const PING_AFTER: Duration = Duration::from_secs(30);
+const MAX_STREAMS: u32 = 250;
+const MAX_HEADER: usize = 64 << 10;
+/// Ports tried after the default one, before any free port is taken.
+const NEXT_PORTS: u16 = 10;
+/// Running requests get this long when the server stops.
+pub const DRAIN: Duration = Duration::from_secs(10);
+
+/// Binds an address; a taken port that nobody asked for is stepped over.
+pub async fn bind(address: SocketAddr, given: bool) -> std::io::Result<TcpListener> {
+    let first = TcpListener::bind(address).await;
+    match first {
+        Err(error) if !given && error.kind() == std::io::ErrorKind::AddrInUse => {
+            for port in address.port() + 1..=address.port().saturating_add(NEXT_PORTS) {
+                if let Ok(listener) = TcpListener::bind(SocketAddr::new(address.ip(), port)).await {
+                    return Ok(listener);
+                }
+            }
+            TcpListener::bind(SocketAddr::new(address.ip(), 0)).await
+        }
+        other => other,
+    }
+}
+
+/// Accepts TLS connections until the server stops.
+pub async fn serve_tls(api: Arc<Api>, listener: TcpListener, tls: Arc<ServerConfig>) {
+    let acceptor = TlsAcceptor::from(tls);
+    let mut connections = JoinSet::new();
+    loop {
+        let (stream, peer) = tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    tracing::warn!(%error, "accepting a connection");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    continue;
+                }
+            },
+            Some(_) = connections.join_next(), if !connections.is_empty() => continue,
+            () = api.stop.cancelled() => break,
+        };
+        let (api, acceptor) = (api.clone(), acceptor.clone());
+        connections.spawn(async move {
+            let _ = stream.set_nodelay(true);
+            match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
+                Ok(Ok(stream)) => {
+                    let credentials = client_identity(&api, stream.get_ref().1);
+                    let origin = Origin { credentials, check_host: true, peer: peer.to_string() };
+                    serve_connection(api, stream, origin).await;
+                }
+                Ok(Err(error)) => tracing::debug!(%peer, %error, "TLS handshake failed"),
+                Err(_) => tracing::debug!(%peer, "TLS handshake took too long"),
+            }
+        });
+    }
+    drop(listener);
+    drain(connections).await;
+}
+
+/// Accepts connections on a local socket, which only its owner can open.
+pub async fn serve_unix(api: Arc<Api>, listener: UnixListener) {
+    let mut connections = JoinSet::new();
+    loop {
+        let stream = tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => stream,
+                Err(_) => continue,
+            },
+            Some(_) = connections.join_next(), if !connections.is_empty() => continue,
+            () = api.stop.cancelled() => break,
+        };
+        let origin = Origin { credentials: Credentials::Header, check_host: false, peer: "unix".into() };
+        connections.spawn(serve_connection(api.clone(), stream, origin));
+    }
+    drain(connections).await;
+}
+
+/// Binds a local socket with mode 0600, replacing one that nobody listens on any more.
+pub fn bind_unix(path: &Path) -> std::io::Result<UnixListener> {
+    use std::os::unix::fs::PermissionsExt;
+    if path.exists() && std::os::unix::net::UnixStream::connect(path).is_err() {
+        std::fs::remove_file(path)?;
+    }
+    let listener = UnixListener::bind(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+async fn drain(mut connections: JoinSet<()>) {
+    let all = async { while connections.join_next().await.is_some() {} };
+    if tokio::time::timeout(DRAIN, all).await.is_err() {
+        tracing::warn!("some connections did not end in time");
+    }
+}
+
+fn client_identity(api: &Api, connection: &rustls::ServerConnection) -> Credentials {
+    let certificate = connection.peer_certificates().and_then(|chain| chain.first());
+    match certificate.and_then(|der| api.client_user(der)) {
+        Some(user) => Credentials::Known(user),
+        None => Credentials::Header,
+    }
+}
+
+async fn serve_connection<S>(api: Arc<Api>, stream: S, origin: Origin)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADERS).max_buf_size(MAX_HEADER.max(400 << 10));
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_header_list_size(MAX_HEADER as u32)
+        .keep_alive_interval(PING_AFTER)
+        .adaptive_window(true);
+    let stop = api.stop.clone();
+    let service = service_fn(move |request| {
+        let (api, origin) = (api.clone(), origin.clone());
+        async move { Ok::<_, std::convert::Infallible>(api.serve(request, origin).await) }
+    });
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    tokio::pin!(connection);
+    tokio::select! {
+        result = connection.as_mut() => {
+            if let Err(error) = result {
+                tracing::debug!(%error, "connection ended");
+            }
+            return;
+        }
+        () = stop.cancelled() => connection.as_mut().graceful_shutdown(),
+    }
+    let _ = connection.await;
+}

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a type does with its objects: decoding, defaults, preparation, validation, field selectors.
+//! Built-in kinds and custom resources differ here and nowhere else.
+
+use cobaltcore_patch::Filter;
+use cobaltcore_schema::crd;
+use cobaltcore_schema::{FieldError, NameRule, Root, prune, validate_object_meta, validate_object_meta_update};
+use serde_json::Value;
+
+use crate::meta;
+use crate::registry::{Custom, Model, Resource};
+use crate::status::{ApiError, ApiResult, qualified};
+
+impl Resource {
+    /// Brings a client's object into the type's form and returns the fields the type does not know.
+    pub fn decode(&self, object: &mut Value) -> ApiResult<Vec<String>> {
+        match &self.model {
+            Model::Builtin(kind) => {
+                let decoded = kind.decode(object).map_err(|e| ApiError::bad_request(e.answer(kind)))?;
+                let mut unknown = decoded.unknown;
+                if self.is_definition() {
+                    unknown.extend(crd::unknown_fields(object));
+                }
+                Ok(unknown)
+            }
+            Model::Custom(custom) => {
+                let schema = &custom.version().schema;
+                cobaltcore_schema::check_metadata(schema, object, Root::Resource)
+                    .map_err(ApiError::bad_request)?;
+                Ok(prune(schema, object, Root::Resource))
+            }
+        }
+    }
+
+    /// Removes what the type does not know from a configuration, leaving everything else as written.
+    pub fn unknown_fields(&self, config: &mut Value) -> Vec<String> {
+        prune(self.schema(), config, Root::Resource)
+    }
+
+    /// Fills in defaults.
+    pub fn default(&self, object: &mut Value) {
+        match &self.model {
+            Model::Builtin(_) if self.is_definition() => crd::default_crd(object),
+            Model::Builtin(kind) => kind.default(object),
+            Model::Custom(custom) => cobaltcore_schema::default(&custom.version().schema, object),
+        }
+    }
+
+    /// Whether this is the kind of definitions.
+    pub fn is_definition(&self) -> bool {
+        self.is("apiextensions.k8s.io", "CustomResourceDefinition")
+    }
+
+    /// What creation does with an object before it is looked at: status is not the client's to set.
+    pub fn prepare_create(&self, object: &mut Value) {
+        match &self.model {
+            Model::Builtin(kind) => kind.prepare_create(object),
+            Model::Custom(custom) if custom.version().status => {
+                meta::fields(object).remove("status");
+            }
+            Model::Custom(_) => {}
+        }
+    }
+
+    /// Each endpoint changes its own part: the main one not the status, `/status` nothing else.
+    pub fn prepare_update(&self, new: &mut Value, old: &Value, subresource: Option<&str>) {
+        match &self.model {
+            Model::Builtin(kind) => kind.prepare_update(new, old, subresource),
+            Model::Custom(custom) if !custom.version().status => {}
+            Model::Custom(_) => match subresource {
+                Some("status") => {
+                    let status = new.get("status").cloned();
+                    let managed = new["metadata"].get("managedFields").cloned().unwrap_or(Value::Null);
+                    *new = old.clone();
+                    let map = meta::fields(new);
+                    match status {
+                        Some(status) => map.insert("status".into(), status),
+                        None => map.remove("status"),
+                    };
+                    meta::set(new, "managedFields", managed);
+                }
+                _ => meta::take_field(new, old, "status"),
+            },
+        }
+    }
+
+    /// Everything wrong with a new object.
+    pub fn validate_create(&self, object: &Value) -> Vec<FieldError> {
+        let mut errors = self.check_meta(object);
+        errors.extend(match &self.model {
+            Model::Builtin(_) if self.is_definition() => crd::validate_crd(object),
+            Model::Builtin(kind) => kind.validate_create(object),
+            Model::Custom(custom) => custom.validate(object, None),
+        });
+        errors
+    }
+
+    /// Everything wrong with a change.
+    pub fn validate_update(&self, new: &Value, old: &Value, subresource: Option<&str>) -> Vec<FieldError> {
+        let mut errors = self.check_meta(new);
+        errors.extend(validate_object_meta_update(&new["metadata"], &old["metadata"], "metadata"));
+        errors.extend(match &self.model {
+            Model::Builtin(_) if self.is_definition() => crd::validate_crd_update(new, old),
+            Model::Builtin(kind) => kind.validate_update(new, old, subresource),
+            Model::Custom(custom) => custom.validate(new, Some(old)),
+        });
+        errors
+    }
+
+    fn check_meta(&self, object: &Value) -> Vec<FieldError> {
+        let rule = match self.as_builtin().map(|kind| kind.name_rule) {
+            None | Some(cobaltcore_builtins::NameRule::Subdomain) => NameRule::Subdomain,
+            Some(cobaltcore_builtins::NameRule::Any) => return Vec::new(),
+            Some(cobaltcore_builtins::NameRule::Label) => NameRule::Label,
+            Some(cobaltcore_builtins::NameRule::PathSegment) => NameRule::PathSegment,
+        };
+        validate_object_meta(&object["metadata"], self.namespaced, rule, "metadata")
+    }
+
+    /// Whether metadata.generation counts changes.
+    pub fn has_generation(&self) -> bool {
+        self.as_builtin().is_none_or(|kind| kind.has_generation)
+    }
+
+    /// Whether anything outside metadata and status changed.
+    pub fn spec_changed(&self, new: &Value, old: &Value) -> bool {
+        match &self.model {
+            Model::Builtin(kind) => kind.spec_changed(new, old),
+            Model::Custom(custom) => {
+                let skip_status = custom.version().status;
+                let content = |object: &Value| -> Vec<(String, Value)> {
+                    object
+                        .as_object()
+                        .into_iter()
+                        .flatten()
+                        .filter(|(key, _)| *key != "metadata" && !(skip_status && *key == "status"))
+                        .map(|(key, value)| (key.clone(), value.clone()))
+                        .collect()
+                };
+                content(new) != content(old)
+            }
+        }
+    }
+
+    /// Whether PUT creates a missing object.
+    pub fn creates_on_update(&self) -> bool {
+        self.as_builtin().is_some_and(|kind| kind.creates_on_update)
+    }
+
+    /// Whether PUT may leave the resource version out.
+    pub fn unconditional_update(&self) -> bool {
+        self.as_builtin().is_some_and(|kind| kind.unconditional_update)
+    }
+
+    /// Namespaces have a second list of finalizers of their own.
+    pub fn own_finalizers_done(&self, object: &Value) -> bool {
+        !self.is("", "Namespace") || object["spec"]["finalizers"].as_array().is_none_or(Vec::is_empty)
+    }
+
+    /// The fields an endpoint lets a client change, as ownership sees it.
+    pub fn filter(&self, subresource: Option<&str>) -> Filter {
+        match subresource {
+            None if self.has_status() => Filter::without_status(),
+            Some("status") if self.as_custom().is_some() => Filter::only_status(),
+            _ => Filter::Everything,
+        }
+    }
+
+    /// Refuses field labels the type cannot select by.
+    pub fn check_field_label(&self, label: &str) -> ApiResult<()> {
+        match &self.model {
+            Model::Builtin(kind) if kind.field_labels().contains(&label) => Ok(()),
+            Model::Builtin(kind) => Err(ApiError::bad_request(kind.unknown_field_label(label))),
+            Model::Custom(custom) => {
+                let known = matches!(label, "metadata.name" | "metadata.namespace")
+                    || custom.version().selectable.iter().any(|path| path.name == label);
+                if known { Ok(()) } else { Err(ApiError::bad_request(format!("field label not supported: {label}"))) }
+            }
+        }
+    }
+
+    /// The value of a field label that was checked.
+    pub fn field_value(&self, object: &Value, label: &str) -> String {
+        match (&self.model, label) {
+            (_, "metadata.name") => meta::name(object).to_owned(),
+            (_, "metadata.namespace") => meta::namespace(object).to_owned(),
+            (Model::Builtin(kind), _) => kind.field(object, label).unwrap_or_default(),
+            (Model::Custom(custom), _) => custom
+                .version()
+                .selectable
+                .iter()
+                .find(|path| path.name == label)
+                .map(|path| path.value(object))
+                .unwrap_or_default(),
+        }
+    }
+
+    /// `plural.group`, as messages name the type.
+    pub fn qualified(&self) -> String {
+        qualified(&self.group, &self.plural)
+    }
+}
+
+impl Custom {
+    /// Brings a stored object under the schema of today.
+    pub fn reread(&self, object: &mut Value) {
+        let schema = &self.version().schema;
+        prune(schema, object, Root::Resource);
+        cobaltcore_schema::default(schema, object);
+    }
+
+    fn validate(&self, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
+        let version = self.version();
+        let mut budget = cobaltcore_cel::Budget::per_object();
+        let mut errors = cobaltcore_schema::validate(&version.schema, new, old, &mut budget);
+        if let Some(scale) = &version.scale {
+            errors.extend(crd::validate_scale(scale, new, false));
+        }
+        errors
+    }
+}
+
+trait Pending {
+    fn validate_create(&self, _object: &Value) -> Vec<FieldError> {
+        Vec::new()
+    }
+    fn validate_update(&self, _new: &Value, _old: &Value, _sub: Option<&str>) -> Vec<FieldError> {
+        Vec::new()
+    }
+}
+impl Pending for cobaltcore_builtins::Kind {}

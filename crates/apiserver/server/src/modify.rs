@@ -1,0 +1,510 @@
+// SPDX-License-Identifier: Apache-2.0
+//! PUT and the four kinds of PATCH. All of them fetch the stored object, build a candidate and run
+//! the same pipeline; a candidate built without a resource version is rebuilt when the object
+//! changed meanwhile.
+
+use std::sync::Arc;
+
+use cobaltcore_access::rbac::Attributes;
+use cobaltcore_patch::{ApplyRequest, PatchError};
+use cobaltcore_schema::FieldError;
+use serde_json::{Value, json};
+
+use crate::admission::{Attempt, Operation};
+use crate::api::Api;
+use crate::call::{Answer, Call, duplicate_field};
+use crate::decode::{self, Decoded};
+use crate::meta;
+use crate::negotiate::{self, Form};
+use crate::options::WriteOptions;
+use crate::registry::{Registry, Resource};
+use crate::status::{ApiError, ApiResult};
+use crate::store::{Action, Change, CommitError, Draft, Expect, Key, Record};
+use crate::write::{Outcome, Write, receive, version_schemas};
+use crate::yaml;
+
+/// A candidate is rebuilt this often before the client is told of the conflict.
+const ATTEMPTS: usize = 5;
+
+/// How a candidate is made from the stored object.
+#[derive(Debug)]
+pub enum Edit {
+    /// The client's object replaces the stored one.
+    Replace(Value),
+    /// A JSON patch.
+    Json(Value),
+    /// A merge patch.
+    Merge(Value),
+    /// A strategic merge patch.
+    Strategic(Value),
+    /// A server-side apply.
+    Apply(Value),
+}
+
+impl Edit {
+    fn is_apply(&self) -> bool {
+        matches!(self, Self::Apply(_))
+    }
+}
+
+impl Api {
+    /// PUT.
+    pub async fn update(self: &Arc<Self>, call: &Call, registry: &Arc<Registry>, resource: &Arc<Resource>, subresource: Option<&str>) -> ApiResult<Answer> {
+        let options = WriteOptions::parse(&call.query, "UpdateOptions", false)?;
+        let form = Form::negotiate(&call.headers, &call.query, true)?;
+        let write = Write { call, registry, resource, subresource, options: &options, form };
+        let decoded = call.decode_body(&resource.kind)?;
+        let object = receive(&write, decoded)?;
+        check_name(call, &object)?;
+        let mut object = object;
+        self.check_namespace_match(call, resource, &mut object)?;
+        let (code, outcome) = self.modify(&write, Edit::Replace(object)).await?;
+        Ok(write.answer(self, code, outcome))
+    }
+
+    /// PATCH.
+    pub async fn patch(self: &Arc<Self>, call: &Call, registry: &Arc<Registry>, resource: &Arc<Resource>, subresource: Option<&str>) -> ApiResult<Answer> {
+        let media = negotiate::body_type(&call.headers);
+        let apply = media == "application/apply-patch+yaml";
+        let known = matches!(media.as_str(), "application/json-patch+json" | "application/merge-patch+json")
+            || (media == "application/strategic-merge-patch+json" && resource.as_builtin().is_some());
+        if !known && !apply {
+            return Err(unsupported_patch(resource));
+        }
+        let options = WriteOptions::parse(&call.query, "PatchOptions", apply)?;
+        let form = Form::negotiate(&call.headers, &call.query, true)?;
+        let write = Write { call, registry, resource, subresource, options: &options, form };
+        let edit = read_patch(&write, &media)?;
+        let (code, outcome) = self.modify(&write, edit).await?;
+        Ok(write.answer(self, code, outcome))
+    }
+
+    /// Changes one object; the code is 201 when it had to be created.
+    pub async fn modify(self: &Arc<Self>, write: &Write<'_>, edit: Edit) -> ApiResult<(u16, Outcome)> {
+        let resource = write.resource;
+        let key = self.key_of(write.call, resource);
+        for _ in 0..ATTEMPTS {
+            let Some(record) = resource.table.get(&key) else {
+                return self.create_instead(write, &edit).await.map(|outcome| (201, outcome));
+            };
+            if let Some(outcome) = self.modify_once(write, &edit, &key, &record).await? {
+                return Ok((200, outcome));
+            }
+        }
+        Err(resource.stale(&key.name))
+    }
+
+    /// PUT and apply create what is not there, where the kind allows it and the client may.
+    async fn create_instead(self: &Arc<Self>, write: &Write<'_>, edit: &Edit) -> ApiResult<Outcome> {
+        let (resource, call) = (write.resource, write.call);
+        let name = &call.info.name;
+        let may_create = |api: &Self| {
+            let attributes = Attributes::resource(&call.user, "create", &resource.group, &resource.plural)
+                .in_namespace(&call.info.namespace)
+                .named(name);
+            api.require(&attributes)
+        };
+        match edit {
+            Edit::Replace(object) if write.subresource.is_none() && resource.creates_on_update() => {
+                may_create(self)?;
+                let mut object = object.clone();
+                if !meta::text(&object, "resourceVersion").is_empty() {
+                    // The client updates something it believes to exist.
+                    return Err(resource.not_found(name));
+                }
+                meta::set(&mut object, "name", json!(name));
+                self.insert(write, object, None).await
+            }
+            Edit::Apply(config) if write.subresource.is_none() => {
+                may_create(self)?;
+                let uid = meta::text(config, "uid");
+                if !uid.is_empty() {
+                    return Err(ApiError::conflict(
+                        &resource.group,
+                        &resource.plural,
+                        name,
+                        &format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found"),
+                    ));
+                }
+                if !meta::text(config, "resourceVersion").is_empty() {
+                    return Err(resource.not_found(name));
+                }
+                let mut object = self.apply_to(write, config, None)?;
+                meta::set(&mut object, "name", json!(name));
+                let object = receive(write, Decoded { value: object, duplicates: Vec::new() })?;
+                self.insert(write, object, Some(())).await
+            }
+            _ => Err(resource.not_found(name)),
+        }
+    }
+
+    /// One attempt; `None` when the object changed meanwhile and the edit may be tried again.
+    async fn modify_once(self: &Arc<Self>, write: &Write<'_>, edit: &Edit, key: &Key, record: &Arc<Record>) -> ApiResult<Option<Outcome>> {
+        let resource = write.resource;
+        let old = write.view(self).tree(record);
+        let mut new = self.build(write, edit, &old)?;
+        let pinned = self.check_preconditions(write, edit, &old, &new)?;
+        keep_server_owned(resource, &mut new, &old);
+        resource.prepare_update(&mut new, &old, write.subresource);
+        resource.default(&mut new);
+        let mut attempt = Attempt {
+            write,
+            operation: Operation::Update,
+            namespace: key.namespace.to_string(),
+            name: key.name.to_string(),
+            old: Some(&old),
+            options: json!({"kind": options_kind(edit), "apiVersion": "meta.k8s.io/v1"}),
+        };
+        let _turn = self.take_turn(resource).await;
+        self.admit_builtin(&mut attempt, &mut new)?;
+        self.mutate(&attempt, &mut new).await?;
+        if !edit.is_apply() {
+            self.own(write, Some(&old), &mut new);
+        }
+        if resource.has_generation() && write.subresource.is_none_or(|s| s == "scale") && resource.spec_changed(&new, &old) {
+            let generation = old["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
+            meta::set(&mut new, "generation", json!(generation));
+        }
+        self.before_validation(write, &mut new, Some(&old))?;
+        let errors = resource.validate_update(&new, &old, write.subresource);
+        if !errors.is_empty() {
+            return Err(resource.invalid(&key.name, &errors));
+        }
+        self.guard(write, &new, Some(&old))?;
+        self.validate(&attempt, Some(&new)).await?;
+        let finished = is_finished(resource, &new);
+        if !finished && cobaltcore_patch::unchanged(&old, &new) {
+            return Ok(Some(Outcome::Stored(record.clone())));
+        }
+        if write.options.dry_run {
+            return Ok(Some(Outcome::Tree(new)));
+        }
+        self.store_change(write, key, record, new, finished, pinned).await
+    }
+
+    async fn store_change(&self, write: &Write<'_>, key: &Key, record: &Record, mut new: Value, finished: bool, pinned: bool) -> ApiResult<Option<Outcome>> {
+        let resource = write.resource;
+        let answer = finished.then(|| new.clone());
+        resource.to_storage(&mut new, write.registry);
+        let action = if finished {
+            // Watchers see the last stored state, not the one without finalizers.
+            Action::Delete(Draft::new(&record.parse(), record.schema))
+        } else {
+            Action::Put(Draft::new(&new, resource.schema_generation()))
+        };
+        let change = Change { table: resource.table.id, key: key.clone(), expect: Expect::Revision(record.revision), action };
+        match self.store.commit(vec![change]).await {
+            Ok(mut records) => Ok(match (answer, records.pop()) {
+                (Some(tree), _) => Some(Outcome::Tree(tree)),
+                (None, record) => record.map(Outcome::Stored),
+            }),
+            Err(CommitError::Conflict) if pinned => Err(resource.stale(&key.name)),
+            Err(CommitError::Conflict) => Ok(None),
+            Err(CommitError::Failed(why)) => Err(ApiError::internal(why)),
+        }
+    }
+
+    /// The candidate.
+    fn build(&self, write: &Write<'_>, edit: &Edit, old: &Value) -> ApiResult<Value> {
+        let resource = write.resource;
+        let mut patched = match edit {
+            Edit::Replace(object) => return Ok(object.clone()),
+            Edit::Apply(config) => self.apply_to(write, config, Some(old))?,
+            Edit::Json(patch) => cobaltcore_patch::json_patch(old, patch).map_err(|e| refused(resource, old, e))?,
+            Edit::Merge(patch) => {
+                let mut patched = old.clone();
+                cobaltcore_patch::merge_patch(&mut patched, patch);
+                patched
+            }
+            Edit::Strategic(patch) => cobaltcore_patch::strategic_merge_patch(old, patch, resource.schema())
+                .map_err(|e| refused(resource, old, e))?,
+        };
+        let name = meta::name(old);
+        if !patched.is_object() {
+            let error = FieldError::invalid("patch", &patched, "the patched object is not an object");
+            return Err(resource.invalid(name, &[error]));
+        }
+        for field in ["kind", "apiVersion"] {
+            if patched[field] != old[field] {
+                return Err(envelope_changed(resource, &patched, old));
+            }
+        }
+        if meta::name(&patched) != name {
+            check_name(write.call, &patched)?;
+        }
+        if meta::namespace(&patched) != meta::namespace(old) {
+            return Err(ApiError::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
+        // Strictness of an apply concerns its configuration and was judged when that was read.
+        let unknown = resource.decode(&mut patched).map_err(|e| {
+            if e.code() == 400 { undecodable(resource, name, &e) } else { e }
+        })?;
+        if !edit.is_apply() {
+            let problems: Vec<String> = unknown.iter().map(|p| crate::call::unknown_field(p)).collect();
+            write.call.judge_strictness(write.options.validation, &problems, &resource.kind, &resource.version).map_err(
+                |_| {
+                    let error = FieldError::new(
+                        cobaltcore_schema::Cause::Invalid,
+                        "patch",
+                        format!("Invalid value: {:?}: strict decoding error: {}", "patch", problems.join(", ")),
+                    );
+                    resource.invalid(name, &[error])
+                },
+            )?;
+        }
+        Ok(patched)
+    }
+
+    /// Merges an apply configuration into the live object.
+    fn apply_to(&self, write: &Write<'_>, config: &Value, live: Option<&Value>) -> ApiResult<Value> {
+        let resource = write.resource;
+        if let Some(live) = live {
+            let uid = meta::text(config, "uid");
+            if !uid.is_empty() && uid != meta::text(live, "uid") {
+                return Err(uid_conflict(resource, config, live));
+            }
+        }
+        let api_version = resource.api_version();
+        let versions = version_schemas(write.registry, resource);
+        let filter = resource.filter(write.subresource);
+        let request = ApplyRequest {
+            live,
+            config,
+            schema: resource.schema(),
+            versions: Some(&versions),
+            manager: &write.manager(),
+            api_version: &api_version,
+            kind: &resource.kind,
+            subresource: write.subresource,
+            force: write.options.force,
+            filter: &filter,
+            now: &self.clock.stamp(),
+        };
+        let applied = cobaltcore_patch::apply(request).map_err(|e| {
+            if matches!(e, PatchError::Conflict(_)) {
+                self.metrics.apply_conflict();
+            }
+            refused(resource, config, e)
+        })?;
+        Ok(applied.object)
+    }
+
+    /// Checks uid and resource version; tells whether the client pinned the revision.
+    fn check_preconditions(&self, write: &Write<'_>, edit: &Edit, old: &Value, new: &Value) -> ApiResult<bool> {
+        let resource = write.resource;
+        let (uid, live_uid) = (meta::text(new, "uid"), meta::text(old, "uid"));
+        if matches!(edit, Edit::Replace(_)) && !uid.is_empty() && uid != live_uid {
+            return Err(uid_conflict(resource, new, old));
+        }
+        let asked = match edit {
+            Edit::Apply(config) => meta::text(config, "resourceVersion"),
+            _ => meta::text(new, "resourceVersion"),
+        };
+        let live = meta::text(old, "resourceVersion");
+        match edit {
+            Edit::Replace(_) if asked.is_empty() || asked == "0" => {
+                if resource.unconditional_update() {
+                    return Ok(false);
+                }
+                let value = if asked.is_empty() { json!(0) } else { json!(asked) };
+                let error = FieldError::invalid("metadata.resourceVersion", &value, "must be specified for an update");
+                return Err(resource.invalid(meta::name(old), &[error]));
+            }
+            Edit::Replace(_) => {}
+            // A patch that does not touch the resource version leaves the stored one in place.
+            _ if asked == live && !patch_names_version(edit) => return Ok(false),
+            _ if asked.is_empty() => return Ok(false),
+            _ => {}
+        }
+        let Ok(_) = asked.parse::<u64>() else {
+            let error = FieldError::invalid("metadata.resourceVersion", &json!(asked), "must be a valid resource version");
+            return Err(ApiError::new(400, "BadRequest", format!("{error}")));
+        };
+        if asked != live {
+            return Err(resource.stale(meta::name(old)));
+        }
+        Ok(true)
+    }
+}
+
+/// Whether a patch itself carries a resource version.
+fn patch_names_version(edit: &Edit) -> bool {
+    match edit {
+        Edit::Merge(patch) | Edit::Strategic(patch) | Edit::Apply(patch) => {
+            !meta::text(patch, "resourceVersion").is_empty()
+        }
+        Edit::Json(patch) => patch
+            .as_array()
+            .into_iter()
+            .flatten()
+            .any(|op| op["path"] == "/metadata/resourceVersion" && op["op"] != "test"),
+        Edit::Replace(_) => true,
+    }
+}
+
+/// Reads the body of a patch.
+fn read_patch(write: &Write<'_>, media: &str) -> ApiResult<Edit> {
+    let body = &write.call.body;
+    if media == "application/apply-patch+yaml" {
+        let decoded = yaml::decode(body)
+            .map_err(|e| ApiError::bad_request(format!("error decoding YAML: {e}")))?;
+        return read_configuration(write, decoded);
+    }
+    let decoded = decode::json(body).map_err(|e| ApiError::bad_request(format!("error decoding patch: {e}")))?;
+    let problems: Vec<String> = decoded.duplicates.iter().map(|path| duplicate_field(path)).collect();
+    let resource = write.resource;
+    write.call.judge_strictness(write.options.validation, &problems, &resource.kind, &resource.version)?;
+    let patch = decoded.value;
+    match media {
+        "application/json-patch+json" if patch.is_array() => Ok(Edit::Json(patch)),
+        "application/json-patch+json" => {
+            Err(ApiError::bad_request("error decoding patch: json: cannot unmarshal object into Go value of type jsonpatch.Patch"))
+        }
+        _ if !patch.is_object() => {
+            Err(ApiError::bad_request(format!("error decoding patch: json: cannot unmarshal {patch} into Go value of type map[string]interface {{}}")))
+        }
+        "application/strategic-merge-patch+json" => Ok(Edit::Strategic(patch)),
+        _ => Ok(Edit::Merge(patch)),
+    }
+}
+
+/// Reads an apply configuration: its strictness is judged, its content left as the client wrote it.
+fn read_configuration(write: &Write<'_>, decoded: Decoded) -> ApiResult<Edit> {
+    let resource = write.resource;
+    let Decoded { value: config, duplicates } = decoded;
+    if !config.is_object() {
+        return Err(ApiError::bad_request("error decoding YAML: the configuration is not an object"));
+    }
+    let mut scratch = config.clone();
+    let same_kind = config["kind"] == *resource.kind && config["apiVersion"] == resource.api_version();
+    let unknown = if same_kind { resource.unknown_fields(&mut scratch) } else { Vec::new() };
+    let mut problems: Vec<String> = unknown.iter().map(|p| crate::call::unknown_field(p)).collect();
+    problems.extend(duplicates.iter().map(|p| duplicate_field(p)));
+    write.call.judge_strictness(write.options.validation, &problems, &resource.kind, &resource.version)?;
+    let mut config = config;
+    if !unknown.is_empty() {
+        // What the type does not know must not reach ownership.
+        config = scratch;
+    }
+    if meta::name(&config).is_empty() {
+        meta::set(&mut config, "name", json!(write.call.info.name));
+    }
+    check_name(write.call, &config)?;
+    if resource.namespaced {
+        let namespace = meta::namespace(&config);
+        if namespace.is_empty() {
+            meta::set(&mut config, "namespace", json!(write.call.info.namespace));
+        } else if namespace != write.call.info.namespace {
+            return Err(ApiError::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
+    }
+    Ok(Edit::Apply(config))
+}
+
+/// The name in the object must be the one in the URL.
+fn check_name(call: &Call, object: &Value) -> ApiResult<()> {
+    let (given, wanted) = (meta::name(object), &call.info.name);
+    if given.is_empty() {
+        return Err(ApiError::bad_request("name must be provided"));
+    }
+    if given != wanted {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({given}) does not match the name on the URL ({wanted})"
+        )));
+    }
+    Ok(())
+}
+
+/// Metadata a client can neither change nor remove.
+fn keep_server_owned(resource: &Resource, new: &mut Value, old: &Value) {
+    meta::copy(new, old, &["creationTimestamp", "selfLink", "resourceVersion"]);
+    if resource.has_generation() {
+        meta::copy(new, old, &["generation"]);
+    } else {
+        meta::set(new, "generation", Value::Null);
+    }
+    if meta::text(new, "uid").is_empty() {
+        meta::copy(new, old, &["uid"]);
+    }
+    if meta::deleting(old) {
+        meta::copy(new, old, &["deletionTimestamp"]);
+        if new["metadata"]["deletionGracePeriodSeconds"].is_null() {
+            meta::copy(new, old, &["deletionGracePeriodSeconds"]);
+        }
+    }
+}
+
+/// Whether the object is being deleted and nothing holds it any more.
+fn is_finished(resource: &Resource, object: &Value) -> bool {
+    meta::deleting(object)
+        && meta::finalizers(object).is_empty()
+        && resource.own_finalizers_done(object)
+        && object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) == 0
+}
+
+fn options_kind(edit: &Edit) -> &'static str {
+    if matches!(edit, Edit::Replace(_)) { "UpdateOptions" } else { "PatchOptions" }
+}
+
+fn uid_conflict(resource: &Resource, new: &Value, old: &Value) -> ApiError {
+    ApiError::conflict(
+        &resource.group,
+        &resource.plural,
+        meta::name(old),
+        &format!(
+            "Precondition failed: UID in precondition: {}, UID in object meta: {}",
+            meta::text(new, "uid"),
+            meta::text(old, "uid")
+        ),
+    )
+}
+
+fn envelope_changed(resource: &Resource, patched: &Value, old: &Value) -> ApiError {
+    if resource.as_custom().is_some() && patched["kind"] != old["kind"] && patched["apiVersion"] == old["apiVersion"] {
+        let error = FieldError::invalid("kind", &patched["kind"], &format!("must be {}", resource.kind));
+        return resource.invalid(meta::name(old), &[error]);
+    }
+    let (kind, version) = (patched["kind"].as_str().unwrap_or_default(), patched["apiVersion"].as_str().unwrap_or_default());
+    ApiError::bad_request(format!(
+        "{kind} in version {version:?} cannot be handled as a {}: the patch changes kind or apiVersion",
+        resource.kind
+    ))
+}
+
+/// A patched object that does not decode is the patch's fault.
+fn undecodable(resource: &Resource, name: &str, error: &ApiError) -> ApiError {
+    let cause = FieldError::new(cobaltcore_schema::Cause::Invalid, "patch", format!("Invalid value: {:?}: {}", "patch", error.message()));
+    resource.invalid(name, &[cause])
+}
+
+fn unsupported_patch(resource: &Resource) -> ApiError {
+    let text = if resource.as_builtin().is_some() {
+        "415: Unsupported Media Type"
+    } else {
+        "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"
+    };
+    ApiError::new(415, "UnsupportedMediaType", text)
+}
+
+/// A patch that does not apply.
+fn refused(resource: &Resource, object: &Value, error: PatchError) -> ApiError {
+    const REJECTED: &str = "the server rejected our request due to an error in our request";
+    let name = meta::name(object).to_owned();
+    match error {
+        PatchError::BadRequest(text) | PatchError::IllTyped(text) | PatchError::Strategic(text) => ApiError::bad_request(text),
+        PatchError::TooLarge(text) => ApiError::new(413, "RequestEntityTooLarge", text),
+        PatchError::Operation { .. } => ApiError::new(422, "Invalid", REJECTED).with_cause("FieldValueInvalid", &error.to_string(), "patch"),
+        PatchError::Unprocessable(text) => {
+            let cause = FieldError::new(cobaltcore_schema::Cause::Invalid, "patch", format!("Invalid value: {text}"));
+            resource.invalid(&name, &[cause])
+        }
+        PatchError::Conflict(conflicts) => conflicts.0.iter().fold(
+            ApiError::new(409, "Conflict", conflicts.to_string()),
+            |error, c| error.with_cause("FieldManagerConflict", &c.message(), &c.path),
+        ),
+    }
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which form an answer takes: JSON or YAML; the object itself, a Table, or metadata only.
+
+use http::HeaderMap;
+use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
+
+use crate::reqinfo::Query;
+use crate::status::{ApiError, ApiResult};
+
+/// The encoding of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Format {
+    /// JSON.
+    Json,
+    /// YAML.
+    Yaml,
+}
+
+/// What of the object is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Shape {
+    /// All of it.
+    Object,
+    /// Rows and columns.
+    Table {
+        /// `meta.k8s.io/v1beta1` was asked for instead of v1.
+        beta: bool,
+        /// What each row carries of its object.
+        include: Include,
+    },
+    /// Metadata only.
+    Metadata {
+        /// `meta.k8s.io/v1beta1` was asked for instead of v1.
+        beta: bool,
+        /// The list form was named.
+        list: bool,
+    },
+}
+
+/// What each row of a table carries of its object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Include {
+    /// Its metadata.
+    Metadata,
+    /// All of it.
+    Object,
+    /// Nothing.
+    None,
+}
+
+/// The negotiated form of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Form {
+    /// Encoding.
+    pub format: Format,
+    /// What of the object.
+    pub shape: Shape,
+    /// Indented for people.
+    pub pretty: bool,
+}
+
+impl Form {
+    /// Plain JSON.
+    pub const JSON: Self = Self { format: Format::Json, shape: Shape::Object, pretty: false };
+
+    /// Reads the form off a request. `shapes` tells whether tables and metadata may be asked for.
+    pub fn negotiate(headers: &HeaderMap, query: &Query, shapes: bool) -> ApiResult<Self> {
+        let pretty = query.maybe_flag("pretty").unwrap_or_else(|| is_browser(headers));
+        let accept: Vec<&str> = headers.get_all(ACCEPT).iter().filter_map(|v| v.to_str().ok()).collect();
+        let accept = accept.join(",");
+        if accept.trim().is_empty() {
+            return Ok(Self { pretty, ..Self::JSON });
+        }
+        for clause in clauses(&accept) {
+            if let Some((format, shape)) = clause.form(shapes, query)? {
+                return Ok(Self { format, shape, pretty });
+            }
+        }
+        Err(ApiError::not_acceptable())
+    }
+
+    /// The content type of the answer.
+    pub fn content_type(&self) -> &'static str {
+        match self.format {
+            Format::Json => "application/json",
+            Format::Yaml => "application/yaml",
+        }
+    }
+}
+
+/// One alternative of an Accept header.
+struct Clause<'a> {
+    media: &'a str,
+    params: Vec<(&'a str, &'a str)>,
+    quality: f32,
+}
+
+fn clauses(accept: &str) -> Vec<Clause<'_>> {
+    let mut all: Vec<Clause<'_>> = accept
+        .split(',')
+        .map(|clause| {
+            let mut parts = clause.split(';').map(str::trim);
+            let media = parts.next().unwrap_or_default();
+            let params: Vec<_> =
+                parts.filter_map(|p| p.split_once('=')).map(|(k, v)| (k.trim(), v.trim().trim_matches('"'))).collect();
+            let quality = params.iter().find(|(k, _)| *k == "q").and_then(|(_, v)| v.parse().ok()).unwrap_or(1.0);
+            Clause { media, params, quality }
+        })
+        .filter(|c| !c.media.is_empty() && c.quality > 0.0)
+        .collect();
+    all.sort_by(|a, b| b.quality.total_cmp(&a.quality));
+    all
+}
+
+impl Clause<'_> {
+    fn param(&self, key: &str) -> Option<&str> {
+        self.params.iter().find(|(k, _)| *k == key).map(|(_, v)| *v)
+    }
+
+    fn form(&self, shapes: bool, query: &Query) -> ApiResult<Option<(Format, Shape)>> {
+        let format = match self.media.to_ascii_lowercase().as_str() {
+            "*/*" | "application/*" | "application/json" => Format::Json,
+            "application/yaml" => Format::Yaml,
+            _ => return Ok(None),
+        };
+        let Some(shape) = self.param("as") else { return Ok(Some((format, Shape::Object))) };
+        let beta = match (self.param("g"), self.param("v")) {
+            (Some("meta.k8s.io"), Some("v1")) => false,
+            (Some("meta.k8s.io"), Some("v1beta1")) => true,
+            _ => return Ok(None),
+        };
+        if !shapes {
+            return Ok(None);
+        }
+        let shape = match shape {
+            "Table" => Shape::Table { beta, include: include(query)? },
+            "PartialObjectMetadata" => Shape::Metadata { beta, list: false },
+            "PartialObjectMetadataList" => Shape::Metadata { beta, list: true },
+            _ => return Ok(None),
+        };
+        Ok(Some((format, shape)))
+    }
+}
+
+fn include(query: &Query) -> ApiResult<Include> {
+    match query.get("includeObject").unwrap_or_default() {
+        "" | "Metadata" => Ok(Include::Metadata),
+        "Object" => Ok(Include::Object),
+        "None" => Ok(Include::None),
+        other => Err(ApiError::bad_request(format!("unrecognized includeObject value: {other:?}"))),
+    }
+}
+
+fn is_browser(headers: &HeaderMap) -> bool {
+    let agent = headers.get(USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    ["curl", "Wget", "Mozilla"].iter().any(|known| agent.starts_with(known))
+}
+
+/// The media type of a body without its parameters; JSON when none is given.
+pub fn body_type(headers: &HeaderMap) -> String {
+    let raw = headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("application/json");
+    let media = raw.split(';').next().unwrap_or_default().trim();
+    if media.is_empty() { "application/json".into() } else { media.to_ascii_lowercase() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn form(accept: &str) -> ApiResult<Form> {
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT, accept.parse().unwrap());
+        Form::negotiate(&headers, &Query::default(), true)
+    }
+
+    #[test]
+    fn the_first_acceptable_form_wins() {
+        let table = Shape::Table { beta: false, include: Include::Metadata };
+        for (accept, format, shape) in [
+            ("application/json", Format::Json, Shape::Object),
+            ("*/*", Format::Json, Shape::Object),
+            ("application/yaml", Format::Yaml, Shape::Object),
+            ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json", Format::Json, table),
+            ("application/json;as=Table;v=v9;g=meta.k8s.io,application/json", Format::Json, Shape::Object),
+            ("application/json;q=0.1, application/yaml;q=0.9", Format::Yaml, Shape::Object),
+            ("application/vnd.kubernetes.protobuf, application/json", Format::Json, Shape::Object),
+            ("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", Format::Json, Shape::Metadata { beta: false, list: true }),
+        ] {
+            let got = form(accept).unwrap();
+            assert_eq!((got.format, got.shape), (format, shape), "{accept}");
+        }
+        assert_eq!(form("application/vnd.kubernetes.protobuf").unwrap_err().code(), 406);
+        assert_eq!(form("application/json;as=Table;v=v9;g=meta.k8s.io").unwrap_err().code(), 406);
+    }
+}

@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Query options of the verbs, checked the way the reference checks them.
+
+use cobaltcore_schema::{Cause, FieldError};
+use serde_json::{Value, json};
+
+use crate::reqinfo::Query;
+use crate::status::{ApiError, ApiResult};
+
+/// What happens with unknown and duplicate fields.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FieldValidation {
+    /// Dropped.
+    Ignore,
+    /// Dropped, with a Warning header each.
+    Warn,
+    /// Refused.
+    Strict,
+}
+
+/// Options of create, update and patch.
+#[derive(Debug, Clone)]
+pub struct WriteOptions {
+    /// Run everything, store nothing.
+    pub dry_run: bool,
+    /// Unknown and duplicate fields.
+    pub validation: FieldValidation,
+    /// The name changes are attributed to, when given.
+    pub manager: Option<String>,
+    /// Take contested fields (apply only).
+    pub force: bool,
+}
+
+impl WriteOptions {
+    /// Reads the options; `kind` is the options kind named in errors, `apply` whether the request is
+    /// a server-side apply.
+    pub fn parse(query: &Query, kind: &str, apply: bool) -> ApiResult<Self> {
+        let mut errors = Vec::new();
+        let dry_run = dry_run(query, &mut errors);
+        let validation = match query.get("fieldValidation").unwrap_or_default() {
+            "" | "Warn" => FieldValidation::Warn,
+            "Ignore" => FieldValidation::Ignore,
+            "Strict" => FieldValidation::Strict,
+            other => {
+                errors.push(FieldError::not_supported("fieldValidation", &json!(other), &["Ignore", "Strict", "Warn"]));
+                FieldValidation::Warn
+            }
+        };
+        let manager = query.get("fieldManager").filter(|m| !m.is_empty()).map(str::to_owned);
+        check_manager(manager.as_deref(), &mut errors);
+        let force = query.maybe_flag("force");
+        if kind == "PatchOptions" {
+            if apply && manager.is_none() {
+                errors.push(FieldError::required("fieldManager", "is required for apply patch"));
+            }
+            if !apply && force.is_some() {
+                errors.push(FieldError::forbidden("force", "may not be specified for non-apply patch"));
+            }
+        }
+        refuse(kind, &errors)?;
+        Ok(Self { dry_run, validation, manager, force: force.unwrap_or(false) })
+    }
+}
+
+fn dry_run(query: &Query, errors: &mut Vec<FieldError>) -> bool {
+    let values: Vec<&str> = query.all("dryRun").collect();
+    if values.iter().any(|v| *v != "All") {
+        errors.push(FieldError::new(
+            Cause::NotSupported,
+            "dryRun",
+            format!("Unsupported value: {}: supported values: \"All\"", json!(values)),
+        ));
+    }
+    !values.is_empty()
+}
+
+fn check_manager(manager: Option<&str>, errors: &mut Vec<FieldError>) {
+    let Some(manager) = manager else { return };
+    if manager.len() > 128 {
+        errors.push(FieldError::too_long("fieldManager", 128));
+    }
+    if let Some((at, c)) = manager.char_indices().find(|(_, c)| c.is_control()) {
+        errors.push(FieldError::invalid(
+            "fieldManager",
+            &json!(manager),
+            &format!("should only contain printable characters (contains {c:?} at position {at})"),
+        ));
+    }
+}
+
+fn refuse(kind: &str, errors: &[FieldError]) -> ApiResult<()> {
+    if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid_options(kind, errors)) }
+}
+
+/// What deletion does with dependents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Propagation {
+    /// Dependents lose their reference.
+    Orphan,
+    /// The collector deletes dependents afterwards.
+    Background,
+    /// Dependents go first.
+    Foreground,
+}
+
+/// Options of delete.
+#[derive(Debug, Clone, Default)]
+pub struct DeleteOptions {
+    /// Run everything, store nothing.
+    pub dry_run: bool,
+    /// What happens with dependents; the kind's default when absent.
+    pub propagation: Option<Propagation>,
+    /// Grace period in seconds.
+    pub grace: Option<i64>,
+    /// The uid the object must have.
+    pub uid: Option<String>,
+    /// The revision the object must have.
+    pub resource_version: Option<String>,
+    /// As given, for admission webhooks.
+    pub raw: Value,
+}
+
+impl DeleteOptions {
+    /// Reads options from the query and, when there is one, the body (which wins).
+    pub fn parse(query: &Query, body: Option<&Value>) -> ApiResult<Self> {
+        if let Some(body) = body {
+            return Self::from_body(body);
+        }
+        let mut raw = json!({"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1"});
+        let dry: Vec<&str> = query.all("dryRun").collect();
+        if !dry.is_empty() {
+            raw["dryRun"] = json!(dry);
+        }
+        if let Some(policy) = query.get("propagationPolicy") {
+            raw["propagationPolicy"] = json!(policy);
+        }
+        if let Some(orphan) = query.maybe_flag("orphanDependents") {
+            raw["orphanDependents"] = json!(orphan);
+        }
+        if let Some(grace) = query.get("gracePeriodSeconds") {
+            let seconds: i64 = grace.parse().map_err(|_| {
+                ApiError::bad_request(format!("strconv.ParseInt: parsing {grace:?}: invalid syntax"))
+            })?;
+            raw["gracePeriodSeconds"] = json!(seconds);
+        }
+        Self::from_value(raw)
+    }
+
+    fn from_body(body: &Value) -> ApiResult<Self> {
+        let kind = body["kind"].as_str().unwrap_or_default();
+        if !kind.is_empty() && kind != "DeleteOptions" {
+            let version = body["apiVersion"].as_str().unwrap_or_default();
+            let (group, version) = crate::meta::split_api_version(version);
+            return Err(ApiError::bad_request(format!(
+                "decoded object cannot be converted to DeleteOptions: {group}/{version}, Kind={kind}"
+            )));
+        }
+        Self::from_value(body.clone())
+    }
+
+    fn from_value(raw: Value) -> ApiResult<Self> {
+        let mut errors = Vec::new();
+        let typed = |field: &str, ok: bool| -> ApiResult<()> {
+            if ok {
+                return Ok(());
+            }
+            Err(ApiError::bad_request(format!("json: cannot unmarshal into Go struct field DeleteOptions.{field}")))
+        };
+        let dry: Vec<&str> = raw["dryRun"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        if dry.iter().any(|v| *v != "All") {
+            errors.push(FieldError::new(
+                Cause::NotSupported,
+                "dryRun",
+                format!("Unsupported value: {}: supported values: \"All\"", json!(dry)),
+            ));
+        }
+        let policy = raw.get("propagationPolicy").filter(|v| !v.is_null());
+        let orphan = raw.get("orphanDependents").filter(|v| !v.is_null());
+        typed("propagationPolicy", policy.is_none_or(Value::is_string))?;
+        typed("orphanDependents", orphan.is_none_or(Value::is_boolean))?;
+        typed("gracePeriodSeconds", raw["gracePeriodSeconds"].is_null() || raw["gracePeriodSeconds"].is_i64())?;
+        if policy.is_some() && orphan.is_some() {
+            errors.push(FieldError::invalid(
+                "propagationPolicy",
+                policy.unwrap_or(&Value::Null),
+                "orphanDependents and deletionPropagation cannot be both set",
+            ));
+        }
+        let propagation = match (policy.and_then(Value::as_str), orphan.and_then(Value::as_bool)) {
+            (Some("Orphan"), _) | (None, Some(true)) => Some(Propagation::Orphan),
+            (Some("Background"), _) | (None, Some(false)) => Some(Propagation::Background),
+            (Some("Foreground"), _) => Some(Propagation::Foreground),
+            (Some(other), _) => {
+                errors.push(FieldError::not_supported(
+                    "propagationPolicy",
+                    &json!(other),
+                    &["Foreground", "Background", "Orphan", "nil"],
+                ));
+                None
+            }
+            (None, None) => None,
+        };
+        refuse("DeleteOptions", &errors)?;
+        let precondition = |key: &str| raw["preconditions"][key].as_str().map(str::to_owned);
+        Ok(Self {
+            dry_run: !dry.is_empty(),
+            propagation,
+            grace: raw["gracePeriodSeconds"].as_i64(),
+            uid: precondition("uid"),
+            resource_version: precondition("resourceVersion"),
+            raw,
+        })
+    }
+}
+
+/// How a list's resource version is to be understood.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Match {
+    /// At least that revision.
+    NotOlderThan,
+    /// Exactly that revision.
+    Exact,
+}
+
+/// Options of list and watch.
+#[derive(Debug, Clone, Default)]
+pub struct ListOptions {
+    /// Label selector, as sent.
+    pub labels: String,
+    /// Field selector, as sent.
+    pub fields: String,
+    /// Resource version, as sent.
+    pub resource_version: String,
+    /// How to understand it.
+    pub version_match: Option<Match>,
+    /// Most objects wanted; 0 for all.
+    pub limit: usize,
+    /// Continue token.
+    pub token: String,
+    /// Watch: seconds until the stream ends.
+    pub timeout: Option<u64>,
+    /// Watch: bookmarks wanted.
+    pub bookmarks: bool,
+    /// Watch: begin with the present state.
+    pub initial_events: Option<bool>,
+}
+
+impl ListOptions {
+    /// Reads and checks the options.
+    pub fn parse(query: &Query, watch: bool) -> ApiResult<Self> {
+        let number = |key: &str| -> ApiResult<Option<u64>> {
+            match query.get(key).filter(|v| !v.is_empty()) {
+                None => Ok(None),
+                Some(text) => match text.parse::<i64>() {
+                    Ok(n) => Ok(Some(n.max(0) as u64)),
+                    Err(_) => Err(ApiError::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax"))),
+                },
+            }
+        };
+        let raw_match = query.get("resourceVersionMatch").unwrap_or_default();
+        let options = Self {
+            labels: query.get("labelSelector").unwrap_or_default().to_owned(),
+            fields: query.get("fieldSelector").unwrap_or_default().to_owned(),
+            resource_version: query.get("resourceVersion").unwrap_or_default().to_owned(),
+            version_match: match raw_match {
+                "NotOlderThan" => Some(Match::NotOlderThan),
+                "Exact" => Some(Match::Exact),
+                _ => None,
+            },
+            limit: number("limit")?.unwrap_or(0) as usize,
+            token: query.get("continue").unwrap_or_default().to_owned(),
+            timeout: number("timeoutSeconds")?,
+            bookmarks: query.flag("allowWatchBookmarks"),
+            initial_events: query.maybe_flag("sendInitialEvents"),
+        };
+        let errors = if watch { options.watch_errors(raw_match) } else { options.list_errors(raw_match) };
+        refuse("ListOptions", &errors)?;
+        Ok(options)
+    }
+
+    fn watch_errors(&self, raw_match: &str) -> Vec<FieldError> {
+        const FIELD: &str = "resourceVersionMatch";
+        let mut errors = Vec::new();
+        match self.initial_events {
+            Some(_) if raw_match.is_empty() => errors.push(FieldError::forbidden(
+                FIELD,
+                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+            )),
+            Some(_) if self.version_match != Some(Match::NotOlderThan) => {
+                errors.push(FieldError::not_supported(FIELD, &json!(raw_match), &["NotOlderThan"]));
+            }
+            None if !raw_match.is_empty() => errors.push(FieldError::forbidden(
+                FIELD,
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+            )),
+            _ => {}
+        }
+        if !self.token.is_empty() {
+            errors.push(FieldError::forbidden("continue", "continue is forbidden for watch"));
+        }
+        errors
+    }
+
+    fn list_errors(&self, raw_match: &str) -> Vec<FieldError> {
+        const FIELD: &str = "resourceVersionMatch";
+        let mut errors = Vec::new();
+        if self.initial_events.is_some() {
+            errors.push(FieldError::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
+        }
+        if raw_match.is_empty() {
+            return errors;
+        }
+        if self.resource_version.is_empty() {
+            errors.push(FieldError::forbidden(
+                FIELD,
+                "resourceVersionMatch is forbidden unless resourceVersion is provided",
+            ));
+        }
+        if !self.token.is_empty() {
+            errors.push(FieldError::forbidden(FIELD, "resourceVersionMatch is forbidden when continue is provided"));
+        }
+        match self.version_match {
+            None => errors.push(FieldError::not_supported(FIELD, &json!(raw_match), &["Exact", "NotOlderThan"])),
+            Some(Match::Exact) if self.resource_version == "0" => errors.push(FieldError::forbidden(
+                FIELD,
+                "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
+            )),
+            Some(_) => {}
+        }
+        errors
+    }
+
+    /// The revision asked for; `None` when absent or empty.
+    pub fn revision(&self) -> ApiResult<Option<u64>> {
+        if self.resource_version.is_empty() {
+            return Ok(None);
+        }
+        self.resource_version.parse().map(Some).map_err(|_| {
+            ApiError::bad_request(format!("Invalid value: {:?}: must be a valid resource version", self.resource_version))
+        })
+    }
+}

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Get and list: from memory, at the newest revision or at one asked for, page by page.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde_json::{Value, json};
+
+use crate::api::Api;
+use crate::call::{Answer, Call};
+use crate::negotiate::Form;
+use crate::options::{ListOptions, Match};
+use crate::registry::{Registry, Resource};
+use crate::selector::{FieldSelector, LabelSelector};
+use crate::status::{ApiError, ApiResult};
+use crate::store::{Key, Record};
+use crate::view::View;
+
+/// How long a request waits for a revision from the future.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Which objects of a collection are wanted.
+#[derive(Debug, Clone)]
+pub struct Filter {
+    /// Namespace, `None` for all.
+    pub namespace: Option<String>,
+    /// Labels.
+    pub labels: LabelSelector,
+    /// Fields.
+    pub fields: FieldSelector,
+}
+
+impl Filter {
+    /// Reads the filter off a request and refuses what the resource cannot select by.
+    pub fn parse(resource: &Resource, namespace: &str, options: &ListOptions) -> ApiResult<Self> {
+        let labels = LabelSelector::parse(&options.labels).map_err(ApiError::bad_request)?;
+        let fields = FieldSelector::parse(&options.fields).map_err(ApiError::bad_request)?;
+        for term in &fields.0 {
+            resource.check_field_label(&term.field)?;
+        }
+        let namespace = (resource.namespaced && !namespace.is_empty()).then(|| namespace.to_owned());
+        Ok(Self { namespace, labels, fields })
+    }
+
+    /// Whether everything in the namespace is wanted.
+    pub fn takes_all(&self) -> bool {
+        self.labels.is_empty() && self.fields.is_empty()
+    }
+
+    /// Whether a stored object is wanted. Parses it only when a field other than its name is asked for.
+    pub fn wants(&self, view: &View<'_>, key: &Key, record: &Record) -> bool {
+        if self.namespace.as_deref().is_some_and(|ns| ns != &*key.namespace) {
+            return false;
+        }
+        if !self.labels.matches_facts(&record.facts) {
+            return false;
+        }
+        let tree = std::cell::OnceCell::new();
+        self.fields.matches(|field| match field {
+            "metadata.name" => key.name.to_string(),
+            "metadata.namespace" => key.namespace.to_string(),
+            other => view.resource.field_value(tree.get_or_init(|| view.tree(record)), other),
+        })
+    }
+
+    /// The one name that can match, when the filter names one.
+    pub fn only_name(&self) -> Option<&str> {
+        self.fields.0.iter().find(|t| t.field == "metadata.name" && t.equal).map(|t| t.value.as_str())
+    }
+}
+
+/// Where a page begins: revision of the list and the last key handed out.
+#[derive(Debug, Clone, PartialEq)]
+struct Token {
+    revision: u64,
+    start: Key,
+}
+
+impl Token {
+    fn encode(&self) -> String {
+        let text = json!({
+            "v": "meta.k8s.io/v1",
+            "rv": self.revision,
+            "start": format!("{}/{}\u{0}", self.start.namespace, self.start.name),
+        });
+        URL_SAFE_NO_PAD.encode(text.to_string())
+    }
+
+    fn decode(text: &str) -> ApiResult<Self> {
+        let bad = |why: &str| ApiError::bad_request(format!("continue key is not valid: {why}"));
+        let bytes = URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).map_err(|e| bad(&e.to_string()))?;
+        let value: Value = serde_json::from_slice(&bytes).map_err(|e| bad(&e.to_string()))?;
+        if value["v"] != "meta.k8s.io/v1" {
+            return Err(bad(&format!("server does not recognize this encoded version {}", value["v"])));
+        }
+        let start = value["start"].as_str().unwrap_or_default().trim_end_matches('\u{0}');
+        let (namespace, name) = start.split_once('/').ok_or_else(|| bad("encoded start key empty"))?;
+        let revision = value["rv"].as_i64().ok_or_else(|| bad("incorrect encoded start resourceVersion"))?;
+        if revision == 0 {
+            return Err(bad("incorrect encoded start resourceVersion (version meta.k8s.io/v1)"));
+        }
+        Ok(Self { revision: revision.max(-1).unsigned_abs(), start: Key::new(namespace, name) })
+    }
+}
+
+/// What a list found.
+#[derive(Debug)]
+pub struct Listing {
+    /// Revision of the state listed.
+    pub revision: u64,
+    /// The objects.
+    pub records: Vec<Arc<Record>>,
+    /// Where the next page begins.
+    next: Option<Key>,
+    /// How many objects remain, when that is known.
+    remaining: Option<usize>,
+}
+
+impl Listing {
+    /// The list's metadata.
+    pub fn metadata(&self) -> Value {
+        let mut meta = json!({"resourceVersion": self.revision.to_string()});
+        if let Some(start) = &self.next {
+            let token = Token { revision: self.revision, start: start.clone() };
+            meta["continue"] = json!(token.encode());
+            if let Some(remaining) = self.remaining {
+                meta["remainingItemCount"] = json!(remaining);
+            }
+        }
+        meta
+    }
+}
+
+impl Api {
+    /// One object.
+    pub async fn get(&self, call: &Call, registry: &Registry, resource: &Resource) -> ApiResult<Answer> {
+        let form = Form::negotiate(&call.headers, &call.query, true)?;
+        let options = ListOptions { resource_version: call.query.get("resourceVersion").unwrap_or_default().into(), ..ListOptions::default() };
+        if let Some(revision) = options.revision()? {
+            self.wait_for(revision).await?;
+        }
+        let key = self.key_of(call, resource);
+        let record = resource.table.get(&key).ok_or_else(|| resource.not_found(&call.info.name))?;
+        let view = View { resource, registry, form, now: self.clock.now() };
+        Ok(Answer::bytes(200, form.content_type(), view.body(&record)))
+    }
+
+    /// A collection.
+    pub async fn list(&self, call: &Call, registry: &Registry, resource: &Resource) -> ApiResult<Answer> {
+        let form = Form::negotiate(&call.headers, &call.query, true)?;
+        let options = ListOptions::parse(&call.query, false)?;
+        let filter = Filter::parse(resource, &call.info.namespace, &options)?;
+        let view = View { resource, registry, form, now: self.clock.now() };
+        let listing = self.select(&view, &options, &filter).await?;
+        let body = view.list(&listing.records, listing.metadata());
+        Ok(Answer::bytes(200, form.content_type(), body))
+    }
+
+    /// The objects a list is about.
+    pub async fn select(&self, view: &View<'_>, options: &ListOptions, filter: &Filter) -> ApiResult<Listing> {
+        let table = &view.resource.table;
+        if !options.token.is_empty() {
+            return self.next_page(view, options, filter).await;
+        }
+        let asked = options.revision()?;
+        if let Some(revision) = asked {
+            self.wait_for(revision).await?;
+            // A limit with an exact or positive revision pages through that state; anything else
+            // is answered from the newest one, which is at least as new as asked for.
+            let exact = options.version_match == Some(Match::Exact)
+                || (options.version_match.is_none() && options.limit > 0 && revision > 0);
+            if exact {
+                let items = self
+                    .store
+                    .at(table, filter.namespace.as_deref(), revision)
+                    .await
+                    .map_err(|_| ApiError::expired("The resourceVersion for the provided list is too old."))?;
+                return Ok(page(view, filter, items, revision, options.limit));
+            }
+        }
+        let limit = if asked == Some(0) { 0 } else { options.limit };
+        if limit > 0 && filter.takes_all() {
+            let (snapshot, more) = table.page(filter.namespace.as_deref(), None, limit, || self.store.revision());
+            let next = (more > 0).then(|| snapshot.items.last().map(|(k, _)| k.clone())).flatten();
+            let records = snapshot.items.into_iter().map(|(_, r)| r).collect();
+            return Ok(Listing { revision: snapshot.revision, records, next, remaining: Some(more) });
+        }
+        if let (Some(name), Some(namespace)) =
+            (filter.only_name(), filter.namespace.as_deref().or((!view.resource.namespaced).then_some("")))
+        {
+            let revision = self.store.revision();
+            let key = Key::new(namespace, name);
+            let found = table.get(&key).filter(|r| filter.wants(view, &key, r));
+            let revision = revision.max(found.as_ref().map_or(0, |r| r.revision));
+            return Ok(Listing { revision, records: found.into_iter().collect(), next: None, remaining: None });
+        }
+        let snapshot = table.snapshot(filter.namespace.as_deref(), || self.store.revision());
+        Ok(page(view, filter, snapshot.items, snapshot.revision, limit))
+    }
+
+    async fn next_page(&self, view: &View<'_>, options: &ListOptions, filter: &Filter) -> ApiResult<Listing> {
+        if !options.resource_version.is_empty() && options.resource_version != "0" {
+            return Err(ApiError::bad_request("specifying resource version is not allowed when using continue"));
+        }
+        let token = Token::decode(&options.token)?;
+        let table = &view.resource.table;
+        let state = self.store.at(table, filter.namespace.as_deref(), token.revision).await;
+        let Ok(mut items) = state else {
+            let fresh = Token { revision: self.store.revision(), start: token.start };
+            return Err(ApiError::expired(
+                "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.",
+            )
+            .with_continue(fresh.encode()));
+        };
+        let from = items.partition_point(|(key, _)| *key <= token.start);
+        items.drain(..from);
+        Ok(page(view, filter, items, token.revision, options.limit))
+    }
+
+    /// Waits for a revision the client has seen elsewhere.
+    pub async fn wait_for(&self, revision: u64) -> ApiResult<()> {
+        if revision <= self.store.revision() || self.store.reached(revision, PATIENCE).await {
+            return Ok(());
+        }
+        Err(ApiError::too_new(revision, self.store.revision()))
+    }
+
+    /// The key of the object a request names.
+    pub fn key_of(&self, call: &Call, resource: &Resource) -> Key {
+        let namespace = if resource.namespaced { call.info.namespace.as_str() } else { "" };
+        Key::new(namespace, &call.info.name)
+    }
+}
+
+/// The wanted objects, cut to `limit`.
+fn page(view: &View<'_>, filter: &Filter, items: Vec<(Key, Arc<Record>)>, revision: u64, limit: usize) -> Listing {
+    let all = filter.takes_all();
+    let total = items.len();
+    let mut records = Vec::new();
+    let mut last: Option<Key> = None;
+    for (at, (key, record)) in items.into_iter().enumerate() {
+        if !all && !filter.wants(view, &key, &record) {
+            continue;
+        }
+        if limit > 0 && records.len() == limit {
+            return Listing { revision, records, next: last, remaining: all.then_some(total - at) };
+        }
+        records.push(record);
+        last = Some(key);
+    }
+    Listing { revision, records, next: None, remaining: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_survive_the_round_trip() {
+        let token = Token { revision: 7, start: Key::new("ns", "name") };
+        assert_eq!(Token::decode(&token.encode()).unwrap(), token);
+        for bad in ["!!!", "e30", "bm90anNvbg"] {
+            assert_eq!(Token::decode(bad).unwrap_err().code(), 400, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,467 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The served types. A [`Resource`] is one (group, version, plural) with everything handlers need to
+//! know about it, whether it is built in or defined by a CustomResourceDefinition. The [`Registry`]
+//! is an immutable snapshot of all of them, swapped as a whole when a definition changes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cobaltcore_builtins::{Kind, Verbs};
+use cobaltcore_schema::crd::{CustomResource, Version};
+use cobaltcore_schema::{FieldError, Schema};
+use serde_json::Value;
+
+use crate::meta;
+use crate::status::{ApiError, ApiResult};
+use crate::store::Table;
+
+/// What stands behind a served type.
+#[derive(Debug, Clone)]
+pub enum Model {
+    /// A kind of the built-in table.
+    Builtin(&'static Kind),
+    /// A version of a custom resource.
+    Custom(Arc<Custom>),
+}
+
+/// A custom resource in one of its versions.
+#[derive(Debug)]
+pub struct Custom {
+    /// The definition.
+    pub definition: Arc<CustomResource>,
+    /// Index of the version.
+    pub version: usize,
+    /// Changes whenever the schema of the version does.
+    pub schema_generation: u32,
+    /// The definition is being deleted: nothing new may be created.
+    pub terminating: bool,
+}
+
+impl Custom {
+    /// The version served.
+    pub fn version(&self) -> &Version {
+        &self.definition.versions[self.version]
+    }
+}
+
+/// One served type.
+#[derive(Debug, Clone)]
+pub struct Resource {
+    /// API group, empty for core.
+    pub group: Arc<str>,
+    /// API version.
+    pub version: Arc<str>,
+    /// Plural name.
+    pub plural: Arc<str>,
+    /// Singular name.
+    pub singular: Arc<str>,
+    /// Kind.
+    pub kind: Arc<str>,
+    /// Kind of lists.
+    pub list_kind: Arc<str>,
+    /// Short names.
+    pub short_names: Vec<String>,
+    /// Categories.
+    pub categories: Vec<String>,
+    /// Whether objects live in namespaces.
+    pub namespaced: bool,
+    /// Where the objects are stored; versions of one kind share it.
+    pub table: Arc<Table>,
+    /// Group and version objects are stored in.
+    pub storage: (Arc<str>, Arc<str>),
+    /// Whether requests may name this version; a storage version can be unserved.
+    pub served: bool,
+    /// What it is.
+    pub model: Model,
+}
+
+/// A subresource as discovery shows it.
+#[derive(Debug, Clone)]
+pub struct SubresourceEntry {
+    /// Path segment.
+    pub name: String,
+    /// Kind of its bodies.
+    pub kind: String,
+    /// Group of that kind; empty together with `version` when it is the parent's.
+    pub group: String,
+    /// Version of that kind.
+    pub version: String,
+    /// Verbs.
+    pub verbs: &'static [&'static str],
+}
+
+/// Where `/scale` finds its numbers, as dotted paths.
+#[derive(Debug, Clone)]
+pub struct ScalePaths {
+    /// Wanted replicas.
+    pub spec_replicas: String,
+    /// Observed replicas.
+    pub status_replicas: String,
+    /// The label selector.
+    pub selector: Option<String>,
+}
+
+impl Resource {
+    /// A built-in kind.
+    pub fn builtin(kind: &'static Kind, table: Arc<Table>) -> Self {
+        Self {
+            group: kind.group.into(),
+            version: kind.version.into(),
+            plural: kind.plural.into(),
+            singular: kind.singular.into(),
+            kind: kind.kind.into(),
+            list_kind: format!("{}List", kind.kind).into(),
+            short_names: kind.short_names.iter().map(ToString::to_string).collect(),
+            categories: kind.categories.iter().map(ToString::to_string).collect(),
+            namespaced: kind.namespaced,
+            table,
+            storage: (kind.storage_group.into(), kind.storage_version.into()),
+            served: true,
+            model: Model::Builtin(kind),
+        }
+    }
+
+    /// One version of a custom resource.
+    pub fn custom(definition: &Arc<CustomResource>, version: usize, schema_generation: u32, terminating: bool, table: Arc<Table>) -> Self {
+        let names = &definition.names;
+        let storage = definition.versions.iter().find(|v| v.storage).map_or("", |v| v.name.as_str());
+        Self {
+            group: definition.group.as_str().into(),
+            version: definition.versions[version].name.as_str().into(),
+            plural: names.plural.as_str().into(),
+            singular: names.singular.as_str().into(),
+            kind: names.kind.as_str().into(),
+            list_kind: names.list_kind.as_str().into(),
+            short_names: names.short_names.clone(),
+            categories: names.categories.clone(),
+            namespaced: definition.namespaced,
+            table,
+            storage: (definition.group.as_str().into(), storage.into()),
+            served: definition.versions[version].served,
+            model: Model::Custom(Arc::new(Custom {
+                definition: definition.clone(),
+                version,
+                schema_generation,
+                terminating,
+            })),
+        }
+    }
+
+    /// apiVersion of this type.
+    pub fn api_version(&self) -> String {
+        meta::api_version(&self.group, &self.version)
+    }
+
+    /// Whether requests for this type see objects as they are stored.
+    pub fn is_storage(&self) -> bool {
+        *self.group == *self.storage.0 && *self.version == *self.storage.1
+    }
+
+    /// The built-in kind, if it is one.
+    pub fn as_builtin(&self) -> Option<&'static Kind> {
+        match &self.model {
+            Model::Builtin(kind) => Some(kind),
+            Model::Custom(_) => None,
+        }
+    }
+
+    /// The custom resource, if it is one.
+    pub fn as_custom(&self) -> Option<&Arc<Custom>> {
+        match &self.model {
+            Model::Builtin(_) => None,
+            Model::Custom(custom) => Some(custom),
+        }
+    }
+
+    /// Whether this is the built-in kind `kind` of `group`.
+    pub fn is(&self, group: &str, kind: &str) -> bool {
+        self.as_builtin().is_some_and(|k| k.group == group && k.kind == kind)
+    }
+
+    /// Verbs of the main endpoint.
+    pub fn verbs(&self) -> &'static [&'static str] {
+        self.as_builtin().map_or(Verbs::All, |kind| kind.verbs).list()
+    }
+
+    /// Whether objects are kept; reviews and bindings are not.
+    pub fn is_stored(&self) -> bool {
+        self.as_builtin().is_none_or(|kind| kind.stored)
+    }
+
+    /// The subresources, in discovery order.
+    pub fn subresource_entries(&self) -> Vec<SubresourceEntry> {
+        const CHANGE: &[&str] = &["get", "patch", "update"];
+        let entry = |name: &str, kind: &str, group: &str, version: &str, verbs| SubresourceEntry {
+            name: name.into(),
+            kind: kind.into(),
+            group: group.into(),
+            version: version.into(),
+            verbs,
+        };
+        match &self.model {
+            Model::Builtin(builtin) => builtin
+                .subresources
+                .iter()
+                .map(|s| entry(s.name, s.kind, s.group, s.version, s.verbs))
+                .collect(),
+            Model::Custom(_) => {
+                let mut all = Vec::new();
+                if self.has_status() {
+                    all.push(entry("status", &self.kind, "", "", CHANGE));
+                }
+                if self.has_scale() {
+                    all.push(entry("scale", "Scale", "autoscaling", "v1", CHANGE));
+                }
+                all
+            }
+        }
+    }
+
+    /// Names and verbs of the subresources.
+    pub fn subresources(&self) -> Vec<(String, &'static [&'static str])> {
+        self.subresource_entries().into_iter().map(|s| (s.name, s.verbs)).collect()
+    }
+
+    /// Where `/scale` finds its numbers.
+    pub fn scale_paths(&self) -> ScalePaths {
+        match &self.model {
+            Model::Builtin(kind) => {
+                let paths = kind.scale;
+                ScalePaths {
+                    spec_replicas: paths.map_or("spec.replicas", |p| p.spec_replicas).into(),
+                    status_replicas: paths.map_or("status.replicas", |p| p.status_replicas).into(),
+                    selector: paths.map(|p| p.selector.into()),
+                }
+            }
+            Model::Custom(custom) => {
+                let scale = custom.version().scale.as_ref();
+                ScalePaths {
+                    spec_replicas: scale.map(|s| s.spec_path.join(".")).unwrap_or_default(),
+                    status_replicas: scale.map(|s| s.status_path.join(".")).unwrap_or_default(),
+                    selector: scale.and_then(|s| s.label_selector_path.as_ref()).map(|p| p.join(".")),
+                }
+            }
+        }
+    }
+
+    /// Whether there is a `/status`.
+    pub fn has_status(&self) -> bool {
+        match &self.model {
+            Model::Builtin(kind) => kind.status,
+            Model::Custom(custom) => custom.version().status,
+        }
+    }
+
+    /// Whether there is a `/scale`.
+    pub fn has_scale(&self) -> bool {
+        match &self.model {
+            Model::Builtin(kind) => kind.scale.is_some(),
+            Model::Custom(custom) => custom.version().scale.is_some(),
+        }
+    }
+
+    /// The schema.
+    pub fn schema(&self) -> &Arc<Schema> {
+        match &self.model {
+            Model::Builtin(kind) => kind.schema(),
+            Model::Custom(custom) => &custom.version().schema,
+        }
+    }
+
+    /// Generation of the schema objects are written under now.
+    pub fn schema_generation(&self) -> u32 {
+        self.as_custom().map_or(0, |c| c.schema_generation)
+    }
+
+    /// 404 for an object of this type.
+    pub fn not_found(&self, name: &str) -> ApiError {
+        ApiError::not_found(&self.group, &self.plural, name)
+    }
+
+    /// 409 for a stale object of this type.
+    pub fn stale(&self, name: &str) -> ApiError {
+        ApiError::stale(&self.group, &self.plural, name)
+    }
+
+    /// 422 for an object of this type.
+    pub fn invalid(&self, name: &str, errors: &[FieldError]) -> ApiError {
+        ApiError::invalid(&self.group, &self.kind, name, errors)
+    }
+
+    /// Converts a tree of this type into the form it is stored in.
+    pub fn to_storage(&self, object: &mut Value, registry: &Registry) {
+        if self.is_storage() {
+            return;
+        }
+        let Some(target) = registry.get(&self.storage.0, &self.storage.1, &self.plural) else { return };
+        self.convert(&target, object);
+    }
+
+    /// Converts a stored tree into this type.
+    pub fn from_storage(&self, object: &mut Value, registry: &Registry) {
+        if self.is_storage() {
+            return;
+        }
+        if let Some(source) = registry.get(&self.storage.0, &self.storage.1, &self.plural) {
+            source.convert(self, object);
+        }
+    }
+
+    fn convert(&self, target: &Resource, object: &mut Value) {
+        match (&self.model, &target.model) {
+            (Model::Builtin(from), Model::Builtin(to)) => from.convert_to(to, object),
+            _ => {
+                meta::fields(object).insert("apiVersion".into(), Value::String(target.api_version()));
+            }
+        }
+    }
+}
+
+/// All served types at one moment.
+#[derive(Debug, Default)]
+pub struct Registry {
+    groups: BTreeMap<Arc<str>, Group>,
+    /// Changes with every change of the served types; discovery's ETag.
+    pub generation: u64,
+}
+
+/// A served API group.
+#[derive(Debug, Default, Clone)]
+pub struct Group {
+    /// Versions, preferred first.
+    pub versions: Vec<VersionEntry>,
+}
+
+/// A served version of a group.
+#[derive(Debug, Clone)]
+pub struct VersionEntry {
+    /// The version.
+    pub name: Arc<str>,
+    /// Resources by plural name.
+    pub resources: BTreeMap<Arc<str>, Arc<Resource>>,
+}
+
+impl VersionEntry {
+    /// The resources requests may name.
+    pub fn served(&self) -> impl Iterator<Item = &Arc<Resource>> {
+        self.resources.values().filter(|r| r.served)
+    }
+}
+
+impl Group {
+    /// The versions requests may name, preferred first.
+    pub fn served(&self) -> impl Iterator<Item = &VersionEntry> {
+        self.versions.iter().filter(|v| v.served().next().is_some())
+    }
+
+    /// Whether nothing of the group is served.
+    pub fn is_empty(&self) -> bool {
+        self.served().next().is_none()
+    }
+}
+
+impl Registry {
+    /// A registry of the given resources.
+    pub fn new(resources: impl IntoIterator<Item = Arc<Resource>>, generation: u64) -> Self {
+        let mut groups: BTreeMap<Arc<str>, Group> = BTreeMap::new();
+        for resource in resources {
+            let group = groups.entry(resource.group.clone()).or_default();
+            let at = group.versions.iter().position(|v| v.name == resource.version).unwrap_or_else(|| {
+                group.versions.push(VersionEntry { name: resource.version.clone(), resources: BTreeMap::new() });
+                group.versions.len() - 1
+            });
+            group.versions[at].resources.insert(resource.plural.clone(), resource);
+        }
+        for group in groups.values_mut() {
+            group.versions.sort_by(|a, b| version_priority(&b.name).cmp(&version_priority(&a.name)));
+        }
+        Self { groups, generation }
+    }
+
+    /// Groups in discovery order: built-in ones first, each with its versions.
+    pub fn groups(&self) -> impl Iterator<Item = (&Arc<str>, &Group)> {
+        self.groups.iter()
+    }
+
+    /// A group.
+    pub fn group(&self, group: &str) -> Option<&Group> {
+        self.groups.get(group)
+    }
+
+    /// All resources.
+    pub fn resources(&self) -> impl Iterator<Item = &Arc<Resource>> {
+        self.groups.values().flat_map(|g| &g.versions).flat_map(|v| v.resources.values())
+    }
+
+    /// One resource.
+    pub fn get(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Resource>> {
+        let version = self.groups.get(group)?.versions.iter().find(|v| *v.name == *version)?;
+        version.resources.get(plural).cloned()
+    }
+
+    /// One resource by kind.
+    pub fn by_kind(&self, group: &str, version: &str, kind: &str) -> Option<Arc<Resource>> {
+        let version = self.groups.get(group)?.versions.iter().find(|v| *v.name == *version)?;
+        version.resources.values().find(|r| *r.kind == *kind).cloned()
+    }
+
+    /// A resource in whatever version is preferred.
+    pub fn any_version(&self, group: &str, plural: &str) -> Option<Arc<Resource>> {
+        self.groups.get(group)?.versions.iter().find_map(|v| v.resources.get(plural).cloned())
+    }
+
+    /// The resource whose objects are stored as they are in this table.
+    pub fn storage_of(&self, table: &Table) -> Option<Arc<Resource>> {
+        self.resources().find(|r| r.table.id == table.id && r.is_storage()).cloned()
+    }
+
+    /// The resource a request is about, with the reference's refusals.
+    pub fn route(&self, group: &str, version: &str, plural: &str) -> ApiResult<Arc<Resource>> {
+        if let Some(found) = self.get(group, version, plural).filter(|r| r.served) {
+            return Ok(found);
+        }
+        match self.groups.get(group) {
+            Some(known) if !known.is_empty() => Err(ApiError::no_such_resource()),
+            _ => Err(ApiError::no_such_path()),
+        }
+    }
+}
+
+/// Sorts versions as Kubernetes does: stable before beta before alpha, higher numbers first, and
+/// names that are no versions last.
+pub fn version_priority(version: &str) -> (u8, u64, u64, std::cmp::Reverse<String>) {
+    let parsed = (|| {
+        let rest = version.strip_prefix('v')?;
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        let major: u64 = rest[..digits].parse().ok()?;
+        let tail = &rest[digits..];
+        if tail.is_empty() {
+            return Some((3, major, 0));
+        }
+        let (stage, minor) = if let Some(minor) = tail.strip_prefix("beta") {
+            (2, minor)
+        } else {
+            (1, tail.strip_prefix("alpha")?)
+        };
+        Some((stage, major, minor.parse().ok()?))
+    })();
+    let (stage, major, minor) = parsed.unwrap_or((0, 0, 0));
+    let name = if stage == 0 { version.to_owned() } else { String::new() };
+    (stage, major, minor, std::cmp::Reverse(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_sort_as_kubernetes_sorts_them() {
+        let mut versions =
+            ["v11alpha2", "foo1", "v3beta1", "v12alpha1", "v1", "foo10", "v11beta2", "v10beta3", "v2", "v10"];
+        versions.sort_by(|a, b| version_priority(b).cmp(&version_priority(a)));
+        assert_eq!(
+            versions,
+            ["v10", "v2", "v1", "v11beta2", "v10beta3", "v3beta1", "v12alpha1", "v11alpha2", "foo1", "foo10"]
+        );
+    }
+}

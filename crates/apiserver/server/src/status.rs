@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Failures as clients see them: every refusal becomes a `Status` object with the code, reason and
+//! text the reference gives. Handlers return [`ApiError`]; only `http` turns it into bytes.
+
+use cobaltcore_schema::FieldError;
+use serde_json::{Map, Value, json};
+
+/// What handlers return.
+pub type ApiResult<T> = Result<T, ApiError>;
+
+/// A refusal. Boxed inside so that `Result`s stay small on the happy path.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ApiError(Box<Inner>);
+
+#[derive(Debug, Clone, PartialEq)]
+struct Inner {
+    code: u16,
+    reason: &'static str,
+    message: String,
+    details: Map<String, Value>,
+    /// Fields merged into `metadata` (only `continue`, for expired list tokens).
+    metadata: Map<String, Value>,
+    /// A body that is no `Status` at all (plain 404 pages, passed-through webhook answers).
+    raw: Option<Raw>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Raw {
+    Text(String),
+    Status(Value),
+}
+
+impl ApiError {
+    /// An error with code, reason and message, without details.
+    pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
+        Self(Box::new(Inner {
+            code,
+            reason,
+            message: message.into(),
+            details: Map::new(),
+            metadata: Map::new(),
+            raw: None,
+        }))
+    }
+
+    /// 400 BadRequest.
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(400, "BadRequest", message)
+    }
+
+    /// 404 for an object that does not exist.
+    pub fn not_found(group: &str, plural: &str, name: &str) -> Self {
+        Self::new(404, "NotFound", format!("{} {name:?} not found", qualified(group, plural)))
+            .about(group, plural, name)
+    }
+
+    /// 404 for a resource or version that is not served.
+    pub fn no_such_resource() -> Self {
+        let mut error = Self::new(404, "NotFound", "the server could not find the requested resource");
+        error.0.details = Map::new();
+        error
+    }
+
+    /// 404 for a path below no known group.
+    pub fn no_such_path() -> Self {
+        Self::text(404, "404 page not found\n")
+    }
+
+    /// A plain text answer.
+    pub fn text(code: u16, body: impl Into<String>) -> Self {
+        let mut error = Self::new(code, "", "");
+        error.0.raw = Some(Raw::Text(body.into()));
+        error
+    }
+
+    /// A complete `Status` object made elsewhere (admission webhooks).
+    pub fn passed_through(code: u16, status: Value) -> Self {
+        let mut error =
+            Self::new(code, "", status.get("message").and_then(Value::as_str).unwrap_or_default());
+        error.0.raw = Some(Raw::Status(status));
+        error
+    }
+
+    /// 405.
+    pub fn method_not_allowed() -> Self {
+        Self::new(
+            405,
+            "MethodNotAllowed",
+            "the server does not allow this method on the requested resource",
+        )
+    }
+
+    /// 409 AlreadyExists.
+    pub fn already_exists(group: &str, plural: &str, name: &str, being_deleted: bool) -> Self {
+        let prefix = if being_deleted { "object is being deleted: " } else { "" };
+        Self::new(
+            409,
+            "AlreadyExists",
+            format!("{prefix}{} {name:?} already exists", qualified(group, plural)),
+        )
+        .about(group, plural, name)
+    }
+
+    /// 409 Conflict with its own explanation.
+    pub fn conflict(group: &str, resource: &str, name: &str, why: &str) -> Self {
+        Self::new(
+            409,
+            "Conflict",
+            format!("Operation cannot be fulfilled on {} {name:?}: {why}", qualified(group, resource)),
+        )
+        .about(group, resource, name)
+    }
+
+    /// 409 Conflict because the stored object is newer than the one the client saw.
+    pub fn stale(group: &str, plural: &str, name: &str) -> Self {
+        Self::conflict(
+            group,
+            plural,
+            name,
+            "the object has been modified; please apply your changes to the latest version and try again",
+        )
+    }
+
+    /// 403 Forbidden about an object.
+    pub fn forbidden(group: &str, plural: &str, name: &str, why: &str) -> Self {
+        let subject = qualified(group, plural);
+        let message = if name.is_empty() {
+            format!("{subject} is forbidden: {why}")
+        } else {
+            format!("{subject} {name:?} is forbidden: {why}")
+        };
+        Self::new(403, "Forbidden", message).about(group, plural, name)
+    }
+
+    /// 422 Invalid: every wrong field as a cause, and all of them in the message.
+    pub fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
+        let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        let list = match texts.as_slice() {
+            [one] => one.clone(),
+            many => format!("[{}]", many.join(", ")),
+        };
+        let message = format!("{} {name:?} is invalid: {list}", qualified(group, kind));
+        let mut error = Self::new(422, "Invalid", message).about(group, kind, name);
+        error.0.details.insert("causes".into(), errors.iter().map(cause).collect());
+        error
+    }
+
+    /// 422 for wrong query options; `kind` is the options kind.
+    pub fn invalid_options(kind: &str, errors: &[FieldError]) -> Self {
+        Self::invalid("meta.k8s.io", kind, "", errors)
+    }
+
+    /// 406.
+    pub fn not_acceptable() -> Self {
+        Self::new(
+            406,
+            "NotAcceptable",
+            "only the following media types are accepted: application/json, application/yaml",
+        )
+    }
+
+    /// 415 for a body in an unknown format.
+    pub fn unsupported_media_type() -> Self {
+        Self::new(
+            415,
+            "UnsupportedMediaType",
+            "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml",
+        )
+    }
+
+    /// 413.
+    pub fn too_large(limit: usize) -> Self {
+        Self::new(
+            413,
+            "RequestEntityTooLarge",
+            format!("Request entity too large: limit is {limit}"),
+        )
+    }
+
+    /// 410 for a resource version whose history is gone.
+    pub fn expired(message: impl Into<String>) -> Self {
+        Self::new(410, "Expired", message)
+    }
+
+    /// 504 for a resource version from the future.
+    pub fn too_new(asked: u64, current: u64) -> Self {
+        let mut error = Self::new(
+            504,
+            "Timeout",
+            format!("Timeout: Too large resource version: {asked}, current: {current}"),
+        );
+        error.0.details.insert(
+            "causes".into(),
+            json!([{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]),
+        );
+        error.0.details.insert("retryAfterSeconds".into(), json!(1));
+        error
+    }
+
+    /// 500.
+    pub fn internal(message: impl Into<String>) -> Self {
+        let message = message.into();
+        let mut error = Self::new(500, "InternalError", format!("Internal error occurred: {message}"));
+        error.0.details.insert("causes".into(), json!([{"message": message}]));
+        error
+    }
+
+    /// Names the object in `details`.
+    pub fn about(mut self, group: &str, kind: &str, name: &str) -> Self {
+        let details = &mut self.0.details;
+        if !name.is_empty() {
+            details.insert("name".into(), json!(name));
+        }
+        if !group.is_empty() {
+            details.insert("group".into(), json!(group));
+        }
+        if !kind.is_empty() {
+            details.insert("kind".into(), json!(kind));
+        }
+        self
+    }
+
+    /// Adds one cause.
+    pub fn with_cause(mut self, reason: &str, message: &str, field: &str) -> Self {
+        let mut entry = Map::new();
+        for (key, text) in [("reason", reason), ("message", message), ("field", field)] {
+            if !text.is_empty() {
+                entry.insert(key.into(), json!(text));
+            }
+        }
+        let causes = self.0.details.entry("causes").or_insert_with(|| json!([]));
+        if let Value::Array(list) = causes {
+            list.push(Value::Object(entry));
+        }
+        self
+    }
+
+    /// Adds `details.retryAfterSeconds`, which also becomes the `Retry-After` header.
+    pub fn retry_after(mut self, seconds: u64) -> Self {
+        self.0.details.insert("retryAfterSeconds".into(), json!(seconds));
+        self
+    }
+
+    /// Adds a fresh continue token (expired lists).
+    pub fn with_continue(mut self, token: String) -> Self {
+        self.0.metadata.insert("continue".into(), Value::String(token));
+        self
+    }
+
+    /// The HTTP status code.
+    pub fn code(&self) -> u16 {
+        self.0.code
+    }
+
+    /// The machine-readable reason.
+    pub fn reason(&self) -> &'static str {
+        self.0.reason
+    }
+
+    /// The text for people.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// Seconds for the `Retry-After` header, if any.
+    pub fn retry_after_seconds(&self) -> Option<u64> {
+        self.0.details.get("retryAfterSeconds").and_then(Value::as_u64)
+    }
+
+    /// The plain text body, where the answer is no `Status`.
+    pub fn as_text(&self) -> Option<&str> {
+        match &self.0.raw {
+            Some(Raw::Text(text)) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The `Status` object.
+    pub fn to_status(&self) -> Value {
+        let inner = &*self.0;
+        if let Some(Raw::Status(status)) = &inner.raw {
+            return status.clone();
+        }
+        let mut status = json!({
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": inner.metadata,
+            "status": "Failure",
+            "message": inner.message,
+            "code": inner.code,
+        });
+        if let Value::Object(map) = &mut status {
+            if !inner.reason.is_empty() {
+                map.insert("reason".into(), json!(inner.reason));
+            }
+            if !inner.details.is_empty() || inner.reason == "NotFound" {
+                map.insert("details".into(), Value::Object(inner.details.clone()));
+            }
+        }
+        status
+    }
+}
+
+impl std::fmt::Display for ApiError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}: {}", self.0.code, self.0.reason, self.0.message)
+    }
+}
+
+impl std::error::Error for ApiError {}
+
+fn cause(error: &FieldError) -> Value {
+    json!({"reason": error.cause.as_str(), "message": error.message, "field": error.field})
+}
+
+/// `plural` for the core group, `plural.group` for all others.
+pub(crate) fn qualified(group: &str, resource: &str) -> String {
+    if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") }
+}

@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where objects live. One revision sequence for the whole server, one writer thread that checks
+//! expectations, commits batches and only then makes them visible; readers never wait for it.
+//!
+//! Promises: nothing uncommitted is ever seen; with full durability an acknowledged change survives
+//! a crash at any moment; a revision is never used twice; events are published in revision order.
+
+mod record;
+mod sqlite;
+mod table;
+mod writer;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::{oneshot, watch};
+
+pub use record::{Draft, Facts, Key, Record, Uid, serialize, without_envelope};
+pub use sqlite::{Report, check};
+pub use table::{Event, Op, Since, Snapshot, Table, TooOld, TypeId};
+use writer::Job;
+pub use writer::Statistics;
+
+/// What can go wrong with the store itself (never with a client's expectation).
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The file could not be opened.
+    #[error("cannot open {}: {source}", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: rusqlite::Error,
+    },
+    /// The file is no usable database.
+    #[error("{} is damaged: {why}; restore it from a backup made with `cobaltcore apiserver backup`", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What was found.
+        why: String,
+    },
+    /// The file was written by a later release.
+    #[error("{} was written by a newer release (layout {found}, this one knows {known}); upgrade cobaltcore", path.display())]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its layout.
+        found: i64,
+        /// The newest layout known here.
+        known: i64,
+    },
+    /// A database operation failed.
+    #[error("database: {0}")]
+    Database(#[from] rusqlite::Error),
+    /// A stored body does not parse.
+    #[error("a stored object is not JSON: {0}")]
+    Corrupt(String),
+    /// The writer thread could not be started.
+    #[error("cannot start the writer thread: {0}")]
+    Thread(std::io::Error),
+    /// The store is closing or its writer failed.
+    #[error("the store is closed")]
+    Closed,
+}
+
+/// When an acknowledged write is safe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// Survives a power failure.
+    #[default]
+    Full,
+    /// Survives a crash of the process; the last moments may be lost with the power.
+    Relaxed,
+    /// Memory only.
+    None,
+}
+
+/// What a change expects to find.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expect {
+    /// No object of that name.
+    Absent,
+    /// The object at exactly this revision.
+    Revision(u64),
+}
+
+/// What to do with an object.
+#[derive(Debug, Clone)]
+pub enum Action {
+    /// Store this state.
+    Put(Draft),
+    /// Remove it; the draft is the last state, published with the revision of the removal.
+    Delete(Draft),
+}
+
+/// One conditional change.
+#[derive(Debug, Clone)]
+pub struct Change {
+    /// The type.
+    pub table: TypeId,
+    /// The object.
+    pub key: Key,
+    /// Precondition.
+    pub expect: Expect,
+    /// What to do.
+    pub action: Action,
+}
+
+/// Why a change was not made.
+#[derive(Debug, thiserror::Error)]
+pub enum CommitError {
+    /// The object is not in the expected state.
+    #[error("the object is not in the expected state")]
+    Conflict,
+    /// The commit failed; nothing of it happened.
+    #[error("commit failed: {0}")]
+    Failed(String),
+}
+
+/// Called by the writer for every event, after it is visible and before the client is answered.
+pub type Observer = Box<dyn Fn(TypeId, &Arc<Event>) + Send + Sync>;
+
+/// Where the data lives and how long history is kept.
+#[derive(Debug, Clone)]
+pub struct StoreOptions {
+    /// Database file; `None` keeps everything in memory.
+    pub path: Option<PathBuf>,
+    /// When a write counts as done.
+    pub durability: Durability,
+    /// Least age of history before it may be dropped.
+    pub history: Duration,
+}
+
+/// The store. Cheap to share; closes when the last handle and the writer are gone.
+#[derive(Debug)]
+pub struct Store {
+    shared: Arc<Shared>,
+    jobs: Mutex<Option<std::sync::mpsc::Sender<Job>>>,
+    writer: Mutex<Option<std::thread::JoinHandle<()>>>,
+    history: Option<Arc<sqlite::History>>,
+    path: Option<PathBuf>,
+}
+
+/// What the writer thread and the readers share.
+pub(super) struct Shared {
+    tables: RwLock<BTreeMap<TypeId, Arc<Table>>>,
+    published: AtomicU64,
+    announced: watch::Sender<u64>,
+    observers: RwLock<Vec<Observer>>,
+    statistics: Statistics,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("published", &self.published).finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    /// Opens the store and starts its writer.
+    pub fn open(options: &StoreOptions) -> Result<Self, StoreError> {
+        let shared = Arc::new(Shared {
+            tables: RwLock::default(),
+            published: AtomicU64::new(1),
+            announced: watch::Sender::new(1),
+            observers: RwLock::default(),
+            statistics: Statistics::default(),
+        });
+        let mut database = None;
+        let mut history = None;
+        if let (Some(path), true) = (&options.path, options.durability != Durability::None) {
+            let mut db = sqlite::Database::open(path, options.durability)?;
+            let last = db.last_revision()?;
+            shared.published.store(last, Ordering::Release);
+            shared.announced.send_replace(last);
+            let mut tables = BTreeMap::new();
+            for stored in db.types()? {
+                let table = Table::new(stored.id, &stored.group, &stored.plural, stored.floor, last);
+                tables.insert(stored.id, Arc::new(table));
+            }
+            db.load(|id, key, record| {
+                if let Some(table) = tables.get(&id) {
+                    table.load(key, Arc::new(record));
+                }
+            })?;
+            *shared.tables.write() = tables;
+            history = Some(Arc::new(db.history()?));
+            database = Some(db);
+        }
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let for_writer = shared.clone();
+        let keep = options.history;
+        let thread = std::thread::Builder::new()
+            .name("store-writer".into())
+            .spawn(move || writer::run(&for_writer, database, &receiver, keep))
+            .map_err(StoreError::Thread)?;
+        Ok(Self {
+            shared,
+            jobs: Mutex::new(Some(sender)),
+            writer: Mutex::new(Some(thread)),
+            history,
+            path: options.path.clone(),
+        })
+    }
+
+    /// The tables of types (group, plural), registered where they are new.
+    pub fn register(&self, wanted: Vec<(String, String)>) -> Result<Vec<Arc<Table>>, StoreError> {
+        let (reply, answer) = std::sync::mpsc::sync_channel(1);
+        self.send(Job::AddTypes { wanted, reply })?;
+        answer.recv().map_err(|_| StoreError::Closed)?
+    }
+
+    /// The table of a type that was registered before.
+    pub fn find(&self, group: &str, plural: &str) -> Option<Arc<Table>> {
+        self.shared.tables.read().values().find(|t| &*t.group == group && &*t.plural == plural).cloned()
+    }
+
+    /// All tables.
+    pub fn tables(&self) -> Vec<Arc<Table>> {
+        self.shared.tables.read().values().cloned().collect()
+    }
+
+    /// A table by id.
+    pub fn by_id(&self, id: TypeId) -> Option<Arc<Table>> {
+        self.shared.tables.read().get(&id).cloned()
+    }
+
+    /// The newest revision that is complete over all types.
+    pub fn revision(&self) -> u64 {
+        self.shared.published.load(Ordering::Acquire)
+    }
+
+    /// Waits until `revision` is published; `false` when `timeout` passed first.
+    pub async fn reached(&self, revision: u64, timeout: Duration) -> bool {
+        let mut announced = self.shared.announced.subscribe();
+        tokio::time::timeout(timeout, announced.wait_for(|now| *now >= revision)).await.is_ok_and(|r| r.is_ok())
+    }
+
+    /// Makes all changes or none.
+    pub async fn commit(&self, changes: Vec<Change>) -> Result<Vec<Arc<Record>>, CommitError> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Job::Commit { changes, reply }).map_err(|e| CommitError::Failed(e.to_string()))?;
+        answer.await.map_err(|_| CommitError::Failed("the store is closed".into()))?
+    }
+
+    /// Registers an observer. Observers must be quick and must not call back into `commit`.
+    pub fn observe(&self, observer: Observer) {
+        self.shared.observers.write().push(observer);
+    }
+
+    /// A type's definition is gone: its history must not be offered to a later type of that name.
+    pub fn retire(&self, id: TypeId) -> Result<(), StoreError> {
+        self.send(Job::Retire { id })
+    }
+
+    /// The events of `table` after `revision`, from the ring or the database.
+    pub async fn events_since(&self, table: &Arc<Table>, revision: u64) -> Result<Vec<Arc<Event>>, TooOld> {
+        let ring_floor = match table.since(revision) {
+            Since::Events(events) => return Ok(events),
+            Since::TooOld(gone) => return Err(gone),
+            Since::InDatabase { ring_floor } => ring_floor,
+        };
+        let gone = TooOld { oldest: ring_floor };
+        let history = self.history.clone().ok_or(gone)?;
+        let id = table.id;
+        let mut events = tokio::task::spawn_blocking(move || history.events(id, revision, ring_floor))
+            .await
+            .ok()
+            .and_then(Result::ok)
+            .ok_or(gone)?;
+        // Compaction may have passed by while the database was read; then the answer has a hole.
+        match table.since(ring_floor) {
+            Since::Events(newer) if table.floor() <= revision => {
+                events.extend(newer);
+                Ok(events)
+            }
+            _ => Err(TooOld { oldest: table.floor() }),
+        }
+    }
+
+    /// The state of a type (or of one namespace of it) as it was at `revision`.
+    pub async fn at(&self, table: &Arc<Table>, namespace: Option<&str>, revision: u64) -> Result<Vec<(Key, Arc<Record>)>, TooOld> {
+        let snapshot = table.snapshot(namespace, || self.revision());
+        if snapshot.revision == revision {
+            return Ok(snapshot.items);
+        }
+        let events = self.events_since(table, revision).await?;
+        let mut state: BTreeMap<Key, Arc<Record>> = snapshot.items.into_iter().collect();
+        let oldest = table.floor();
+        for event in events.iter().rev().filter(|e| e.revision <= snapshot.revision) {
+            if namespace.is_some_and(|ns| *event.key.namespace != *ns) {
+                continue;
+            }
+            match (&event.old, event.op) {
+                (Some(old), _) => state.insert(event.key.clone(), old.clone()),
+                (None, Op::Added) => state.remove(&event.key),
+                (None, _) => return Err(TooOld { oldest }),
+            };
+        }
+        Ok(state.into_iter().collect())
+    }
+
+    /// Copies the database while it is in use.
+    pub fn backup(&self, target: &Path) -> Result<(), StoreError> {
+        self.history.as_ref().ok_or(StoreError::Closed)?.backup(target)
+    }
+
+    /// Counters of the writer.
+    pub fn statistics(&self) -> &Statistics {
+        &self.shared.statistics
+    }
+
+    /// Sizes of the database file and its log in bytes.
+    pub fn sizes(&self) -> (u64, u64) {
+        self.path.as_deref().map_or((0, 0), sqlite::Database::sizes)
+    }
+
+    /// Finishes queued work and closes the database. Later commits fail.
+    pub fn close(&self) {
+        self.jobs.lock().take();
+        if let Some(thread) = self.writer.lock().take() {
+            let _ = thread.join();
+        }
+    }
+
+    fn send(&self, job: Job) -> Result<(), StoreError> {
+        let jobs = self.jobs.lock();
+        jobs.as_ref().ok_or(StoreError::Closed)?.send(job).map_err(|_| StoreError::Closed)
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

@@ -1,0 +1,415 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The database behind the store: one file, written by one thread, readable with standard tools.
+//! Current state and history live in separate tables, so neither a busy lease nor a long history
+//! slows reading the present.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
+use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
+
+use super::record::{Facts, Key, Record};
+use super::table::{Event, Op, Table, TypeId};
+use super::{Durability, StoreError};
+
+/// Version of the layout below. Older databases are migrated in one transaction, newer ones refused.
+const LAYOUT: i64 = 1;
+/// Revisions are reserved in blocks when commits are not synced, so that none is ever reused.
+const BLOCK: u64 = 100_000;
+/// Rows deleted per compaction step, so that clients never wait long behind one.
+const SLICE: usize = 500;
+
+const TABLES: &str = "
+    create table meta(key text primary key, value) without rowid;
+    create table types(id integer primary key, grp text not null, plural text not null,
+        floor_rev integer not null, unique(grp, plural));
+    create table objects(type_id integer not null, ns text not null, name text not null, uid text not null,
+        create_rev integer not null, mod_rev integer not null, schema integer not null, tag integer not null,
+        value blob not null, primary key(type_id, ns, name)) without rowid;
+    create table events(rev integer primary key, type_id integer not null, ns text not null, name text not null,
+        op integer not null, prev_rev integer not null, at integer not null, schema integer not null,
+        tag integer not null, value blob not null);
+    create index events_by_type on events(type_id, rev);
+";
+
+/// How the value column is encoded; leaves room for encrypted values.
+const TAG_PLAIN: i64 = 0;
+
+/// A type as stored.
+#[derive(Debug)]
+pub(super) struct StoredType {
+    pub(super) id: TypeId,
+    pub(super) group: String,
+    pub(super) plural: String,
+    pub(super) floor: u64,
+}
+
+/// The write side: owned by the writer thread.
+pub(super) struct Database {
+    writer: Connection,
+    checkpointer: Connection,
+    path: PathBuf,
+    relaxed: bool,
+    ceiling: u64,
+}
+
+/// The read side for history that left the rings.
+#[derive(Debug)]
+pub(super) struct History(Mutex<Connection>);
+
+fn open(path: &Path) -> Result<Connection, StoreError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_CREATE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX
+        | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+    let connection = Connection::open_with_flags(path, flags)
+        .map_err(|source| StoreError::Open { path: path.to_owned(), source })?;
+    connection.busy_timeout(Duration::from_secs(5))?;
+    Ok(connection)
+}
+
+impl Database {
+    /// Opens or creates the database.
+    pub(super) fn open(path: &Path, durability: Durability) -> Result<Self, StoreError> {
+        let writer = open(path)?;
+        let fresh: bool =
+            writer.query_row("select count(*) = 0 from sqlite_master", [], |row| row.get(0)).map_err(|source| {
+                StoreError::Damaged { path: path.to_owned(), why: source.to_string() }
+            })?;
+        if fresh {
+            writer.pragma_update(None, "page_size", 8192)?;
+            writer.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
+        }
+        writer.pragma_update(None, "journal_mode", "WAL")?;
+        let relaxed = durability == Durability::Relaxed;
+        writer.pragma_update(None, "synchronous", if relaxed { "NORMAL" } else { "FULL" })?;
+        writer.pragma_update(None, "wal_autocheckpoint", 0)?;
+        writer.pragma_update(None, "foreign_keys", false)?;
+        if fresh {
+            writer.execute_batch(&format!(
+                "begin; {TABLES} insert into meta values('layout', {LAYOUT}), ('cluster', '{}'), ('revision', 1), ('clean', 1), ('ceiling', 0); commit;",
+                uuid::Uuid::new_v4()
+            ))?;
+        }
+        let layout: i64 = writer
+            .query_row("select value from meta where key = 'layout'", [], |row| row.get(0))
+            .map_err(|source| StoreError::Damaged { path: path.to_owned(), why: source.to_string() })?;
+        if layout > LAYOUT {
+            return Err(StoreError::Newer { path: path.to_owned(), found: layout, known: LAYOUT });
+        }
+        let checkpointer = open(path)?;
+        Ok(Self { writer, checkpointer, path: path.to_owned(), relaxed, ceiling: 0 })
+    }
+
+    /// A reader for events that left the rings.
+    pub(super) fn history(&self) -> Result<History, StoreError> {
+        Ok(History(Mutex::new(open(&self.path)?)))
+    }
+
+    /// The first revision not yet used. After an unclean stop without synced commits it lies above
+    /// everything that may have been handed out.
+    pub(super) fn last_revision(&mut self) -> Result<u64, StoreError> {
+        let get = |key: &str| -> Result<u64, rusqlite::Error> {
+            self.writer.query_row("select value from meta where key = ?1", [key], |row| row.get::<_, i64>(0)).map(|v| v as u64)
+        };
+        let stored = get("revision")?;
+        let newest: u64 = self
+            .writer
+            .query_row("select coalesce(max(rev), 0) from events", [], |row| row.get::<_, i64>(0))? as u64;
+        let clean = get("clean")? == 1;
+        let ceiling = get("ceiling")?;
+        let last = stored.max(newest).max(if clean { 0 } else { ceiling });
+        self.writer.execute("update meta set value = 0 where key = 'clean'", [])?;
+        Ok(last)
+    }
+
+    /// All types ever registered.
+    pub(super) fn types(&self) -> Result<Vec<StoredType>, StoreError> {
+        let mut statement = self.writer.prepare("select id, grp, plural, floor_rev from types order by id")?;
+        let rows = statement.query_map([], |row| {
+            Ok(StoredType {
+                id: TypeId(row.get::<_, i64>(0)? as u32),
+                group: row.get(1)?,
+                plural: row.get(2)?,
+                floor: row.get::<_, i64>(3)? as u64,
+            })
+        })?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    /// Registers types in one transaction.
+    pub(super) fn add_types(&mut self, tables: &[Arc<Table>], floor: u64) -> Result<(), StoreError> {
+        if tables.is_empty() {
+            return Ok(());
+        }
+        let transaction = self.writer.transaction()?;
+        for table in tables {
+            transaction
+                .prepare_cached("insert into types(id, grp, plural, floor_rev) values(?1, ?2, ?3, ?4)")?
+                .execute(params![table.id.0, &*table.group, &*table.plural, floor as i64])?;
+        }
+        transaction.commit()?;
+        Ok(())
+    }
+
+    /// Raises the floor of a type whose definition went away.
+    pub(super) fn raise_floor(&self, id: TypeId, floor: u64) -> Result<(), StoreError> {
+        self.writer.execute("update types set floor_rev = ?2 where id = ?1", params![id.0, floor as i64])?;
+        Ok(())
+    }
+
+    /// Hands every stored object to `each`.
+    pub(super) fn load(&self, mut each: impl FnMut(TypeId, Key, Record)) -> Result<(), StoreError> {
+        let mut statement =
+            self.writer.prepare("select type_id, ns, name, mod_rev, schema, value from objects")?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let namespace: String = row.get(1)?;
+            let name: String = row.get(2)?;
+            let body: Vec<u8> = row.get(5)?;
+            let facts = Facts::scan(&body).map_err(|error| StoreError::Damaged {
+                path: self.path.clone(),
+                why: format!("object {namespace}/{name} is not JSON: {error}"),
+            })?;
+            let record = Record {
+                revision: row.get::<_, i64>(3)? as u64,
+                body: body.into(),
+                facts,
+                schema: row.get::<_, i64>(4)? as u32,
+            };
+            each(TypeId(row.get::<_, i64>(0)? as u32), Key::new(&namespace, &name), record);
+        }
+        Ok(())
+    }
+
+    /// Writes a batch in one transaction; nothing of it is there if this fails.
+    pub(super) fn write(&mut self, events: &[(TypeId, Arc<Event>)]) -> Result<(), StoreError> {
+        let Some((_, last)) = events.last() else { return Ok(()) };
+        if self.relaxed && last.revision > self.ceiling {
+            self.reserve(last.revision + BLOCK)?;
+        }
+        let at = now();
+        let transaction = self.writer.transaction()?;
+        {
+            let mut put = transaction.prepare_cached(
+                "insert into objects(type_id, ns, name, uid, create_rev, mod_rev, schema, tag, value)
+                 values(?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7, ?8)
+                 on conflict do update set uid = excluded.uid, mod_rev = excluded.mod_rev,
+                    schema = excluded.schema, tag = excluded.tag, value = excluded.value",
+            )?;
+            let mut delete =
+                transaction.prepare_cached("delete from objects where type_id = ?1 and ns = ?2 and name = ?3")?;
+            let mut log = transaction.prepare_cached(
+                "insert into events(rev, type_id, ns, name, op, prev_rev, at, schema, tag, value)
+                 values(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+            )?;
+            for (id, event) in events {
+                let (ns, name) = (&*event.key.namespace, &*event.key.name);
+                let body: &[u8] = &event.new.body;
+                if event.op == Op::Deleted {
+                    delete.execute(params![id.0, ns, name])?;
+                } else {
+                    let uid = event.new.facts.uid.map(|u| format!("{u:?}")).unwrap_or_default();
+                    put.execute(params![
+                        id.0, ns, name, uid, event.revision as i64, event.new.schema, TAG_PLAIN, body
+                    ])?;
+                }
+                let prev = event.old.as_ref().map_or(0, |old| old.revision);
+                log.execute(params![
+                    event.revision as i64,
+                    id.0,
+                    ns,
+                    name,
+                    op_code(event.op),
+                    prev as i64,
+                    at,
+                    event.new.schema,
+                    TAG_PLAIN,
+                    body
+                ])?;
+            }
+            transaction
+                .prepare_cached("update meta set value = ?1 where key = 'revision'")?
+                .execute([last.revision as i64])?;
+        }
+        transaction.commit()?;
+        Ok(())
+    }
+
+    fn reserve(&mut self, ceiling: u64) -> Result<(), StoreError> {
+        self.writer.pragma_update(None, "synchronous", "FULL")?;
+        self.writer.execute("update meta set value = ?1 where key = 'ceiling'", [ceiling as i64])?;
+        self.writer.pragma_update(None, "synchronous", "NORMAL")?;
+        self.ceiling = ceiling;
+        Ok(())
+    }
+
+    /// Deletes one slice of history that is older than `keep` or exceeds `max` events of a type,
+    /// but never the newest `min` of a type. Returns the new floor if anything was deleted.
+    pub(super) fn compact(&mut self, id: TypeId, keep: Duration, min: u64, max: u64) -> Result<Option<u64>, StoreError> {
+        let before = now() - keep.as_secs() as i64;
+        let nth = |n: u64| -> Result<Option<i64>, rusqlite::Error> {
+            self.writer
+                .prepare_cached("select rev from events where type_id = ?1 order by rev desc limit 1 offset ?2")?
+                .query_row(params![id.0, n as i64], |row| row.get(0))
+                .optional()
+        };
+        // The newest revision that may be deleted at all.
+        let Some(deletable) = nth(min)? else { return Ok(None) };
+        let over = nth(max)?.unwrap_or(0);
+        let transaction = self.writer.transaction()?;
+        let cut: Option<i64> = transaction
+            .prepare_cached(
+                "select max(rev) from (select rev from events where type_id = ?1 and rev <= ?2
+                    and (at < ?3 or rev <= ?4) order by rev limit ?5)",
+            )?
+            .query_row(params![id.0, deletable, before, over, SLICE as i64], |row| row.get(0))?;
+        let Some(cut) = cut else { return Ok(None) };
+        transaction.execute("delete from events where type_id = ?1 and rev <= ?2", params![id.0, cut])?;
+        transaction.execute("update types set floor_rev = max(floor_rev, ?2) where id = ?1", params![id.0, cut])?;
+        transaction.commit()?;
+        Ok(Some(cut as u64))
+    }
+
+    /// Moves committed pages from the log into the file, on a connection of its own so that no
+    /// commit waits for it longer than for a page.
+    pub(super) fn checkpoint(&self) -> Result<(), StoreError> {
+        self.checkpointer.query_row("pragma wal_checkpoint(passive)", [], |_| Ok(()))?;
+        self.checkpointer.execute_batch("pragma incremental_vacuum(200)")?;
+        Ok(())
+    }
+
+    /// Clean end: everything in the file, the log emptied.
+    pub(super) fn close(self) -> Result<(), StoreError> {
+        self.writer.execute("update meta set value = 1 where key = 'clean'", [])?;
+        self.writer.query_row("pragma wal_checkpoint(truncate)", [], |_| Ok(()))?;
+        Ok(())
+    }
+
+    /// Sizes of the file and its log.
+    pub(super) fn sizes(path: &Path) -> (u64, u64) {
+        let size = |p: PathBuf| std::fs::metadata(p).map_or(0, |m| m.len());
+        let mut wal = path.as_os_str().to_owned();
+        wal.push("-wal");
+        (size(path.to_owned()), size(wal.into()))
+    }
+}
+
+impl History {
+    /// Events of a type with `after < revision <= until`, each with the state before it where that
+    /// is still known.
+    pub(super) fn events(&self, id: TypeId, after: u64, until: u64) -> Result<Vec<Arc<Event>>, StoreError> {
+        let connection = self.0.lock();
+        let mut statement = connection.prepare_cached(
+            "select e.rev, e.ns, e.name, e.op, e.prev_rev, e.schema, e.value, p.value, p.schema
+             from events e left join events p on p.rev = e.prev_rev
+             where e.type_id = ?1 and e.rev > ?2 and e.rev <= ?3 order by e.rev",
+        )?;
+        let mut rows = statement.query(params![id.0, after as i64, until as i64])?;
+        let mut events = Vec::new();
+        while let Some(row) = rows.next()? {
+            let prev = row.get::<_, i64>(4)? as u64;
+            let old = match row.get::<_, Option<Vec<u8>>>(7)? {
+                Some(body) => Some(Arc::new(record(prev, body, row.get::<_, i64>(8)? as u32)?)),
+                None => None,
+            };
+            let revision = row.get::<_, i64>(0)? as u64;
+            let namespace: String = row.get(1)?;
+            let name: String = row.get(2)?;
+            events.push(Arc::new(Event {
+                revision,
+                key: Key::new(&namespace, &name),
+                op: op_of(row.get(3)?),
+                old,
+                new: Arc::new(record(revision, row.get(6)?, row.get::<_, i64>(5)? as u32)?),
+                rendered: Mutex::default(),
+            }));
+        }
+        Ok(events)
+    }
+
+    /// Copies the whole database into `target` while it is in use.
+    pub(super) fn backup(&self, target: &Path) -> Result<(), StoreError> {
+        let mut to = open(target)?;
+        let from = self.0.lock();
+        rusqlite::backup::Backup::new(&from, &mut to)?.run_to_completion(256, Duration::ZERO, None)?;
+        Ok(())
+    }
+}
+
+fn record(revision: u64, body: Vec<u8>, schema: u32) -> Result<Record, StoreError> {
+    let facts = Facts::scan(&body).map_err(|error| StoreError::Corrupt(error.to_string()))?;
+    Ok(Record { revision, body: body.into(), facts, schema })
+}
+
+fn op_code(op: Op) -> i64 {
+    match op {
+        Op::Added => 1,
+        Op::Modified => 2,
+        Op::Deleted => 3,
+    }
+}
+
+fn op_of(code: i64) -> Op {
+    match code {
+        1 => Op::Added,
+        3 => Op::Deleted,
+        _ => Op::Modified,
+    }
+}
+
+fn now() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64)
+}
+
+/// What `check` found in a database.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// Objects found.
+    pub objects: u64,
+    /// Events found.
+    pub events: u64,
+    /// Everything that is wrong, one sentence each.
+    pub problems: Vec<String>,
+}
+
+/// Verifies a database that no server has open.
+pub fn check(path: &Path) -> Result<Report, StoreError> {
+    let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)
+        .map_err(|source| StoreError::Open { path: path.to_owned(), source })?;
+    let mut report = Report::default();
+    let integrity: String = connection.query_row("pragma integrity_check(1)", [], |row| row.get(0))?;
+    if integrity != "ok" {
+        report.problems.push(format!("the file is damaged: {integrity}"));
+    }
+    let last = connection
+        .query_row("select value from meta where key = 'revision'", [], |row| row.get::<_, i64>(0))?;
+    report.events = connection.query_row("select count(*) from events", [], |row| row.get::<_, i64>(0))? as u64;
+    let beyond: i64 = connection.query_row("select count(*) from events where rev > ?1", [last], |r| r.get(0))?;
+    if beyond > 0 {
+        report.problems.push(format!("{beyond} events lie beyond the last revision {last}"));
+    }
+    let mut uids = std::collections::HashSet::new();
+    let mut statement = connection.prepare("select ns, name, uid, mod_rev, value from objects")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        report.objects += 1;
+        let (ns, name, uid): (String, String, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        let (rev, body): (i64, Vec<u8>) = (row.get(3)?, row.get(4)?);
+        let what = format!("{ns}/{name}");
+        if !uids.insert(uid) {
+            report.problems.push(format!("{what}: its uid belongs to another object too"));
+        }
+        match serde_json::from_slice::<serde_json::Value>(&body) {
+            Err(error) => report.problems.push(format!("{what}: not JSON: {error}")),
+            Ok(object) if object["metadata"]["resourceVersion"] != rev.to_string() => {
+                report.problems.push(format!("{what}: stored under revision {rev} but says {}", object["metadata"]["resourceVersion"]));
+            }
+            Ok(_) if rev > last => report.problems.push(format!("{what}: revision {rev} lies beyond the last one {last}")),
+            Ok(_) => {}
+        }
+    }
+    Ok(report)
+}

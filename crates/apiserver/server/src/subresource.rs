@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Endpoints below an object: status, scale, binding, eviction, token, finalize, approval.
+
+use std::sync::Arc;
+
+use cobaltcore_builtins::Eviction;
+use cobaltcore_schema::FieldError;
+use serde_json::{Value, json};
+
+use crate::api::Api;
+use crate::call::{Answer, Call};
+use crate::delete::Deleted;
+use crate::meta;
+use crate::modify::Edit;
+use crate::negotiate::{self, Form};
+use crate::options::{DeleteOptions, WriteOptions};
+use crate::registry::{Registry, Resource};
+use crate::status::{ApiError, ApiResult};
+use crate::view;
+use crate::write::{Outcome, Write};
+
+impl Api {
+    /// Routes a request for a subresource.
+    pub async fn subresource(self: &Arc<Self>, call: &Call, registry: &Arc<Registry>, resource: &Arc<Resource>) -> ApiResult<Answer> {
+        let info = &call.info;
+        let known = resource.subresources();
+        let Some((_, verbs)) = known.iter().find(|(name, _)| *name == info.subresource) else {
+            return Err(ApiError::no_such_resource());
+        };
+        if !verbs.contains(&info.verb) {
+            return Err(ApiError::method_not_allowed());
+        }
+        match (info.subresource.as_str(), info.verb) {
+            ("scale", _) => self.scale(call, registry, resource).await,
+            ("binding", "create") => self.bind_pod(call, registry, resource, &info.name).await,
+            ("eviction", "create") => self.evict_pod(call, registry, resource).await,
+            ("token", "create") => self.request_token(call, resource),
+            (_, "get") => self.get(call, registry, resource).await,
+            (sub, "update") => self.update(call, registry, resource, Some(sub)).await,
+            (sub, "patch") => self.patch(call, registry, resource, Some(sub)).await,
+            _ => Err(ApiError::method_not_allowed()),
+        }
+    }
+
+    /// `/scale`: the parent seen as a number of replicas.
+    async fn scale(self: &Arc<Self>, call: &Call, registry: &Arc<Registry>, resource: &Arc<Resource>) -> ApiResult<Answer> {
+        let form = Form::negotiate(&call.headers, &call.query, false)?;
+        let key = self.key_of(call, resource);
+        let record = resource.table.get(&key).ok_or_else(|| resource.not_found(&call.info.name))?;
+        let options = match call.info.verb {
+            "get" => None,
+            "update" => Some(WriteOptions::parse(&call.query, "UpdateOptions", false)?),
+            _ => {
+                let apply = negotiate::body_type(&call.headers) == "application/apply-patch+yaml";
+                Some(WriteOptions::parse(&call.query, "PatchOptions", apply)?)
+            }
+        };
+        let Some(options) = options else {
+            let view = view::View { resource, registry, form, now: self.clock.now() };
+            let scale = scale_of(resource, &view.tree(&record));
+            return Ok(Answer::bytes(200, form.content_type(), view::encode(form, crate::store::serialize(&scale).into())));
+        };
+        let write = Write { call, registry, resource, subresource: Some("scale"), options: &options, form };
+        let parent = write.view(self).tree(&record);
+        let current = scale_of(resource, &parent);
+        let wanted = self.wanted_scale(call, &write, &current)?;
+        let replicas = check_scale(call, &current, &wanted)?;
+        let mut next = parent.clone();
+        set_path(&mut next, &resource.scale_paths().spec_replicas, json!(replicas));
+        match meta::text(&wanted, "resourceVersion") {
+            "" => meta::set(&mut next, "resourceVersion", Value::Null),
+            version => meta::set(&mut next, "resourceVersion", json!(version)),
+        }
+        if meta::text(&wanted, "resourceVersion").is_empty() && !resource.unconditional_update() {
+            meta::set(&mut next, "resourceVersion", json!(record.revision.to_string()));
+        }
+        let (code, outcome) = self.modify(&write, Edit::Replace(next)).await?;
+        let stored = match outcome {
+            Outcome::Stored(record) => write.view(self).tree(&record),
+            Outcome::Tree(tree) => tree,
+        };
+        let body = crate::store::serialize(&scale_of(resource, &stored));
+        Ok(Answer::bytes(code, form.content_type(), view::encode(form, body.into())))
+    }
+
+    /// The Scale a request asks for.
+    fn wanted_scale(&self, call: &Call, write: &Write<'_>, current: &Value) -> ApiResult<Value> {
+        if call.info.verb == "update" {
+            return Ok(call.decode_body("Scale")?.value);
+        }
+        let media = negotiate::body_type(&call.headers);
+        if media == "application/apply-patch+yaml" {
+            let mut wanted = crate::yaml::decode(&call.body).map_err(|e| ApiError::bad_request(format!("error decoding YAML: {e}")))?.value;
+            let mut next = current.clone();
+            if let Some(replicas) = wanted["spec"].get("replicas") {
+                next["spec"]["replicas"] = replicas.clone();
+            }
+            if meta::text(&wanted, "resourceVersion").is_empty() {
+                meta::set(&mut next, "resourceVersion", Value::Null);
+            }
+            wanted = next;
+            return Ok(wanted);
+        }
+        let patch = crate::decode::json(&call.body).map_err(|e| ApiError::bad_request(format!("error decoding patch: {e}")))?.value;
+        let mut base = current.clone();
+        let pinned = !meta::text(&patch, "resourceVersion").is_empty();
+        let mut wanted = match media.as_str() {
+            "application/json-patch+json" => cobaltcore_patch::json_patch(&base, &patch)
+                .map_err(|e| ApiError::new(422, "Invalid", "the server rejected our request due to an error in our request").with_cause("FieldValueInvalid", &e.to_string(), "patch"))?,
+            "application/merge-patch+json" => {
+                cobaltcore_patch::merge_patch(&mut base, &patch);
+                base
+            }
+            "application/strategic-merge-patch+json" if write.resource.as_builtin().is_some() => {
+                cobaltcore_patch::merge_patch(&mut base, &patch);
+                base
+            }
+            _ => return Err(ApiError::unsupported_media_type()),
+        };
+        if !pinned {
+            meta::set(&mut wanted, "resourceVersion", Value::Null);
+        }
+        Ok(wanted)
+    }
+
+    /// Puts a pod on a node.
+    pub async fn bind_pod(self: &Arc<Self>, call: &Call, registry: &Arc<Registry>, pods: &Arc<Resource>, name: &str) -> ApiResult<Answer> {
+        let options = WriteOptions::parse(&call.query, "CreateOptions", false)?;
+        let binding = call.decode_body("Binding")?.value;
+        let errors = cobaltcore_builtins::validate_binding(&binding);
+        if !errors.is_empty() {
+            return Err(ApiError::invalid("", "Binding", name, &errors));
+        }
+        let key = crate::store::Key::new(&call.info.namespace, name);
+        let record = pods.table.get(&key).ok_or_else(|| pods.not_found(name))?;
+        let write = Write { call, registry, resource: pods, subresource: Some("binding"), options: &options, form: Form::JSON };
+        let mut binding = binding;
+        let attempt = crate::admission::Attempt {
+            write: &write,
+            operation: crate::admission::Operation::Create,
+            namespace: call.info.namespace.clone(),
+            name: name.to_owned(),
+            old: None,
+            options: json!({"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"}),
+        };
+        self.mutate(&attempt, &mut binding).await?;
+        self.validate(&attempt, Some(&binding)).await?;
+        let mut pod = record.parse();
+        cobaltcore_builtins::bind(&mut pod, &binding, self.clock.now())
+            .map_err(|why| ApiError::conflict("", "pods/binding", name, &why.to_string()))?;
+        if !options.dry_run {
+            self.replace_record(&pods.table, &key, &record, &pod).await?;
+        }
+        Ok(Answer::json(201, &json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})))
+    }
+
+    /// Removes a pod unless a disruption budget forbids it.
+    async fn evict_pod(self: &Arc<Self>, call: &Call, registry: &Arc<Registry>, pods: &Arc<Resource>) -> ApiResult<Answer> {
+        let write_options = WriteOptions::parse(&call.query, "CreateOptions", false)?;
+        let eviction = call.decode_body("Eviction")?.value;
+        let name = &call.info.name;
+        let given = meta::name(&eviction);
+        if !given.is_empty() && given != *name {
+            return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
+        }
+        let body = eviction.get("deleteOptions").filter(|v| !v.is_null());
+        let mut options = DeleteOptions::parse(&call.query, Some(body.unwrap_or(&json!({}))))?;
+        options.dry_run |= write_options.dry_run;
+        let key = crate::store::Key::new(&call.info.namespace, name);
+        let record = pods.table.get(&key).ok_or_else(|| pods.not_found(name))?;
+        let pod = record.parse();
+        if self.judge_eviction(&pod, options.dry_run).await? && options.resource_version.is_none() {
+            options.resource_version = Some(record.revision.to_string());
+        }
+        let quiet = crate::delete::quiet(options.dry_run);
+        let write = Write { call, registry, resource: pods, subresource: None, options: &quiet, form: Form::JSON };
+        match self.remove(&write, &key, &options).await? {
+            Deleted::Gone(_) | Deleted::Waiting(_) => Ok(Answer::json(
+                201,
+                &json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}),
+            )),
+        }
+    }
+
+    /// Asks the budgets of the pod's namespace and takes one disruption where one is needed. Tells
+    /// whether the pod may only be removed in the state that was judged.
+    async fn judge_eviction(&self, pod: &Value, dry_run: bool) -> ApiResult<bool> {
+        let namespace = meta::namespace(pod);
+        let budgets = self.objects("policy", "poddisruptionbudgets", Some(namespace));
+        match cobaltcore_builtins::evict(pod, &budgets, self.clock.now()) {
+            Eviction::Delete { locked } => Ok(locked),
+            Eviction::Spend(_) if dry_run => Ok(false),
+            Eviction::Spend(budget) => {
+                let name = meta::name(&budget);
+                let table = self.table("policy", "poddisruptionbudgets")?;
+                let key = crate::store::Key::new(namespace, name);
+                let stale = || ApiError::stale("policy", "poddisruptionbudgets", name);
+                let record = table.get(&key).ok_or_else(stale)?;
+                if meta::text(&budget, "resourceVersion") != record.revision.to_string() {
+                    return Err(stale());
+                }
+                self.replace_record(&table, &key, &record, &budget).await.map(|()| false)
+            }
+            Eviction::TooManyRequests { message, cause, retry_after_seconds } => {
+                let error = ApiError::new(429, "TooManyRequests", message).with_cause("DisruptionBudget", &cause, "");
+                Err(match retry_after_seconds {
+                    Some(seconds) => error.retry_after(seconds.into()),
+                    None => error,
+                })
+            }
+            Eviction::Forbidden { budget, detail } => {
+                Err(ApiError::forbidden("policy", "poddisruptionbudgets", &budget, &detail))
+            }
+            Eviction::TooManyBudgets(text) => Err(ApiError::internal(text)),
+        }
+    }
+
+    fn request_token(&self, call: &Call, accounts: &Resource) -> ApiResult<Answer> {
+        let key = self.key_of(call, accounts);
+        let account = accounts.table.get(&key).ok_or_else(|| accounts.not_found(&call.info.name))?.parse();
+        let body = call.decode_body("TokenRequest")?.value;
+        let answer = cobaltcore_access::tokens::token_request(&self.authenticator, &body, &account, self, self.clock.now())?;
+        Ok(Answer::json(201, &answer))
+    }
+}
+
+/// The Scale of an object.
+fn scale_of(resource: &Resource, parent: &Value) -> Value {
+    let source = &parent["metadata"];
+    let mut metadata = json!({});
+    for key in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+        if let Some(value) = source.get(key) {
+            metadata[key] = value.clone();
+        }
+    }
+    let paths = resource.scale_paths();
+    let mut status = json!({"replicas": path(parent, &paths.status_replicas).and_then(Value::as_i64).unwrap_or(0)});
+    let selector = paths.selector.as_deref().and_then(|p| path(parent, p)).map(selector_text).unwrap_or_default();
+    if !selector.is_empty() {
+        status["selector"] = json!(selector);
+    }
+    let mut spec = json!({});
+    if let Some(replicas) = path(parent, &paths.spec_replicas) {
+        spec["replicas"] = replicas.clone();
+    }
+    json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status})
+}
+
+fn check_scale(call: &Call, current: &Value, wanted: &Value) -> ApiResult<i64> {
+    let name = &call.info.name;
+    if wanted["kind"].as_str().is_some_and(|k| k != "Scale") {
+        return Err(ApiError::bad_request(format!("expected input object type to be Scale, but {}", wanted["kind"])));
+    }
+    let given = meta::name(wanted);
+    if !given.is_empty() && given != name {
+        return Err(ApiError::bad_request(format!("the name of the object ({given}) does not match the name on the URL ({name})")));
+    }
+    let replicas = match wanted["spec"].get("replicas") {
+        None | Some(Value::Null) => 0,
+        Some(value) => value.as_i64().ok_or_else(|| {
+            ApiError::bad_request("Scale in version \"v1\" cannot be handled as a Scale: json: cannot unmarshal value into Go struct field ScaleSpec.spec.replicas of type int32")
+        })?,
+    };
+    if replicas < 0 {
+        let error = FieldError::invalid("spec.replicas", &json!(replicas), "must be greater than or equal to 0");
+        return Err(ApiError::invalid("autoscaling", "Scale", name, &[error]));
+    }
+    let (asked, live) = (meta::text(wanted, "uid"), meta::text(current, "uid"));
+    if !asked.is_empty() && asked != live {
+        return Err(ApiError::conflict(
+            &call.info.group,
+            &call.info.resource,
+            name,
+            &format!("Precondition failed: UID in precondition: {asked}, UID in object meta: {live}"),
+        ));
+    }
+    Ok(replicas)
+}
+
+/// A field by its dotted path, with or without a leading dot.
+fn path<'a>(object: &'a Value, dotted: &str) -> Option<&'a Value> {
+    dotted.trim_start_matches('.').split('.').try_fold(object, |node, key| node.get(key))
+}
+
+fn set_path(object: &mut Value, dotted: &str, value: Value) {
+    let mut node = object;
+    for key in dotted.trim_start_matches('.').split('.') {
+        node = meta::field(meta::fields(node), key);
+    }
+    *node = value;
+}
+
+/// A label selector in its text form; a text stays as it is.
+fn selector_text(selector: &Value) -> String {
+    match selector {
+        Value::String(text) => text.clone(),
+        other => cobaltcore_builtins::selector_text(other),
+    }
+}

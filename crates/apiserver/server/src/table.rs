@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Objects as rows and columns, the way `kubectl get` prints them.
+
+use cobaltcore_builtins::age;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::clock;
+use crate::negotiate::Include;
+use crate::registry::{Model, Resource};
+use crate::view::{included, meta_version};
+
+/// What the reference says of a metadata field.
+fn describe(field: &str) -> &'static str {
+    cobaltcore_builtins::description("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta", &[field]).unwrap_or_default()
+}
+
+/// A whole table.
+pub fn table(resource: &Resource, listmeta: Value, rows: Vec<Value>, columns: bool, beta: bool) -> Value {
+    let definitions = if columns { column_definitions(resource) } else { Vec::new() };
+    json!({
+        "kind": "Table",
+        "apiVersion": meta_version(beta),
+        "metadata": listmeta,
+        "columnDefinitions": definitions,
+        "rows": rows,
+    })
+}
+
+/// The columns of a resource.
+pub fn column_definitions(resource: &Resource) -> Vec<Value> {
+    let column = |name: &str, kind: &str, format: &str, description: &str, priority: i32| {
+        json!({"name": name, "type": kind, "format": format, "description": description, "priority": priority})
+    };
+    match &resource.model {
+        Model::Builtin(kind) => kind
+            .columns()
+            .iter()
+            .map(|c| column(c.name, c.kind, c.format, c.description, c.priority))
+            .collect(),
+        Model::Custom(custom) => {
+            let mut all = vec![column("Name", "string", "name", describe("name"), 0)];
+            let columns = &custom.version().columns;
+            if columns.is_empty() {
+                all.push(column("Age", "date", "", describe("creationTimestamp"), 0));
+            }
+            all.extend(columns.iter().map(|c| {
+                column(&c.name, &c.kind, &c.format, &c.description, c.priority as i32)
+            }));
+            all
+        }
+    }
+}
+
+/// One row.
+pub fn row(resource: &Resource, object: Value, include: Include, beta: bool, now: Timestamp) -> Value {
+    let cells = match &resource.model {
+        Model::Builtin(kind) => kind.row(&object, now),
+        Model::Custom(custom) => custom_cells(custom.version(), &object, now),
+    };
+    let mut row = json!({"cells": cells});
+    if let (Some(carried), Value::Object(map)) = (included(object, include, beta), &mut row) {
+        map.insert("object".into(), carried);
+    }
+    row
+}
+
+fn custom_cells(version: &cobaltcore_schema::crd::Version, object: &Value, now: Timestamp) -> Vec<Value> {
+    let mut cells = vec![object["metadata"]["name"].clone()];
+    if version.columns.is_empty() {
+        cells.push(age_cell(object["metadata"]["creationTimestamp"].as_str(), now));
+        return cells;
+    }
+    let age = |text: &str| match clock::parse(text) {
+        Some(at) => age(at, now),
+        None => "<invalid>".to_owned(),
+    };
+    cells.extend(version.columns.iter().map(|column| column.cell(object, &age)));
+    cells
+}
+
+fn age_cell(text: Option<&str>, now: Timestamp) -> Value {
+    match text {
+        None => Value::Null,
+        Some(text) => match clock::parse(text) {
+            Some(at) => Value::String(age(at, now)),
+            None => Value::String("<invalid>".into()),
+        },
+    }
+}

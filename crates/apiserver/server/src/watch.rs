@@ -1,0 +1,437 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Watches. Each is a cursor over its type's ring of events: the writer wakes it, it renders what it
+//! missed (sharing renderings with its neighbours) and hands it to the connection. A watcher that
+//! falls too far behind is cut off; nobody waits for it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use futures::StreamExt;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::api::Api;
+use crate::call::{Answer, Body, Call};
+use crate::meta;
+use crate::negotiate::{Form, Format, Shape};
+use crate::options::ListOptions;
+use crate::read::Filter;
+use crate::registry::{Model, Registry, Resource};
+use crate::status::{ApiError, ApiResult};
+use crate::store::{Event, Op, Record};
+use crate::view::View;
+
+/// Bookmarks come about this often.
+const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+/// A last bookmark comes this long before the stream ends by itself.
+const LAST_BOOKMARK: Duration = Duration::from_secs(2);
+/// Most watches at once.
+const MAX_WATCHES: i64 = 10_000;
+/// Events rendered per step, so that one watcher does not hold a thread for long.
+const STEP: usize = 256;
+/// Frames are joined up to this size.
+const FRAME: usize = 64 << 10;
+/// The annotation that ends the initial part of a stream.
+const INITIAL_END: &str = "k8s.io/initial-events-end";
+
+/// Everything a running watch knows.
+struct Watch {
+    api: Arc<Api>,
+    registry: Arc<Registry>,
+    resource: Arc<Resource>,
+    filter: Filter,
+    form: Form,
+    changes: tokio::sync::watch::Receiver<u64>,
+    revision: u64,
+    bookmarks: bool,
+    columns_due: bool,
+    next_bookmark: Instant,
+    deadline: Instant,
+    queue: VecDeque<Bytes>,
+    ended: bool,
+    _count: Counted,
+}
+
+/// Counts a watch for as long as it lives.
+struct Counted(Arc<Api>);
+
+impl Counted {
+    fn new(api: &Arc<Api>) -> ApiResult<Self> {
+        if api.watches.fetch_add(1, Ordering::AcqRel) >= MAX_WATCHES {
+            api.watches.fetch_sub(1, Ordering::AcqRel);
+            return Err(ApiError::new(429, "TooManyRequests", "too many watches, please try again later").retry_after(1));
+        }
+        Ok(Self(api.clone()))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let watches: &AtomicI64 = &self.0.watches;
+        watches.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Api {
+    /// Begins a watch.
+    pub async fn watch(self: &Arc<Self>, call: &Call, registry: &Arc<Registry>, resource: &Arc<Resource>) -> ApiResult<Answer> {
+        if call.header(&http::header::UPGRADE).is_some() {
+            return Err(ApiError::bad_request("websocket watches are not served here; use a plain GET"));
+        }
+        let form = Form::negotiate(&call.headers, &call.query, true)?;
+        let options = ListOptions::parse(&call.query, true)?;
+        let mut filter = Filter::parse(resource, &call.info.namespace, &options)?;
+        if !call.info.name.is_empty() && filter.only_name().is_none() {
+            // The old form /watch/.../name.
+            filter.fields.0.push(crate::selector::FieldTerm {
+                field: "metadata.name".into(),
+                value: call.info.name.clone(),
+                equal: true,
+            });
+        }
+        let count = Counted::new(self)?;
+        let asked = options.revision()?;
+        let now = Instant::now();
+        let mut watch = Watch {
+            api: self.clone(),
+            registry: registry.clone(),
+            resource: resource.clone(),
+            filter,
+            form,
+            changes: resource.table.subscribe(),
+            revision: 0,
+            bookmarks: options.bookmarks,
+            columns_due: true,
+            next_bookmark: now,
+            deadline: now + timeout_of(&options),
+            queue: VecDeque::new(),
+            ended: false,
+            _count: count,
+        };
+        watch.plan_bookmark();
+        watch.changes.mark_unchanged();
+        let initial = options.initial_events.unwrap_or(matches!(asked, None | Some(0)));
+        if initial {
+            if let Some(revision) = asked {
+                self.wait_for(revision).await?;
+            }
+            let closing = options.bookmarks && (options.initial_events == Some(true) || asked.is_none());
+            watch.begin_with_state(closing);
+        } else {
+            // Without initial events a streaming list of "whatever" begins now.
+            let from = match asked {
+                None | Some(0) => self.store.revision(),
+                Some(revision) => revision,
+            };
+            watch.begin_after(from).await;
+        }
+        let content_type = if form.format == Format::Yaml { "application/yaml;stream=watch" } else { "application/json" };
+        let stream = futures::stream::unfold(watch, |mut watch| async move {
+            watch.next().await.map(|bytes| (bytes, watch))
+        });
+        Ok(Answer { code: 200, content_type, body: Body::Stream(stream.boxed()), headers: Vec::new() })
+    }
+}
+
+impl Watch {
+    fn view(&self) -> View<'_> {
+        View { resource: &self.resource, registry: &self.registry, form: self.form, now: self.api.clock.now() }
+    }
+
+    /// The present state as ADDED events; `closing` ends it with an annotated bookmark.
+    fn begin_with_state(&mut self, closing: bool) {
+        let snapshot =
+            self.resource.table.snapshot(self.filter.namespace.as_deref(), || self.api.store.revision());
+        self.revision = snapshot.revision;
+        let mut frame = BytesMut::new();
+        let mut columns = self.columns_due;
+        let mut frames = Vec::new();
+        {
+            let view = self.view();
+            for (key, record) in &snapshot.items {
+                if !self.filter.wants(&view, key, record) {
+                    continue;
+                }
+                put_event(&mut frame, "ADDED", &view.shaped(record, columns), self.form);
+                columns = false;
+                if frame.len() >= FRAME {
+                    frames.push(frame.split().freeze());
+                }
+            }
+        }
+        self.columns_due = columns;
+        if !frame.is_empty() {
+            frames.push(frame.freeze());
+        }
+        self.queue.extend(frames);
+        if closing {
+            let bookmark = self.bookmark(true);
+            self.queue.push_back(bookmark);
+        }
+    }
+
+    async fn begin_after(&mut self, revision: u64) {
+        self.revision = revision;
+        match self.api.store.events_since(&self.resource.table, revision).await {
+            Ok(events) => {
+                for event in &events {
+                    self.offer(event);
+                }
+                if let Some(last) = events.last() {
+                    self.revision = self.revision.max(last.revision);
+                }
+            }
+            Err(gone) => self.fail(&too_old(revision, gone.oldest)),
+        }
+    }
+
+    /// The next piece of the stream; `None` ends it.
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if let Some(bytes) = self.joined() {
+                return Some(bytes);
+            }
+            if self.ended || self.api.stop.is_cancelled() {
+                return None;
+            }
+            self.catch_up();
+            if !self.queue.is_empty() || self.ended {
+                continue;
+            }
+            if self.type_is_gone() {
+                return None;
+            }
+            let stop = self.api.stop.clone();
+            tokio::select! {
+                changed = self.changes.changed() => if changed.is_err() { return None },
+                () = tokio::time::sleep_until(self.deadline) => return None,
+                () = tokio::time::sleep_until(self.next_bookmark), if self.bookmarks => self.push_bookmark(),
+                () = stop.cancelled() => return None,
+            }
+        }
+    }
+
+    /// Everything queued, as one frame of reasonable size.
+    fn joined(&mut self) -> Option<Bytes> {
+        let first = self.queue.pop_front()?;
+        let fits = |next: &Bytes| first.len() + next.len() <= FRAME;
+        if !self.queue.front().is_some_and(fits) {
+            return Some(first);
+        }
+        let mut frame = BytesMut::from(first);
+        while let Some(next) = self.queue.pop_front_if(|next| frame.len() + next.len() <= FRAME) {
+            frame.extend_from_slice(&next);
+        }
+        Some(frame.freeze())
+    }
+
+    fn catch_up(&mut self) {
+        self.changes.mark_unchanged();
+        let limit = self.api.config.watch_queue;
+        let table = self.resource.table.clone();
+        if table.lag(self.revision) > limit {
+            self.cut_off();
+            return;
+        }
+        match table.next_events(self.revision, STEP) {
+            None => self.cut_off(),
+            Some(events) => {
+                for event in &events {
+                    self.offer(event);
+                    self.revision = self.revision.max(event.revision);
+                }
+                if events.len() == STEP {
+                    self.changes.mark_changed();
+                }
+            }
+        }
+    }
+
+    fn cut_off(&mut self) {
+        self.api.metrics.watcher_dropped();
+        self.ended = true;
+    }
+
+    /// Whether the definition behind a custom type was removed.
+    fn type_is_gone(&self) -> bool {
+        let Model::Custom(custom) = &self.resource.model else { return false };
+        let plural = &custom.definition.names.plural;
+        self.api.registry.load().any_version(&self.resource.group, plural).is_none()
+    }
+
+    /// Queues an event if the watcher is to see it.
+    fn offer(&mut self, event: &Event) {
+        let Some((kind, state)) = self.judge(event) else { return };
+        let line = self.render(event, kind, &state);
+        self.api.metrics.watch_event(line.len());
+        self.queue.push_back(line);
+        self.columns_due = false;
+    }
+
+    /// What the event means to this watcher: its type and the state it carries.
+    fn judge(&self, event: &Event) -> Option<(&'static str, State)> {
+        let view = self.view();
+        let wanted = |record: &Record| self.filter.wants(&view, &event.key, record);
+        let before = event.old.as_deref().is_some_and(&wanted);
+        let after = event.op != Op::Deleted && wanted(&event.new);
+        match (event.op, before, after) {
+            (Op::Deleted, _, _) => wanted(&event.new).then_some(("DELETED", State::New)),
+            (Op::Added, _, true) => Some(("ADDED", State::New)),
+            (Op::Modified, true, true) => Some(("MODIFIED", State::New)),
+            (Op::Modified, false, true) => {
+                // Without the old state (it left the history) the object counts as known.
+                let kind = if event.old.is_none() { "MODIFIED" } else { "ADDED" };
+                Some((kind, State::New))
+            }
+            (Op::Modified, true, false) => Some(("DELETED", State::Old)),
+            _ => None,
+        }
+    }
+
+    /// The line for an event, shared with every watcher that wants the same form.
+    fn render(&self, event: &Event, kind: &'static str, state: &State) -> Bytes {
+        let table = matches!(self.form.shape, Shape::Table { .. });
+        let cacheable = !table && !self.form.pretty;
+        let tag = self.form_tag(kind, state);
+        if cacheable
+            && let Some((_, line)) = event.rendered.lock().iter().find(|(t, _)| *t == tag)
+        {
+            return line.clone();
+        }
+        let view = self.view();
+        let body = match state {
+            State::New => view.shaped(&event.new, self.columns_due),
+            State::Old => {
+                let mut tree = event.old.as_ref().map(|old| view.tree(old)).unwrap_or_default();
+                meta::set(&mut tree, "resourceVersion", json!(event.revision.to_string()));
+                crate::store::serialize(&view.reshape(tree, self.columns_due)).into()
+            }
+        };
+        let mut line = BytesMut::with_capacity(body.len() + 40);
+        put_event(&mut line, kind, &body, self.form);
+        let line = line.freeze();
+        if cacheable {
+            event.rendered.lock().push((tag, line.clone()));
+        }
+        line
+    }
+
+    /// Identifies a rendering among those of one event.
+    fn form_tag(&self, kind: &str, state: &State) -> u64 {
+        use std::hash::{DefaultHasher, Hash, Hasher};
+        let mut hasher = DefaultHasher::new();
+        (&self.resource.group, &self.resource.version, kind, matches!(state, State::Old)).hash(&mut hasher);
+        (self.form.format, self.form.shape, self.resource.schema_generation()).hash(&mut hasher);
+        hasher.finish()
+    }
+
+    fn push_bookmark(&mut self) {
+        let line = self.bookmark(false);
+        self.queue.push_back(line);
+        self.plan_bookmark();
+    }
+
+    /// The next bookmark: regularly, and once shortly before the stream ends by itself.
+    fn plan_bookmark(&mut self) {
+        let now = Instant::now();
+        let regular = now + jittered(BOOKMARK_EVERY);
+        let last = self.deadline.checked_sub(LAST_BOOKMARK).unwrap_or(self.deadline);
+        self.next_bookmark = if last > now { regular.min(last) } else { self.deadline + BOOKMARK_EVERY };
+    }
+
+    fn bookmark(&mut self, initial_end: bool) -> Bytes {
+        if !initial_end {
+            // Everything published up to here has been offered, because nothing is queued.
+            self.revision = self.revision.max(self.quiet_revision());
+        }
+        let mut object = match self.form.shape {
+            Shape::Object => json!({"kind": &*self.resource.kind, "apiVersion": self.resource.api_version()}),
+            Shape::Metadata { beta, .. } => {
+                json!({"kind": "PartialObjectMetadata", "apiVersion": crate::view::meta_version(beta)})
+            }
+            Shape::Table { beta, .. } => {
+                let row = json!({"cells": [], "object": {
+                    "kind": &*self.resource.kind, "apiVersion": self.resource.api_version(),
+                    "metadata": self.bookmark_meta(initial_end)}});
+                let meta = json!({"resourceVersion": self.revision.to_string()});
+                crate::table::table(&self.resource, meta, vec![row], false, beta)
+            }
+        };
+        if !matches!(self.form.shape, Shape::Table { .. }) {
+            meta::fields(&mut object).insert("metadata".into(), self.bookmark_meta(initial_end));
+        }
+        let mut line = BytesMut::new();
+        put_event(&mut line, "BOOKMARK", &crate::store::serialize(&object), self.form);
+        line.freeze()
+    }
+
+    fn bookmark_meta(&self, initial_end: bool) -> Value {
+        let mut meta = json!({"resourceVersion": self.revision.to_string()});
+        if initial_end {
+            meta["annotations"] = json!({INITIAL_END: "true"});
+        }
+        meta
+    }
+
+    /// The newest revision up to which this type certainly had no further events.
+    fn quiet_revision(&self) -> u64 {
+        let published = self.api.store.revision();
+        match self.resource.table.next_events(self.revision, 1) {
+            Some(events) if events.is_empty() => published,
+            _ => self.revision,
+        }
+    }
+
+    fn fail(&mut self, error: &ApiError) {
+        let mut line = BytesMut::new();
+        put_event(&mut line, "ERROR", &crate::store::serialize(&error.to_status()), self.form);
+        self.queue.push_back(line.freeze());
+        self.ended = true;
+    }
+}
+
+enum State {
+    New,
+    Old,
+}
+
+fn too_old(asked: u64, oldest: u64) -> ApiError {
+    ApiError::expired(format!("too old resource version: {asked} ({oldest})"))
+}
+
+fn put_event(out: &mut BytesMut, kind: &str, object: &[u8], form: Form) {
+    if form.format == Format::Yaml {
+        let value: Value = serde_json::from_slice(object).unwrap_or_default();
+        let text = crate::yaml::encode(&json!({"type": kind, "object": value}));
+        out.put_slice(b"---\n");
+        out.put_slice(text.as_bytes());
+        return;
+    }
+    out.reserve(object.len() + 40);
+    out.put_slice(b"{\"type\":\"");
+    out.put_slice(kind.as_bytes());
+    out.put_slice(b"\",\"object\":");
+    out.put_slice(object);
+    out.put_slice(b"}\n");
+}
+
+/// A duration shortened or lengthened by up to a tenth, so that streams do not move in step.
+fn jittered(base: Duration) -> Duration {
+    base.mul_f64(0.9 + 0.2 * random())
+}
+
+fn timeout_of(options: &ListOptions) -> Duration {
+    match options.timeout {
+        Some(seconds) if seconds > 0 => Duration::from_secs(seconds.min(7 * 24 * 3600)),
+        _ => Duration::from_secs_f64(1_800.0 * (1.0 + random())),
+    }
+}
+
+/// A number in [0, 1), good enough to spread load.
+fn random() -> f64 {
+    let id = uuid::Uuid::new_v4();
+    (id.as_u128() as u32 as f64) / (f64::from(u32::MAX) + 1.0)
+}

@@ -1,0 +1,382 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What every change has in common, and creation. A write is built up in a fixed order: decode,
+//! server-owned metadata, defaults, mutating admission, ownership, validation, validating admission,
+//! commit. Nothing is visible before the commit; a refusal at any step leaves nothing behind.
+
+use std::sync::Arc;
+
+use cobaltcore_patch::UpdateRequest;
+use serde_json::{Value, json};
+
+use crate::admission::{Attempt, Operation};
+use crate::api::Api;
+use crate::call::{Answer, Call, duplicate_field, unknown_field};
+use crate::decode::Decoded;
+use crate::meta;
+use crate::negotiate::Form;
+use crate::options::{FieldValidation, WriteOptions};
+use crate::registry::{Registry, Resource};
+use crate::status::{ApiError, ApiResult};
+use crate::store::{Action, Change, CommitError, Draft, Expect, Key, Record};
+use crate::view::View;
+
+/// Names the server makes up end in this many characters out of this alphabet.
+const SUFFIX: usize = 5;
+const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+/// A made-up name is tried this often before the client is told.
+const NAME_ATTEMPTS: usize = 8;
+/// A base name is cut to this length.
+const BASE_MAX: usize = 58;
+
+/// A change under way.
+#[derive(Debug, Clone, Copy)]
+pub struct Write<'a> {
+    /// The request.
+    pub call: &'a Call,
+    /// The served types.
+    pub registry: &'a Arc<Registry>,
+    /// The type changed.
+    pub resource: &'a Arc<Resource>,
+    /// The subresource it goes through.
+    pub subresource: Option<&'a str>,
+    /// The options.
+    pub options: &'a WriteOptions,
+    /// The form of the answer.
+    pub form: Form,
+}
+
+/// How a change ended.
+#[derive(Debug)]
+pub enum Outcome {
+    /// Stored (or found unchanged).
+    Stored(Arc<Record>),
+    /// Not stored: a dry run, or the last state of an object that is now gone.
+    Tree(Value),
+}
+
+impl Write<'_> {
+    /// The request seen as a view of the resource.
+    pub fn view(&self, api: &Api) -> View<'_> {
+        View { resource: self.resource, registry: self.registry, form: self.form, now: api.clock.now() }
+    }
+
+    /// The answer for an outcome.
+    pub fn answer(&self, api: &Api, code: u16, outcome: Outcome) -> Answer {
+        let view = self.view(api);
+        let body = match outcome {
+            Outcome::Stored(record) => view.body(&record),
+            Outcome::Tree(object) => view.body_of(object),
+        };
+        Answer::bytes(code, self.form.content_type(), body)
+    }
+
+    /// The manager changes are attributed to.
+    pub fn manager(&self) -> String {
+        self.call.manager(self.options.manager.as_deref())
+    }
+}
+
+impl Api {
+    /// POST to a collection.
+    pub async fn create(self: &Arc<Self>, call: &Call, registry: &Arc<Registry>, resource: &Arc<Resource>) -> ApiResult<Answer> {
+        let options = WriteOptions::parse(&call.query, "CreateOptions", false)?;
+        let form = Form::negotiate(&call.headers, &call.query, true)?;
+        let write = Write { call, registry, resource, subresource: None, options: &options, form };
+        let decoded = call.decode_body(&resource.kind)?;
+        let object = receive(&write, decoded)?;
+        let outcome = self.insert(&write, object, None).await?;
+        Ok(write.answer(self, 201, outcome))
+    }
+
+    /// Creates an object. `applied` tells that ownership was recorded by an apply already.
+    pub async fn insert(self: &Arc<Self>, write: &Write<'_>, mut object: Value, applied: Option<()>) -> ApiResult<Outcome> {
+        let resource = write.resource;
+        self.check_namespace_match(write.call, resource, &mut object)?;
+        if !meta::text(&object, "resourceVersion").is_empty() {
+            return Err(ApiError::bad_request("resourceVersion should not be set on objects to be created"));
+        }
+        if let Some(custom) = resource.as_custom()
+            && custom.terminating
+        {
+            return Err(ApiError::forbidden(
+                &resource.group,
+                &resource.plural,
+                meta::name(&object),
+                "create not allowed while custom resource definition is terminating",
+            ));
+        }
+        self.stamp_new(resource, &mut object);
+        let generated = meta::name(&object).is_empty() && !meta::text(&object, "generateName").is_empty();
+        for attempt in 1.. {
+            let mut candidate = object.clone();
+            if generated {
+                let name = made_up_name(meta::text(&object, "generateName"));
+                meta::set(&mut candidate, "name", json!(name));
+            }
+            match self.insert_once(write, candidate, applied).await {
+                Err(error) if generated && error.reason() == "AlreadyExists" && attempt < NAME_ATTEMPTS => {}
+                other => return other,
+            }
+        }
+        Err(ApiError::internal("no name could be found"))
+    }
+
+    async fn insert_once(self: &Arc<Self>, write: &Write<'_>, mut object: Value, applied: Option<()>) -> ApiResult<Outcome> {
+        let resource = write.resource;
+        resource.default(&mut object);
+        resource.prepare_create(&mut object);
+        let mut attempt = Attempt {
+            write,
+            operation: Operation::Create,
+            namespace: meta::namespace(&object).to_owned(),
+            name: meta::name(&object).to_owned(),
+            old: None,
+            options: json!({"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"}),
+        };
+        self.check_namespace_open(write.resource, &object)?;
+        let _turn = self.take_turn(resource).await;
+        self.admit_builtin(&mut attempt, &mut object)?;
+        self.mutate(&attempt, &mut object).await?;
+        if applied.is_none() {
+            self.own(write, None, &mut object);
+        }
+        self.before_validation(write, &mut object, None)?;
+        let name = meta::name(&object).to_owned();
+        let errors = resource.validate_create(&object);
+        if !errors.is_empty() {
+            return Err(resource.invalid(&name, &errors));
+        }
+        self.guard(write, &object, None)?;
+        self.validate(&attempt, Some(&object)).await?;
+        let key = Key::new(meta::namespace(&object), &name);
+        if write.options.dry_run {
+            if let Some(existing) = resource.table.get(&key) {
+                return Err(taken(resource, &name, &existing));
+            }
+            return Ok(Outcome::Tree(object));
+        }
+        resource.to_storage(&mut object, write.registry);
+        let draft = Draft::new(&object, resource.schema_generation());
+        let change = Change { table: resource.table.id, key: key.clone(), expect: Expect::Absent, action: Action::Put(draft) };
+        match self.store.commit(vec![change]).await {
+            Ok(mut records) => records.pop().map(Outcome::Stored).ok_or_else(|| ApiError::internal("nothing was stored")),
+            Err(CommitError::Conflict) => match resource.table.get(&key) {
+                Some(existing) => Err(taken(resource, &name, &existing)),
+                None => Err(ApiError::already_exists(&resource.group, &resource.plural, &name, false)),
+            },
+            Err(CommitError::Failed(why)) => Err(ApiError::internal(why)),
+        }
+    }
+
+    /// The namespace in the object must be the one in the URL; cluster-scoped objects have none.
+    pub fn check_namespace_match(&self, call: &Call, resource: &Resource, object: &mut Value) -> ApiResult<()> {
+        if !resource.namespaced {
+            meta::set(object, "namespace", Value::Null);
+            return Ok(());
+        }
+        let given = meta::namespace(object);
+        if given.is_empty() {
+            meta::set(object, "namespace", json!(call.info.namespace));
+        } else if given != call.info.namespace {
+            return Err(ApiError::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Nothing is created in a namespace that does not exist or is going away.
+    fn check_namespace_open(&self, resource: &Resource, object: &Value) -> ApiResult<()> {
+        let namespace = meta::namespace(object);
+        if !resource.namespaced {
+            return Ok(());
+        }
+        let Some(record) = self.namespace(namespace) else {
+            return Err(ApiError::not_found("", "namespaces", namespace));
+        };
+        if !record.facts.deleting {
+            return Ok(());
+        }
+        let why = format!(
+            "unable to create new content in namespace {namespace} because it is being terminated"
+        );
+        Err(ApiError::forbidden(&resource.group, &resource.plural, meta::name(object), &why).with_cause(
+            "NamespaceTerminating",
+            &format!("namespace {namespace} is being terminated"),
+            "metadata.namespace",
+        ))
+    }
+
+    /// Metadata only the server sets.
+    fn stamp_new(&self, resource: &Resource, object: &mut Value) {
+        let stamp = self.clock.stamp();
+        let generation = if resource.has_generation() { json!(1) } else { Value::Null };
+        for (key, value) in [
+            ("uid", json!(uuid::Uuid::new_v4().to_string())),
+            ("creationTimestamp", json!(stamp)),
+            ("generation", generation),
+            ("deletionTimestamp", Value::Null),
+            ("deletionGracePeriodSeconds", Value::Null),
+            ("selfLink", Value::Null),
+            ("resourceVersion", Value::Null),
+        ] {
+            meta::set(object, key, value);
+        }
+    }
+
+    /// Records who owns the fields of `new`.
+    pub fn own(&self, write: &Write<'_>, old: Option<&Value>, new: &mut Value) {
+        let api_version = write.resource.api_version();
+        let versions = version_schemas(write.registry, write.resource);
+        let filter = write.resource.filter(write.subresource);
+        let request = UpdateRequest {
+            old,
+            schema: write.resource.schema(),
+            versions: Some(&versions),
+            manager: &write.manager(),
+            api_version: &api_version,
+            subresource: write.subresource,
+            filter: &filter,
+            now: &self.clock.stamp(),
+        };
+        cobaltcore_patch::update(request, new);
+    }
+
+    /// Kinds whose writes must not interleave wait for their turn.
+    pub async fn take_turn(&self, resource: &Resource) -> Option<tokio::sync::MutexGuard<'_, ()>> {
+        if resource.is("apiextensions.k8s.io", "CustomResourceDefinition") {
+            return Some(self.definitions.lock().await);
+        }
+        if resource.is("", "Service") {
+            return Some(self.allocations.lock().await);
+        }
+        None
+    }
+}
+
+/// Finds the schema of any served version of a kind, for ownership recorded through another version.
+pub fn version_schemas<'a>(
+    registry: &'a Registry,
+    resource: &'a Resource,
+) -> impl Fn(&str) -> Option<Arc<cobaltcore_schema::Schema>> + 'a {
+    move |api_version| {
+        if api_version == resource.api_version() {
+            return Some(resource.schema().clone());
+        }
+        let (group, version) = meta::split_api_version(api_version);
+        registry.by_kind(group, version, &resource.kind).map(|r| r.schema().clone())
+    }
+}
+
+/// Checks the envelope of a body, brings it into the type's form, and judges strictness.
+pub fn receive(write: &Write<'_>, decoded: Decoded) -> ApiResult<Value> {
+    let Decoded { mut value, duplicates } = decoded;
+    check_envelope(write.resource, &mut value)?;
+    let unknown = write.resource.decode(&mut value)?;
+    let mut problems: Vec<String> = unknown.iter().map(|path| unknown_field(path)).collect();
+    problems.extend(duplicates.iter().map(|path| duplicate_field(path)));
+    if write.options.validation != FieldValidation::Ignore {
+        write.call.judge_strictness(write.options.validation, &problems, &write.resource.kind, &write.resource.version)?;
+    }
+    Ok(value)
+}
+
+/// kind and apiVersion of a body must be those of the endpoint.
+fn check_envelope(resource: &Resource, value: &mut Value) -> ApiResult<()> {
+    let expected = resource.api_version();
+    if !value.is_object() {
+        return Err(ApiError::bad_request(format!(
+            "the object provided is unrecognized (must be of type {}): couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
+            resource.kind,
+            json_type(value),
+        )));
+    }
+    let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let (kind, api_version) = (text("kind"), text("apiVersion"));
+    if resource.as_builtin().is_some() {
+        if (kind.is_empty() || kind == *resource.kind) && (api_version.is_empty() || api_version == expected) {
+            let map = meta::fields(value);
+            map.insert("kind".into(), json!(&*resource.kind));
+            map.insert("apiVersion".into(), json!(expected));
+            return Ok(());
+        }
+        let (group, version) = meta::split_api_version(&api_version);
+        if kind.is_empty() || kind == *resource.kind {
+            return Err(ApiError::bad_request(format!(
+                "the API version in the data ({api_version}) does not match the expected API version ({expected})"
+            )));
+        }
+        let found = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+        return Err(ApiError::bad_request(format!(
+            "{kind} in version {version:?} cannot be handled as a {}: converting ({found}, Kind={kind}) to ({expected}, Kind={}): unknown conversion",
+            resource.kind, resource.kind,
+        )));
+    }
+    if kind.is_empty() {
+        return Err(ApiError::bad_request(format!(
+            "Object 'Kind' is missing in '{}'",
+            quoted_start(value)
+        )));
+    }
+    if api_version.is_empty() {
+        return Err(ApiError::bad_request(format!("Object 'apiVersion' is missing in '{}'", quoted_start(value))));
+    }
+    if api_version != expected {
+        return Err(ApiError::bad_request(format!(
+            "the API version in the data ({api_version}) does not match the expected API version ({expected})"
+        )));
+    }
+    if kind != *resource.kind {
+        let error = cobaltcore_schema::FieldError::invalid("kind", &json!(kind), &format!("must be {}", resource.kind));
+        return Err(resource.invalid(meta::name(value), &[error]));
+    }
+    Ok(())
+}
+
+fn json_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// The beginning of a body for an error text.
+fn quoted_start(value: &Value) -> String {
+    value.to_string().chars().take(256).collect()
+}
+
+fn taken(resource: &Resource, name: &str, existing: &Record) -> ApiError {
+    ApiError::already_exists(&resource.group, &resource.plural, name, existing.facts.deleting)
+}
+
+/// A base with a random ending.
+fn made_up_name(base: &str) -> String {
+    let mut end = base.len().min(BASE_MAX);
+    while !base.is_char_boundary(end) {
+        end -= 1;
+    }
+    let mut name = base[..end].to_owned();
+    let random = uuid::Uuid::new_v4().as_u128();
+    for at in 0..SUFFIX {
+        let index = (random >> (at * 16)) as u16 as usize % ALPHABET.len();
+        name.push(ALPHABET[index] as char);
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn made_up_names_keep_their_base() {
+        let name = made_up_name("web-");
+        assert!(name.starts_with("web-") && name.len() == 9, "{name}");
+        assert_eq!(made_up_name(&"x".repeat(100)).len(), BASE_MAX + SUFFIX);
+        assert_ne!(made_up_name("a"), made_up_name("a"));
+    }
+}
