@@ -338,7 +338,7 @@ fn decode(value: &Value, depth: usize) -> Result<(FieldSet, bool), String> {
         Value::Null => return Ok((FieldSet::new(), true)),
         other => return Err(format!("expected an object of fields, got {other}")),
     };
-    let mut set = FieldSet::new();
+    let mut nodes = Vec::with_capacity(map.len());
     let mut is_member = false;
     for (key, inner) in map {
         if key == "." {
@@ -349,7 +349,19 @@ fn decode(value: &Value, depth: usize) -> Result<(FieldSet, bool), String> {
             continue;
         };
         let (below, member) = decode(inner, depth + 1)?;
-        set.put(element, member, below);
+        nodes.push(Node {
+            element,
+            member,
+            below,
+        });
+    }
+    // The order of keys as text is the order of elements, but for numbers and foreign spellings.
+    if !nodes.is_sorted_by(|a, b| a.element < b.element) {
+        nodes.sort_by(|a, b| a.element.cmp(&b.element));
+    }
+    let mut set = FieldSet::with_capacity(nodes.len());
+    for node in nodes {
+        set.put(node.element, node.member, node.below);
     }
     let is_member = is_member || set.is_empty();
     Ok((set, is_member))

@@ -2,6 +2,8 @@
 //! The typed check of an apply configuration: every field declared, every value of its type, list
 //! elements identifiable and unique. Texts are the reference's.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::path::PathElement;
@@ -108,7 +110,7 @@ fn walk_list(items: &[Value], ty: Ty<'_>, path: &mut String, found: &mut Vec<Str
         }
         return;
     }
-    let mut seen: Vec<PathElement> = Vec::with_capacity(items.len());
+    let mut seen: BTreeSet<PathElement> = BTreeSet::new();
     for (i, item) in items.iter().enumerate() {
         let identity = match ty.identify(item) {
             Ok(identity) => identity,
@@ -118,9 +120,8 @@ fn walk_list(items: &[Value], ty: Ty<'_>, path: &mut String, found: &mut Vec<Str
             }
         };
         let text = identity.to_string();
-        match seen.binary_search(&identity) {
-            Ok(_) => report(path, &format!("duplicate entries for key {text}"), found),
-            Err(at) => seen.insert(at, identity),
+        if !seen.insert(identity) {
+            report(path, &format!("duplicate entries for key {text}"), found);
         }
         path.push_str(&text);
         walk(item, element, path, found);

@@ -5,6 +5,8 @@
 
 mod lists;
 
+use std::collections::BTreeSet;
+
 use cobaltcore_schema::Schema;
 use serde_json::{Map, Value};
 
@@ -158,7 +160,7 @@ fn retain_keys(original: &mut Map<String, Value>, patch: &mut Map<String, Value>
     let Value::Array(keys) = directive else {
         return Err(bad_format("retainKeys"));
     };
-    let keys: std::collections::BTreeSet<&str> = keys.iter().filter_map(Value::as_str).collect();
+    let keys: BTreeSet<&str> = keys.iter().filter_map(Value::as_str).collect();
     let unlisted = patch.iter().any(|(key, value)| {
         !value.is_null()
             && !key.starts_with(DELETE_FROM)
@@ -178,7 +180,8 @@ fn delete_from_list(original: &mut Map<String, Value>, field: &str, gone: &Value
             if !items.is_empty() || !gone.is_empty() {
                 lists::check_elements(items, gone)?;
             }
-            items.retain(|item| !gone.contains(item));
+            let gone: BTreeSet<String> = gone.iter().map(Value::to_string).collect();
+            items.retain(|item| !gone.contains(&item.to_string()));
         }
         (_, Value::Null) => {
             original.remove(field);
