@@ -92,9 +92,9 @@ impl Walk<'_> {
                 if let Some(validation) = validation {
                     self.string(validation, text, path);
                 }
-                if let Some(format) = format.filter(|f| formats::is_known(f)) {
+                if let Some((format, fits)) = format.and_then(|f| Some((f, formats::checker(f)?))) {
                     passed += 1;
-                    if !formats::matches(format, text) {
+                    if !fits(text) {
                         self.wrong_type(path, format, text);
                     }
                 }

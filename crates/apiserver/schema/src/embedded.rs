@@ -14,7 +14,9 @@ use crate::path::Path;
 /// Checks the envelope of every embedded resource below the root.
 pub fn check_embedded(schema: &Schema, value: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    walk(schema, value, false, &Path::Root, &mut errors);
+    if schema.embedded_below {
+        walk(schema, value, false, &Path::Root, &mut errors);
+    }
     errors
 }
 

@@ -35,14 +35,19 @@ pub fn matches(format: &str, text: &str) -> bool {
     checker(format).is_none_or(|check| check(text))
 }
 
-fn checker(format: &str) -> Option<fn(&str) -> bool> {
-    let normalized: String;
-    let name = if format.contains('-') {
-        normalized = format.replace('-', "");
-        normalized.as_str()
-    } else {
-        format
-    };
+/// The check of a format. Names are compared without their dashes; the usual spellings are found
+/// without building a string.
+pub(crate) fn checker(format: &str) -> Option<fn(&str) -> bool> {
+    match format {
+        "date-time" => Some(is_date_time),
+        "k8s-short-name" => Some(is_short_name),
+        "k8s-long-name" => Some(is_long_name),
+        dashed if dashed.contains('-') => plain_checker(&dashed.replace('-', "")),
+        plain => plain_checker(plain),
+    }
+}
+
+fn plain_checker(name: &str) -> Option<fn(&str) -> bool> {
     Some(match name {
         "datetime" => is_date_time,
         "date" => is_date,
@@ -88,8 +93,7 @@ fn is_date(text: &str) -> bool {
 }
 
 fn is_date_time(text: &str) -> bool {
-    let lower = text.to_ascii_lowercase();
-    let mut parts = lower.split('t');
+    let mut parts = text.split(['t', 'T']);
     let (Some(date), Some(time)) = (parts.next(), parts.next()) else {
         return false;
     };
@@ -114,7 +118,7 @@ fn is_date_time(text: &str) -> bool {
 
 fn is_zone_after_fraction(rest: &[u8], text: &str) -> bool {
     let zone = |z: &[u8]| {
-        z == b"z"
+        matches!(z, b"z" | b"Z")
             || (z.len() == 6
                 && matches!(z.first(), Some(b'+' | b'-'))
                 && z.get(3) == Some(&b':')

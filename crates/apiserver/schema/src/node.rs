@@ -113,6 +113,8 @@ pub struct Schema {
     pub rules: Vec<Rule>,
     /// Some node below has rules, so that walks can skip what has none.
     pub rules_below: bool,
+    /// Some node below is an embedded resource.
+    pub embedded_below: bool,
 }
 
 /// Value restrictions of one node.

@@ -114,9 +114,15 @@ fn parse_node(value: &Value, depth: usize) -> Schema {
     }
     node.validation = parse_validation(map, depth);
     node.rules = parse_rules(map.get("x-kubernetes-validations"));
-    node.rules_below = node.items.as_ref().is_some_and(|s| s.has_rules())
-        || matches!(&node.additional, Some(Additional::Schema(s)) if s.has_rules())
-        || node.properties.values().any(|s| s.has_rules());
+    let below = |pred: fn(&Schema) -> bool| {
+        node.items.as_deref().is_some_and(pred)
+            || matches!(&node.additional, Some(Additional::Schema(s)) if pred(s))
+            || node.properties.values().any(|s| pred(s))
+    };
+    (node.rules_below, node.embedded_below) = (
+        below(Schema::has_rules),
+        below(|s| s.embedded_resource || s.embedded_below),
+    );
     node
 }
 

@@ -402,7 +402,7 @@ fn nested_completeness(
     if let Some(items) = clause.get("items").and_then(Value::as_object) {
         let (here, there) = (node_path.child("items"), clause_path.child("items"));
         if let Some(known) = node.get("items").and_then(Value::as_object) {
-            nested_completeness(items, known, &here, &there, errors)
+            nested_completeness(items, known, &here, &there, errors);
         } else {
             let detail = format!("because it is defined in {there}");
             errors.push(FieldError::required(here.to_string(), &detail));
@@ -422,7 +422,7 @@ fn nested_completeness(
             .and_then(|p| p.get(name))
             .and_then(Value::as_object)
         {
-            nested_completeness(inner, known, &here, &there, errors)
+            nested_completeness(inner, known, &here, &there, errors);
         } else {
             let detail = format!("because it is defined in {there}");
             errors.push(FieldError::required(here.to_string(), &detail));
