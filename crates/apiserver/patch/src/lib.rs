@@ -49,8 +49,8 @@ pub mod merge_patch;
 pub mod strategic;
 
 pub use apply::{
-    Applied, ApplyRequest, Conflict, Conflicts, FieldSet, Filter, Manager, PathElement, UpdateRequest,
-    Versions, apply, scale_entries, scaled_parent_entries, settle, unchanged, update,
+    Applied, ApplyRequest, Conflict, Conflicts, FieldSet, Filter, PathElement, UpdateRequest, Versions,
+    apply, scale_entries, scaled_parent_entries, settle, unchanged, update,
 };
 pub use error::{ApplyError, PatchError};
 pub use json_patch::json_patch;

@@ -17,15 +17,15 @@ const ANCIENT: &str = "ancient-changes";
 
 /// Who writes: the request's manager.
 #[derive(Debug, Clone, Copy)]
-pub struct Manager<'a> {
+pub(crate) struct Manager<'a> {
     /// The `fieldManager`, or what stands in for it; empty becomes `unknown`.
-    pub name: &'a str,
+    pub(crate) name: &'a str,
     /// Whether the request is an apply; everything else is an update.
-    pub apply: bool,
+    pub(crate) apply: bool,
     /// `group/version` (or `v1`) of the request.
-    pub api_version: &'a str,
+    pub(crate) api_version: &'a str,
     /// The subresource, `None` on the main endpoint.
-    pub subresource: Option<&'a str>,
+    pub(crate) subresource: Option<&'a str>,
 }
 
 impl Manager<'_> {

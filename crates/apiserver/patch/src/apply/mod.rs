@@ -28,7 +28,6 @@ use cobaltcore_schema::Schema;
 use serde_json::{Map, Value};
 
 pub use conflict::{Conflict, Conflicts};
-pub use managed::Manager;
 pub use path::PathElement;
 pub use scale::{scale_entries, scaled_parent_entries};
 pub use set::{FieldSet, Filter};
@@ -36,7 +35,7 @@ pub use set::{FieldSet, Filter};
 use crate::error::{ApplyError, PatchError};
 use compare::empty_object;
 use engine::Engine;
-use managed::{Managed, Stored, managed_fields};
+use managed::{Managed, Manager, Stored, managed_fields};
 use types::Ty;
 
 /// Finds the schema of another served version of the kind, by `apiVersion`. `None`: the version is
