@@ -80,7 +80,7 @@ api_fault() { # SERVICE MILLISECONDS STATUS
 
 # lab_heal: the end of every fault, for suites that share a lab.
 lab_heal() {
-  local machine process
+  local machine process state
   need_root
   need_lab
   rm -f "$LAB_DIR"/faults/api-*
@@ -90,9 +90,14 @@ lab_heal() {
       continue
     fi
     ip link set "$(link_of "$machine")" up
-    [[ $machine != hv* ]] || machine_do "$machine" role slow_disk 0
-    while read -r process _; do (lab_thaw "$machine" "$process"); done < <(machine_do "$machine" list | grep ' frozen$' || true)
-    while read -r process _; do (lab_start_process "$machine" "$process"); done < <(machine_do "$machine" list | grep -v '^guest/' | grep ' dead$' || true)
+    if [[ $machine == hv* && -e $(machine_dir "$machine")/run/lab/slow-disk.pid ]]; then machine_do "$machine" role slow_disk 0; fi
+    while read -r process state; do
+      case $process/$state in
+        */frozen) (lab_thaw "$machine" "$process") ;;
+        guest/*/dead) ;; # whether a dead guest comes back is Nova's business
+        */dead) (lab_start_process "$machine" "$process") ;;
+      esac
+    done < <(machine_do "$machine" list)
   done
 }
 lab_exec() { need_root; need_lab; need_machine "${1:-}"; machine_exec "$@"; }

@@ -4,7 +4,8 @@
 
 libvirt_tcp() { echo "qemu+tcp://$(host_address "$1")/system"; }
 libvirt_unix() { echo "qemu+unix:///system?socket=$(machine_dir "$1")/run/libvirt/libvirt-sock"; }
-libvirt_answers() { virsh -c "$(libvirt_tcp "$1")" version; }
+# First over the socket file: a connection attempt to an address that is not there yet costs seconds.
+libvirt_answers() { virsh -c "$(libvirt_unix "$1")" version && virsh -c "$(libvirt_tcp "$1")" version; }
 
 host_define() { # NAME
   local name=$1 dir address

@@ -82,6 +82,7 @@ describe_host() {
       "name": "$1",
       "address": "$(host_address "$1")",
       "uuid": "$(cat "$dir/uuid")",
+      "init": "$dir/init.pid",
       "libvirt_tcp": "$(libvirt_tcp "$1")",
       "libvirt_unix": "$(libvirt_unix "$1")",
       "libvirt_socket": "$dir/run/libvirt/libvirt-sock",

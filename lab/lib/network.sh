@@ -33,12 +33,15 @@ network_down() {
   ip link del "$LAB_BRIDGE" 2>/dev/null || true
 }
 
-# plug MACHINE PID ADDRESS: gives the machine's network namespace its interface e0.
+# plug MACHINE PID ADDRESS: gives the machine's network namespace its interface e0. Its hardware
+# address follows from its address: a host that comes back with another one would be unreachable
+# until its neighbours have forgotten the old one, which no real host does to them.
 plug() {
-  local link
+  local link mac
   link=$(link_of "$1")
   ip link del "$link" 2>/dev/null || true
-  ip link add "$link" type veth peer name e0 netns "$2"
+  mac=$(awk -F. '{ printf "02:cc:%02x:%02x:%02x:%02x", $1, $2, $3, $4 }' <<<"$3")
+  ip link add "$link" type veth peer name e0 address "$mac" netns "$2"
   ip link set "$link" master "$LAB_BRIDGE" up
   nsenter -t "$2" -n sh -c "ip addr add $3/24 dev e0 && ip link set e0 up && ip link set lo up"
 }

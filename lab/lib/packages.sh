@@ -37,11 +37,11 @@ packages_install() {
 }
 
 packages_missing() { # PACKAGE...: prints those that are not installed
-  local package status
+  local package present
+  # shellcheck disable=SC2016 # dpkg-query's own variables
+  present=$(dpkg-query -W -f '${Package} ${db:Status-Status}\n' "$@" 2>/dev/null || true)
   for package in "$@"; do
-    # shellcheck disable=SC2016 # dpkg-query's own variable
-    status=$(dpkg-query -W -f '${Status}' "$package" 2>/dev/null || true)
-    [[ $status == *' ok installed' ]] || echo "$package"
+    grep -qx "$package installed" <<<"$present" || echo "$package"
   done
 }
 

@@ -1,9 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Running programs: the lab's own command and virsh, with their output kept for the message.
 
+use std::io::Write;
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use crate::{Error, Result};
+
+/// With `COBALTCORE_LAB_TRACE` set, says what was done and how long it took: a slow suite is found
+/// out by reading, not by guessing.
+pub(crate) fn trace(begin: Instant, what: &str) {
+    if std::env::var_os("COBALTCORE_LAB_TRACE").is_some() {
+        let line = format!("lab trace: {:6.1} s  {what}\n", begin.elapsed().as_secs_f32());
+        let _ = std::io::stderr().write_all(line.as_bytes());
+    }
+}
 
 /// Runs a command to its end and returns what it wrote to standard output.
 pub(crate) fn run(command: &mut Command) -> Result<String> {
@@ -13,6 +24,7 @@ pub(crate) fn run(command: &mut Command) -> Result<String> {
         words.join(" ")
     };
     let line = line();
+    let begin = Instant::now();
     let output = command
         .stdin(Stdio::null())
         .output()
@@ -20,6 +32,7 @@ pub(crate) fn run(command: &mut Command) -> Result<String> {
             command: line.clone(),
             detail: error.to_string(),
         })?;
+    trace(begin, &line);
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }

@@ -55,6 +55,8 @@ pub struct HostDescription {
     pub address: String,
     /// The system UUID, as libvirt and Redfish report it.
     pub uuid: String,
+    /// Holds id and start time of its first process, which lives as long as the host has power.
+    pub init: PathBuf,
     /// libvirt over TCP; silent while the host is cut off.
     pub libvirt_tcp: String,
     /// libvirt over its unix socket; works while the host is cut off.

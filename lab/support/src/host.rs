@@ -2,11 +2,15 @@
 //! One hypervisor host: who runs on it, and everything that can be done to it. Faults go through
 //! the lab's command, so that a test and a person break things in the same way.
 
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
 use crate::command::run;
 use crate::{HostDescription, Redfish, Result};
+
+const LIBVIRT_PORT: u16 = 16509;
 
 /// A handle to a host; cheap to copy around.
 #[derive(Debug, Clone)]
@@ -52,15 +56,20 @@ impl Host {
         if !self.is_on()? {
             return Ok(Vec::new());
         }
-        let active = self.virsh(&["list", "--uuid"])?;
-        let all = self.virsh(&["list", "--all", "--uuid"])?;
-        let active: Vec<&str> = active.split_whitespace().collect();
-        let domains = all.split_whitespace().map(|uuid| Domain {
-            host: self.name().to_owned(),
-            uuid: uuid.to_owned(),
-            active: active.contains(&uuid),
-        });
-        Ok(domains.collect())
+        // one connection for both lists; the word between them is no UUID
+        let lists = self.virsh(&["list --uuid; echo inactive; list --inactive --uuid"])?;
+        let (active, inactive) = lists.split_once("inactive").unwrap_or((&lists, ""));
+        let of = |list: &str, active| {
+            let domains = list.split_whitespace().map(|uuid| Domain {
+                host: self.name().to_owned(),
+                uuid: uuid.to_owned(),
+                active,
+            });
+            domains.collect::<Vec<_>>()
+        };
+        let mut domains = of(active, true);
+        domains.extend(of(inactive, false));
+        Ok(domains)
     }
 
     /// virsh on the host's unix socket.
@@ -73,9 +82,28 @@ impl Host {
         virsh(&self.description.libvirt_tcp, arguments)
     }
 
-    /// Whether the host has power.
+    /// Whether libvirtd can be reached over the lab's network within two seconds.
+    pub fn reachable(&self) -> bool {
+        let address = format!("{}:{LIBVIRT_PORT}", self.description.address).parse();
+        address.is_ok_and(|address| TcpStream::connect_timeout(&address, Duration::from_secs(2)).is_ok())
+    }
+
+    /// Whether the host has power: whether its first process, noted by id and start time, is there.
+    /// Asked of the kernel, so that the answer does not depend on a BMC that a test has broken.
     pub fn is_on(&self) -> Result<bool> {
-        Ok(self.redfish().power_state()? == "On")
+        let noted = std::fs::read_to_string(&self.description.init).unwrap_or_default();
+        let Some((pid, since)) = noted.trim().split_once(' ') else {
+            return Ok(false);
+        };
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // after the command name in brackets: the state, and 19 fields later the start time
+        let fields = stat
+            .rsplit_once(") ")
+            .map(|(_, fields)| fields)
+            .unwrap_or_default();
+        let mut fields = fields.split_whitespace();
+        let alive = fields.next().is_some_and(|state| state != "Z");
+        Ok(alive && fields.nth(18) == Some(since))
     }
 
     /// Runs a command inside the host and returns its output.

@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::command::trace;
 use crate::{Error, Result};
 
 const PAUSE: Duration = Duration::from_millis(250);
@@ -18,7 +19,10 @@ pub fn eventually<T>(
     let begin = Instant::now();
     loop {
         let last = match attempt() {
-            Ok(Ok(value)) => return Ok(value),
+            Ok(Ok(value)) => {
+                trace(begin, &format!("waiting for {what}"));
+                return Ok(value);
+            }
             Ok(Err(seen)) => seen,
             Err(error) => error.to_string(),
         };
