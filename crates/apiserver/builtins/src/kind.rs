@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use cobaltcore_schema::Schema;
 
-use crate::kinds::KINDS;
 use crate::names::NameRule;
 use crate::tree::Trees;
 
@@ -142,14 +141,7 @@ impl Kind {
 
     /// The kind in which objects of this kind are stored: itself, unless storage is shared.
     pub fn storage(&self) -> &'static Kind {
-        KINDS
-            .iter()
-            .find(|kind| {
-                kind.kind == self.kind
-                    && kind.group == self.storage_group
-                    && kind.version == self.storage_version
-            })
-            .unwrap_or(&KINDS[0])
+        find_kind(self.storage_group, self.storage_version, self.kind).unwrap_or(&crate::kinds::NONE)
     }
 
     /// The subresource with this name.
@@ -178,7 +170,7 @@ impl Kind {
 
 /// All built-in kinds, in discovery order of groups.
 pub fn kinds() -> &'static [Kind] {
-    KINDS
+    crate::kinds::all()
 }
 
 /// The kind behind a group, version and plural.
@@ -186,7 +178,7 @@ pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Kind> {
     static INDEX: OnceLock<HashMap<(&'static str, &'static str, &'static str), &'static Kind>> =
         OnceLock::new();
     let index = INDEX.get_or_init(|| {
-        KINDS
+        crate::kinds::all()
             .iter()
             .map(|kind| ((kind.group, kind.version, kind.plural), kind))
             .collect()
@@ -196,7 +188,7 @@ pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Kind> {
 
 /// The kind behind a group, version and kind name.
 pub fn find_kind(group: &str, version: &str, kind: &str) -> Option<&'static Kind> {
-    KINDS
+    crate::kinds::all()
         .iter()
         .find(|known| known.group == group && known.version == version && known.kind == kind)
 }

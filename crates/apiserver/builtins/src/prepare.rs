@@ -81,16 +81,10 @@ impl Kind {
                 };
             }
             ("", "Service") => service_type_change(new, old),
-            ("", "Node") => {
-                if at(old, "spec.configSource").is_none() {
-                    ensure(new, "spec").remove("configSource");
-                }
+            ("", "Node") if at(old, "spec.configSource").is_none() => {
+                ensure(new, "spec").remove("configSource");
             }
-            ("", "Secret") => {
-                if text(new, "type").is_empty() {
-                    take_over(new, old, "type");
-                }
-            }
+            ("", "Secret") if text(new, "type").is_empty() => take_over(new, old, "type"),
             ("", "ServiceAccount") => clean_secret_references(new),
             ("", "PersistentVolumeClaim") => data_sources(new),
             ("apps", "DaemonSet") => template_generation(new, Some(old)),

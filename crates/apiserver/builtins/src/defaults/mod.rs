@@ -47,7 +47,6 @@ impl Kind {
                     default(parameters, "scope", "Cluster");
                 }
             }
-            ("networking.k8s.io", "Ingress") => {}
             ("discovery.k8s.io", "EndpointSlice") => {
                 for port in list_mut(object, "ports") {
                     let port = ensure(port, "");

@@ -129,9 +129,9 @@ fn quota(cells: &Cells<'_>) -> Vec<Value> {
             .unwrap_or("0");
         let written = format!("{name}: {amount}/{}", hard.as_str().unwrap_or("0"));
         if name.starts_with("limits.") {
-            limits.push(written)
+            limits.push(written);
         } else {
-            requests.push(written)
+            requests.push(written);
         }
     }
     vec![

@@ -83,11 +83,9 @@ fn secret_type(errors: &mut Errors, object: &Value) {
         }
         "kubernetes.io/dockercfg" => docker(errors, data, ".dockercfg"),
         "kubernetes.io/dockerconfigjson" => docker(errors, data, ".dockerconfigjson"),
-        "kubernetes.io/basic-auth" => {
-            if !has("username") && !has("password") {
-                need("username");
-                need("password");
-            }
+        "kubernetes.io/basic-auth" if !has("username") && !has("password") => {
+            need("username");
+            need("password");
         }
         "kubernetes.io/ssh-auth" => {
             let empty = data

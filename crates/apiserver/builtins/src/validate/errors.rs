@@ -153,12 +153,11 @@ impl Errors {
                     "must be specified when `operator` is 'In' or 'NotIn'",
                 );
             }
-            "In" | "NotIn" => {}
             "Exists" | "DoesNotExist" if !values.is_empty() => self.forbidden(
                 format!("{field}.values"),
                 "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
             ),
-            "Exists" | "DoesNotExist" => {}
+            "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
             other if single.contains(&other) => {
                 if values.len() != 1 {
                     self.required(
@@ -188,12 +187,10 @@ impl Errors {
     pub(super) fn int_or_percent(&mut self, value: Option<&Value>, field: &str) {
         match value {
             Some(Value::String(percent)) => self.all(field, percent, names::percent(percent)),
-            Some(other) => {
-                if other.as_i64().is_some_and(|number| number < 0) {
-                    self.invalid(field, other.clone(), NEGATIVE);
-                }
+            Some(other) if other.as_i64().is_some_and(|number| number < 0) => {
+                self.invalid(field, other.clone(), NEGATIVE);
             }
-            None => {}
+            _ => {}
         }
     }
 

@@ -12,6 +12,7 @@ mod net;
 mod network;
 mod node;
 mod pod;
+mod resources;
 mod schedule;
 mod scheduling;
 mod service;
@@ -58,7 +59,7 @@ impl Kind {
             (Some("status"), ("", "Namespace")) => config::namespace_status(&mut errors, new),
             (Some("status"), ("", "Node")) => node::update(&mut errors, new, old),
             (Some("status"), ("apps" | "" | "policy" | "batch", _)) => {
-                workload::status(&mut errors, self, new, old)
+                workload::status(&mut errors, self, new, old);
             }
             (Some("finalize"), _) => config::finalize(&mut errors, new),
             (Some(_), _) => {}

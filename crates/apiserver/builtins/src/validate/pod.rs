@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::container::{self, PodFacts, seccomp, user_id};
+use super::container::{self, PodFacts};
 use super::errors::Errors;
+use super::resources::{self, seccomp, user_id};
 use super::volume::volumes;
 use crate::json::{at, ensure, flag, int, list, list_mut, map, number, same, text};
 use crate::names;
@@ -71,7 +72,7 @@ fn pod_spec(errors: &mut Errors, spec: &Value, field: &str, is_pod: bool) {
     let init = list(spec, "initContainers");
     container::init_containers(errors, init, regular, &format!("{field}.initContainers"), &facts);
     if let Some(resources) = at(spec, "resources") {
-        container::resources(errors, resources, &format!("{field}.resources"), true);
+        resources::resources(errors, resources, &format!("{field}.resources"), true);
     }
     host_network(errors, spec, field, is_pod);
     let policies = ["Always", "OnFailure", "Never"];

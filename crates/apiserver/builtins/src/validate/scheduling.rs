@@ -465,21 +465,22 @@ fn scaling_rules(errors: &mut Errors, rules: &Value, field: &str) {
     }
 }
 
+const SCOPES: [&str; 7] = [
+    "Terminating",
+    "NotTerminating",
+    "BestEffort",
+    "NotBestEffort",
+    "PriorityClass",
+    "CrossNamespacePodAffinity",
+    "VolumeAttributesClass",
+];
+
 pub(super) fn quota(errors: &mut Errors, object: &Value) {
     for (name, amount) in entries(object, "spec.hard") {
         let field = format!("spec.hard[{name}]");
         errors.all(&field, name, names::qualified_name(name));
         errors.amount(name, amount, &field);
     }
-    const SCOPES: [&str; 7] = [
-        "Terminating",
-        "NotTerminating",
-        "BestEffort",
-        "NotBestEffort",
-        "PriorityClass",
-        "CrossNamespacePodAffinity",
-        "VolumeAttributesClass",
-    ];
     let scopes = strings(object, "spec.scopes");
     let shown = json!(list(object, "spec.scopes"));
     for scope in &scopes {

@@ -373,8 +373,8 @@ fn csi_node(errors: &mut Errors, object: &Value) {
 }
 
 fn attachment(errors: &mut Errors, object: &Value) {
-    csi_driver(errors, text(object, "spec.attacher"), "spec.attacher");
     const ONE: &str = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
+    csi_driver(errors, text(object, "spec.attacher"), "spec.attacher");
     let inline = at(object, "spec.source.inlineVolumeSpec");
     match (inline, at(object, "spec.source.persistentVolumeName")) {
         (None, None) => errors.required("spec.source", ONE),

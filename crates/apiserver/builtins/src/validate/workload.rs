@@ -220,6 +220,7 @@ fn with_claims(object: &Value) -> Value {
 }
 
 fn stateful_strategy(errors: &mut Errors, object: &Value) {
+    const FIELD: &str = "spec.updateStrategy.rollingUpdate.maxUnavailable";
     let rolling = at(object, "spec.updateStrategy.rollingUpdate");
     match text(object, "spec.updateStrategy.type") {
         "OnDelete" => {
@@ -238,7 +239,6 @@ fn stateful_strategy(errors: &mut Errors, object: &Value) {
                 "partition",
                 "spec.updateStrategy.rollingUpdate.partition",
             );
-            const FIELD: &str = "spec.updateStrategy.rollingUpdate.maxUnavailable";
             if let Some(most) = at(rolling, "maxUnavailable") {
                 errors.int_or_percent(Some(most), FIELD);
                 if int_or_percent_value(Some(most)) == 0 {
@@ -259,7 +259,6 @@ fn stateful_strategy(errors: &mut Errors, object: &Value) {
 }
 
 pub(super) fn stateful_set_update(errors: &mut Errors, new: &Value, old: &Value) {
-    stateful_set(errors, new, true);
     const MUTABLE: [&str; 7] = [
         "replicas",
         "template",
@@ -269,6 +268,7 @@ pub(super) fn stateful_set_update(errors: &mut Errors, new: &Value, old: &Value)
         "revisionHistoryLimit",
         "persistentVolumeClaimRetentionPolicy",
     ];
+    stateful_set(errors, new, true);
     let strip = |object: &Value| {
         let mut spec = at(object, "spec").cloned().unwrap_or_default();
         let fields = ensure(&mut spec, "");

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Rules of requests and limits, and of what a container may do on its host.
+
+use serde_json::Value;
+
+use super::container::relative_path;
+use super::errors::{Errors, is_extended, is_native};
+use crate::json::{at, entries, flag, int, strings, text};
+use crate::names;
+use crate::quantity::Quantity;
+
+/// Requests and limits of a container, or of a whole pod.
+pub(super) fn resources(errors: &mut Errors, resources: &Value, field: &str, whole_pod: bool) {
+    let compute =
+        |path: &str| entries(resources, path).any(|(name, _)| matches!(name.as_str(), "cpu" | "memory"));
+    let huge = |path: &str| entries(resources, path).any(|(name, _)| name.starts_with("hugepages-"));
+    for part in ["limits", "requests"] {
+        for (name, amount) in entries(resources, part) {
+            let path = format!("{field}.{part}[{name}]");
+            resource_name(errors, name, &path, whole_pod);
+            errors.amount(name, amount, &path);
+            if part == "requests" {
+                request_within_limit(errors, resources, name, amount, field);
+            }
+        }
+    }
+    let any = |test: &dyn Fn(&str) -> bool| test("limits") || test("requests");
+    if !any(&compute) && any(&huge) {
+        errors.forbidden(field, "HugePages require cpu or memory");
+    }
+}
+
+fn request_within_limit(errors: &mut Errors, resources: &Value, name: &str, amount: &Value, field: &str) {
+    let overcommit = is_native(name) && !name.starts_with("hugepages-");
+    let limit = entries(resources, "limits")
+        .find(|(key, _)| key.as_str() == name)
+        .map(|(_, limit)| limit);
+    let Some(limit) = limit else {
+        if !overcommit {
+            errors.required(
+                format!("{field}.limits"),
+                "Limit must be set for non overcommitable resources",
+            );
+        }
+        return;
+    };
+    let (Ok(request), Ok(limit)) = (Quantity::from_value(amount), Quantity::from_value(limit)) else {
+        return;
+    };
+    let problem = if request != limit && !overcommit {
+        format!("must be equal to {name} limit of {limit}")
+    } else if request > limit {
+        format!("must be less than or equal to {name} limit of {limit}")
+    } else {
+        return;
+    };
+    errors.invalid(format!("{field}.requests"), request.to_string(), &problem);
+}
+
+fn resource_name(errors: &mut Errors, name: &str, field: &str, whole_pod: bool) {
+    let problems = names::qualified_name(name);
+    if !problems.is_empty() {
+        errors.all(field, name, problems);
+        return;
+    }
+    let huge = name.starts_with("hugepages-");
+    if whole_pod {
+        if !matches!(name, "cpu" | "memory") && !huge {
+            errors.not_supported(field, name, &["cpu", "memory", "hugepages-"]);
+        }
+        return;
+    }
+    if !name.contains('/') {
+        if !standard_resource(name) {
+            errors.invalid(field, name, "must be a standard resource type or fully qualified");
+        }
+        if !matches!(name, "cpu" | "memory" | "ephemeral-storage") && !huge {
+            errors.invalid(field, name, "must be a standard resource for containers");
+        }
+    } else if !is_native(name) && !is_extended(name) {
+        errors.invalid(field, name, "doesn't follow extended resource name standard");
+    }
+}
+
+fn standard_resource(name: &str) -> bool {
+    const KNOWN: [&str; 20] = [
+        "cpu",
+        "memory",
+        "ephemeral-storage",
+        "requests.cpu",
+        "requests.memory",
+        "requests.ephemeral-storage",
+        "limits.cpu",
+        "limits.memory",
+        "limits.ephemeral-storage",
+        "pods",
+        "resourcequotas",
+        "services",
+        "replicationcontrollers",
+        "secrets",
+        "configmaps",
+        "persistentvolumeclaims",
+        "storage",
+        "requests.storage",
+        "services.nodeports",
+        "services.loadbalancers",
+    ];
+    KNOWN.contains(&name) || name.starts_with("hugepages-") || name.starts_with("requests.hugepages-")
+}
+
+/// Security settings of one container.
+pub(super) fn security(errors: &mut Errors, context: Option<&Value>, field: &str) {
+    let Some(context) = context else { return };
+    for id in ["runAsUser", "runAsGroup"] {
+        user_id(errors, context, id, &format!("{field}.{id}"));
+    }
+    if at(context, "allowPrivilegeEscalation") == Some(&Value::Bool(false)) {
+        if flag(context, "privileged") {
+            errors.invalid(
+                field,
+                context.clone(),
+                "cannot set `allowPrivilegeEscalation` to false and `privileged` to true",
+            );
+        }
+        if strings(context, "capabilities.add").contains(&"CAP_SYS_ADMIN") {
+            errors.invalid(
+                field,
+                context.clone(),
+                "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN",
+            );
+        }
+    }
+    seccomp(
+        errors,
+        at(context, "seccompProfile"),
+        &format!("{field}.seccompProfile"),
+    );
+}
+
+pub(super) fn user_id(errors: &mut Errors, parent: &Value, path: &str, field: &str) {
+    if let Some(id) = int(parent, path).filter(|id| !(0..=i64::from(i32::MAX)).contains(id)) {
+        errors.invalid(field, id, &names::range_error(0, i64::from(i32::MAX)));
+    }
+}
+
+pub(super) fn seccomp(errors: &mut Errors, profile: Option<&Value>, field: &str) {
+    let Some(profile) = profile else { return };
+    let kind = text(profile, "type");
+    let local = at(profile, "localhostProfile");
+    match kind {
+        "" => errors.required(
+            format!("{field}.type"),
+            "type is required when seccompProfile is set",
+        ),
+        "Localhost" if local.is_none() => {
+            errors.required(
+                format!("{field}.localhostProfile"),
+                "must be set when seccomp type is Localhost",
+            );
+        }
+        "Localhost" => {
+            relative_path(
+                errors,
+                text(profile, "localhostProfile"),
+                &format!("{field}.localhostProfile"),
+            );
+        }
+        "RuntimeDefault" | "Unconfined" => {
+            if let Some(local) = local {
+                errors.invalid(
+                    format!("{field}.localhostProfile"),
+                    local.clone(),
+                    "can only be set when seccomp type is Localhost",
+                );
+            }
+        }
+        other => errors.not_supported(
+            format!("{field}.type"),
+            other,
+            &["Localhost", "RuntimeDefault", "Unconfined"],
+        ),
+    }
+}
