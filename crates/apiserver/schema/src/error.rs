@@ -147,6 +147,20 @@ impl FieldError {
     }
 }
 
+/// Why a path or a pattern of a definition cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SchemaError {
+    /// The text is no JSONPath.
+    #[error("{0}")]
+    Path(String),
+    /// The path does not fit the object it was evaluated on.
+    #[error("{0}")]
+    Mismatch(String),
+    /// The text is no regular expression.
+    #[error("{0}")]
+    Pattern(String),
+}
+
 impl fmt::Display for FieldError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.field, self.message)

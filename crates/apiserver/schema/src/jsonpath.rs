@@ -12,6 +12,8 @@ mod parser;
 
 use parser::{Node, Operator, Slice};
 
+use crate::error::SchemaError;
+
 /// A compiled path.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JsonPath {
@@ -23,14 +25,16 @@ const MAX_RESULTS: usize = 10_000;
 
 impl JsonPath {
     /// Compiles a path such as `.status.conditions[?(@.type=="Ready")].status`.
-    pub fn compile(path: &str) -> Result<Self, String> {
-        parser::parse(path).map(|nodes| Self { nodes })
+    pub fn compile(path: &str) -> Result<Self, SchemaError> {
+        parser::parse(path)
+            .map(|nodes| Self { nodes })
+            .map_err(SchemaError::Path)
     }
 
     /// All values the path leads to, in order. Missing fields give nothing; an index out of
     /// bounds or a filter on something that is not a list is an error.
-    pub fn find<'a>(&self, value: &'a Value) -> Result<Vec<Cow<'a, Value>>, String> {
-        walk(&self.nodes, vec![Cow::Borrowed(value)])
+    pub fn find<'a>(&self, value: &'a Value) -> Result<Vec<Cow<'a, Value>>, SchemaError> {
+        walk(&self.nodes, vec![Cow::Borrowed(value)]).map_err(SchemaError::Mismatch)
     }
 
     /// The first value, if there is one and nothing went wrong.
@@ -39,7 +43,7 @@ impl JsonPath {
     }
 
     /// All values as one text, joined by blanks.
-    pub fn text(&self, value: &Value) -> Result<String, String> {
+    pub fn text(&self, value: &Value) -> Result<String, SchemaError> {
         let found = self.find(value)?;
         Ok(found.iter().map(|v| print(v)).collect::<Vec<_>>().join(" "))
     }
@@ -300,7 +304,11 @@ mod tests {
             ("....", "invalid multiple recursive descent"),
             (".a 'x", "unterminated quoted string"),
         ] {
-            assert_eq!(JsonPath::compile(path), Err(error.to_owned()), "{path}");
+            assert_eq!(
+                JsonPath::compile(path),
+                Err(SchemaError::Path(error.to_owned())),
+                "{path}"
+            );
         }
     }
 }

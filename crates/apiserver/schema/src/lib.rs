@@ -32,7 +32,7 @@ pub use crd::{
     CustomResource, compile, default_crd, validate_crd, validate_crd_status_update, validate_crd_update,
 };
 pub use default::default;
-pub use error::{Cause, FieldError};
+pub use error::{Cause, FieldError, SchemaError};
 pub use jsonpath::JsonPath;
 pub use meta::{NameRule, validate_object_meta, validate_object_meta_update};
 pub use node::{Additional, ListType, MapType, PatchStrategy, Rule, Schema, Type, Validation};

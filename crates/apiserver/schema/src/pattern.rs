@@ -7,16 +7,18 @@
 
 use regex::{Regex, RegexBuilder};
 
+use crate::error::SchemaError;
+
 const MAX_REPEAT: u32 = 1000;
 const MAX_PROGRAM_BYTES: usize = 16 << 20;
 
 /// Compiles a pattern; the error is worded as the reference words it.
-pub fn compile(pattern: &str) -> Result<Regex, String> {
-    let rewritten = rewrite(pattern)?;
+pub fn compile(pattern: &str) -> Result<Regex, SchemaError> {
+    let rewritten = rewrite(pattern).map_err(SchemaError::Pattern)?;
     RegexBuilder::new(&rewritten)
         .size_limit(MAX_PROGRAM_BYTES)
         .build()
-        .map_err(|e| explain(pattern, &e))
+        .map_err(|e| SchemaError::Pattern(explain(pattern, &e)))
 }
 
 fn explain(pattern: &str, error: &regex::Error) -> String {
@@ -237,7 +239,11 @@ mod tests {
                 "error parsing regexp: invalid or unsupported Perl syntax: `(?=`",
             ),
         ] {
-            assert_eq!(compile(pattern).map(|_| ()), Err(text.to_owned()), "{pattern}");
+            assert_eq!(
+                compile(pattern).map(|_| ()),
+                Err(SchemaError::Pattern(text.to_owned())),
+                "{pattern}"
+            );
         }
     }
 }
