@@ -28,22 +28,25 @@ fn explain(pattern: &str, error: &regex::Error) -> String {
     } else if text.contains("unopened group") {
         format!("unexpected ): `{pattern}`")
     } else if text.contains("unclosed character class") {
-        let from = pattern.rfind('[').map_or(pattern, |at| &pattern[at..]);
+        let from = pattern
+            .rfind('[')
+            .and_then(|at| pattern.get(at..))
+            .unwrap_or(pattern);
         format!("missing closing ]: `{from}`")
     } else if text.contains("repetition operator missing expression") {
         let operator = pattern.chars().find(|c| "*+?".contains(*c)).unwrap_or('*');
         format!("missing argument to repetition operator: `{operator}`")
     } else if text.contains("look-around") {
         let at = pattern.find("(?").unwrap_or(0);
-        let operator: String = pattern[at..].chars().take(3).collect();
+        let operator: String = pattern.get(at..).unwrap_or_default().chars().take(3).collect();
         format!("invalid or unsupported Perl syntax: `{operator}`")
     } else if text.contains("invalid character class range") {
         let at = pattern.find('[').map_or(0, |at| at + 1);
-        let range: String = pattern[at..].chars().take(3).collect();
+        let range: String = pattern.get(at..).unwrap_or_default().chars().take(3).collect();
         format!("invalid character class range: `{range}`")
     } else if text.contains("escape") || text.contains("backreference") {
         let at = pattern.find('\\').unwrap_or(0);
-        let escape: String = pattern[at..].chars().take(2).collect();
+        let escape: String = pattern.get(at..).unwrap_or_default().chars().take(2).collect();
         format!("invalid escape sequence: `{escape}`")
     } else {
         format!("invalid regular expression: `{pattern}`")

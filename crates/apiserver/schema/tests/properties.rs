@@ -134,4 +134,11 @@ proptest! {
             let _ = path.text(&value);
         }
     }
+
+    #[test]
+    fn nothing_panics_on_any_pattern(pattern in "[a\\[\\]^$(){}?*+|.\\\\dpQE&~<:0-9,é-]{0,16}", text in "\\PC{0,8}") {
+        if let Ok(pattern) = cobaltcore_schema::pattern::compile(&pattern) {
+            let _ = pattern.is_match(&text);
+        }
+    }
 }
