@@ -216,7 +216,7 @@ impl Relay {
             generation,
             queue,
             held,
-            capacity: options.event_capacity.min(options.event_bytes),
+            capacity: options.event_capacity,
         }
     }
 
@@ -288,6 +288,11 @@ impl Notices {
     /// The next notice; `None` when the session was stopped and everything has been taken. Safe to cancel.
     pub async fn next(&mut self) -> Option<Notice> {
         self.queue.next().await
+    }
+
+    /// The next notice if there is one already.
+    pub fn try_next(&mut self) -> Option<Notice> {
+        self.queue.try_next()
     }
 
     /// How many notices wait to be taken.

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use cobaltcore_libvirt::client::{Connection, Delivery, Keepalive, Options};
+use cobaltcore_libvirt::client::{Connection, Delivery, Keepalive, Observer, Options};
 use cobaltcore_libvirt::error::{CloseReason, Error, code};
 use cobaltcore_libvirt::event::{EventBody, EventId};
 use cobaltcore_libvirt::frame::{self, Header, PROGRAM_REMOTE, Status};
@@ -125,7 +125,7 @@ async fn a_connection_whose_slots_are_all_stuck_is_given_up() {
     assert!(host.lib_version().await.unwrap_err().is_timeout());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_call_dropped_half_way_harms_nobody() {
     let (host, world, _) = pair(Options::default(), ServerOptions::default()).await;
     *world.slow.lock() = Some(Duration::from_millis(20));
@@ -483,4 +483,95 @@ async fn the_daemon_notices_when_the_last_handle_goes() {
     assert_eq!(other.hostname().await.unwrap(), "sim-host");
     drop(other);
     peer.closed().await;
+}
+
+#[derive(Default)]
+struct Seen {
+    calls: parking_lot::Mutex<Vec<String>>,
+    events: std::sync::atomic::AtomicU64,
+}
+
+impl Observer for Seen {
+    fn call(&self, procedure: Procedure, _: Duration, outcome: Option<Result<(), &Error>>) {
+        let word = match outcome {
+            Some(Ok(())) => "ok".to_owned(),
+            Some(Err(error)) => error.code().map_or("lost".to_owned(), |code| code.to_string()),
+            None => "left".to_owned(),
+        };
+        self.calls.lock().push(format!("{procedure} {word}"));
+    }
+
+    fn event(&self, id: Option<EventId>) {
+        assert_eq!(id, Some(EventId::REBOOT));
+        self.events.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[tokio::test]
+async fn an_observer_sees_every_call_and_event_once() {
+    let seen = std::sync::Arc::new(Seen::default());
+    let options = Options {
+        observer: Some(seen.clone()),
+        ..Options::default()
+    };
+    let (host, world, _) = pair(options, ServerOptions::default()).await;
+    let mut stream = host.subscribe(&[EventId::REBOOT]).await.unwrap().stream;
+    seen.calls.lock().clear();
+    host.lib_version().await.unwrap();
+    host.sysinfo().await.unwrap_err();
+    world.hang.store(true, Ordering::Relaxed);
+    tokio::time::timeout(Duration::from_millis(10), host.hostname())
+        .await
+        .unwrap_err();
+    world.publish(&alpha(), &EventBody::Reboot {});
+    stream.next().await.unwrap();
+    assert_eq!(stream.try_next(), None);
+    assert_eq!(
+        *seen.calls.lock(),
+        [
+            "connect_get_lib_version ok",
+            "connect_get_sysinfo 3",
+            "connect_get_hostname left"
+        ]
+    );
+    assert_eq!(seen.events.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn streams_that_ask_at_the_same_moment_share_one_registration() {
+    for legacy_events in [false, true] {
+        let options = Options {
+            legacy_events,
+            ..Options::default()
+        };
+        let (host, world, _) = pair(options, ServerOptions::default()).await;
+        let wanted = [EventId::REBOOT];
+        let (first, second) = tokio::join!(host.subscribe(&wanted), host.subscribe(&wanted));
+        let (mut first, mut second) = (first.unwrap(), second.unwrap());
+        assert!(first.unsupported.is_empty() && second.unsupported.is_empty());
+        world.publish(&alpha(), &EventBody::Reboot {});
+        host.lib_version().await.unwrap();
+        for subscription in [&mut first, &mut second] {
+            assert!(matches!(subscription.stream.try_next(), Some(Delivery::Event(_))));
+            assert_eq!(subscription.stream.try_next(), None, "told once");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_full_house_lets_the_next_client_in_when_one_leaves() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = ServerOptions {
+        max_clients: 1,
+        ..ServerOptions::default()
+    };
+    let daemon = support::Daemon::start(directory.path().join("sock"), options);
+    let uri: cobaltcore_libvirt::Uri = daemon.uri().parse().unwrap();
+    let first = Connection::connect(&uri, Options::default()).await.unwrap();
+    let second = Connection::connect(&uri, Options::default());
+    tokio::pin!(second);
+    let early = tokio::time::timeout(Duration::from_millis(50), &mut second).await;
+    assert!(early.is_err(), "must wait at the door");
+    drop(first);
+    assert_eq!(second.await.unwrap().hostname().await.unwrap(), "sim-host");
 }

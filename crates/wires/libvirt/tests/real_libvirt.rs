@@ -619,3 +619,33 @@ fn an_aborted_migration_fails_the_call_and_the_arriving_guest_only() {
         },
     );
 }
+
+#[test]
+fn other_drivers_of_the_daemon_are_reached_or_named_missing() {
+    in_private_host(
+        "other_drivers_of_the_daemon_are_reached_or_named_missing",
+        || async {
+            let _daemon = Daemon::start().await;
+            let mock = connect(
+                "test+unix:///default?socket=/run/libvirt/libvirt-sock",
+                Options::default(),
+            )
+            .await;
+            assert_eq!(mock.driver_type().await.unwrap(), "TEST");
+            let guests = mock.list_all_domains(flags::LIST_ALL).await.unwrap();
+            assert_eq!(
+                guests
+                    .iter()
+                    .map(|guest| (guest.name.as_str(), guest.id))
+                    .collect::<Vec<_>>(),
+                [("test", 1)]
+            );
+            assert!(mock.job_stats(&guests[0]).await.unwrap_err().is_unsupported());
+            let ch = "ch+tcp://127.0.0.1/system".parse().unwrap();
+            let missing = cobaltcore_libvirt::Connection::connect(&ch, Options::default())
+                .await
+                .unwrap_err();
+            assert!(missing.is_driver_unavailable(), "{missing}");
+        },
+    );
+}

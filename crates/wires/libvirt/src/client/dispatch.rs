@@ -311,9 +311,10 @@ impl Shared {
             Err(rpc_error(procedure, &frame.payload))
         };
         if let (Some(id), Ok(payload)) = (waiting.registers, &result) {
-            self.registry
-                .lock()
-                .registered(id, xdr::from_bytes::<i32>(payload).ok());
+            let callback = xdr::from_bytes::<i32>(payload)
+                .ok()
+                .filter(|_| self.callback_events());
+            self.registry.lock().registered(id, callback);
         }
         if let Some(answer) = waiting.answer {
             answer.send(result).ok();

@@ -188,10 +188,16 @@ impl Attachment {
             return Ok(());
         }
         let result = register(connection, id).await;
-        if result.is_err() {
-            shared.registry.lock().want(self.key, id, false);
+        let mut registry = shared.registry.lock();
+        match result {
+            // Another stream was faster; its registration serves this one too.
+            Err(_) if registry.registered.contains_key(&id) => Ok(()),
+            Err(error) => {
+                registry.want(self.key, id, false);
+                Err(error)
+            }
+            Ok(()) => Ok(()),
         }
-        result
     }
 
     /// No more events of this id for this sink; the daemon is told when nobody wants them.
@@ -241,12 +247,19 @@ async fn register(connection: &Connection, id: EventId) -> Result<(), Error> {
     };
     let payload = payload.map_err(|source| Error::Encode { procedure, source })?;
     let deadline = shared.options.deadlines.call;
-    shared
+    let reply = shared
         .call(PROGRAM_REMOTE, procedure, payload, deadline, Some(id))
         .await?;
     if !shared.callback_events() {
-        // The older calls answer with a count or nothing; there is no id to remember.
-        shared.registry.lock().registered.insert(id, None);
+        return Ok(());
+    }
+    let callback = xdr::from_bytes::<i32>(&reply).map_err(|source| Error::Decode { procedure, source })?;
+    let known = shared.registry.lock().registered.get(&id).copied();
+    if known != Some(Some(callback)) {
+        // Two streams asked at the same moment: one registration is enough.
+        connection
+            .call::<proc::ConnectDomainEventCallbackDeregisterAny>(&callback)
+            .await?;
     }
     Ok(())
 }
@@ -269,6 +282,11 @@ impl EventStream {
     /// The next event or gap; `None` when the connection is over and everything has been taken. Safe to cancel.
     pub async fn next(&mut self) -> Option<Delivery> {
         self.queue.next().await
+    }
+
+    /// The next event or gap if there is one already.
+    pub fn try_next(&mut self) -> Option<Delivery> {
+        self.queue.try_next()
     }
 
     /// How many events wait to be taken.

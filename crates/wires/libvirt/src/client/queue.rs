@@ -96,6 +96,14 @@ impl<T: Entry> Queue<T> {
         }
     }
 
+    /// The next entry if there is one already.
+    pub(crate) fn try_next(&self) -> Option<T> {
+        match self.take() {
+            Taken::Entry(entry) => Some(entry),
+            Taken::Over | Taken::Nothing => None,
+        }
+    }
+
     fn take(&self) -> Taken<T> {
         let mut inner = self.inner.lock();
         if inner.missed > 0 {

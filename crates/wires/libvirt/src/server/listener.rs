@@ -9,6 +9,7 @@ use std::time::Duration;
 use rustls::ServerConfig;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_rustls::TlsAcceptor;
 
 use super::{Client, Handler, ServerOptions, serve};
@@ -105,32 +106,47 @@ impl Listener {
 
     /// Serves every client that arrives, until the future is dropped. `seen` learns of each of them.
     pub async fn run<H: Handler>(&self, handler: Arc<H>, options: ServerOptions, seen: impl Fn(Client)) {
-        let (ready, mut established) = tokio::sync::mpsc::channel::<Stream>(64);
-        loop {
-            tokio::select! {
-                stream = established.recv() => {
-                    if let Some(stream) = stream {
-                        seen(serve(stream, Arc::clone(&handler), options.clone()));
-                    }
-                }
-                incoming = self.accept() => match incoming {
-                    Ok(incoming) => {
-                        // A slow handshake must not keep the next client waiting.
-                        let ready = ready.clone();
-                        tokio::spawn(async move {
-                            match incoming.establish().await {
-                                Ok(stream) => { ready.send(stream).await.ok(); }
-                                Err(error) => tracing::debug!(%error, "client did not get in"),
-                            }
-                        });
-                    }
+        let doors = Arc::new(Semaphore::new(options.max_clients.max(1)));
+        let (ready, mut established) = mpsc::channel::<(Stream, OwnedSemaphorePermit)>(64);
+        let arrivals = async {
+            loop {
+                let Ok(door) = Arc::clone(&doors).acquire_owned().await else {
+                    return;
+                };
+                match self.accept().await {
+                    // A slow handshake must not keep the next client waiting.
+                    Ok(incoming) => drop(tokio::spawn(establish(incoming, door, ready.clone()))),
                     Err(error) => {
                         tracing::warn!(%error, "cannot accept clients");
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
-                },
+                }
             }
+        };
+        let serving = async {
+            while let Some((stream, door)) = established.recv().await {
+                let client = serve(stream, Arc::clone(&handler), options.clone());
+                seen(client.clone());
+                tokio::spawn(async move {
+                    client.closed().await;
+                    drop(door);
+                });
+            }
+        };
+        tokio::join!(arrivals, serving);
+    }
+}
+
+async fn establish(
+    incoming: Incoming,
+    door: OwnedSemaphorePermit,
+    ready: mpsc::Sender<(Stream, OwnedSemaphorePermit)>,
+) {
+    match incoming.establish().await {
+        Ok(stream) => {
+            ready.send((stream, door)).await.ok();
         }
+        Err(error) => tracing::debug!(%error, "client did not get in"),
     }
 }
 

@@ -36,6 +36,8 @@ pub struct ServerOptions {
     pub keepalive: Keepalive,
     /// Calls of one client under way at once; beyond that nothing is read from it, keepalive included.
     pub max_client_requests: usize,
+    /// Clients a listener serves at once; more have to wait at the door.
+    pub max_clients: usize,
     /// Messages that wait to be sent to one client; a client that lets them pile up is dropped.
     pub max_queued: usize,
     /// Source of callback ids: one per daemon, shared by all its clients.
@@ -56,6 +58,7 @@ impl Default for ServerOptions {
                 count: 5,
             },
             max_client_requests: 5,
+            max_clients: 5_000,
             max_queued: 16_384,
             callback_ids: Arc::default(),
             events: EventId::ALL.iter().copied().filter(|id| id.0 <= 26).collect(),

@@ -50,7 +50,8 @@ pub(crate) fn in_private_host<F: Future<Output = ()>>(name: &str, scene: impl Fn
         return;
     }
     if let Some(why) = obstacle() {
-        println!("SKIPPED {name}: {why}");
+        static SAID: std::sync::Once = std::sync::Once::new();
+        SAID.call_once(|| println!("SKIPPED real libvirt suite: {why}"));
         return;
     }
     let directory = tempfile::tempdir().expect("directory");
