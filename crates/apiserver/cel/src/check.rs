@@ -239,12 +239,12 @@ impl Checker<'_> {
         let operand_ty = self.bindings.resolve(&operand.ty, false);
         let optional = operand_ty.unwrap_optional().cloned();
         let target = optional.as_ref().unwrap_or(&operand_ty);
-        let mut json = field.to_owned();
+        let mut json = None;
         let result = match target {
             Ty::Map(_, value) => (**value).clone(),
             Ty::Object(_, fields) => {
                 if let Some((name, decl)) = fields.iter().find(|(n, _)| escape(n).as_deref() == Some(field)) {
-                    json.clone_from(name);
+                    json = Some(name.clone());
                     Ty::of(decl)
                 } else {
                     self.report(at, format!("undefined field '{field}'"));

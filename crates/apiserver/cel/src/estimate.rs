@@ -75,7 +75,7 @@ pub(crate) fn worst_case(root: &Node, env: &Env) -> u64 {
 impl<'a> Estimator<'a> {
     pub(crate) fn node(&mut self, node: &'a Node) -> Known<'a> {
         match &node.kind {
-            Kind::Const(Value::Type(_)) => self.known(Range::ONE, Path::At(self.root), &node.ty),
+            Kind::Const(Value::Type(_)) => Self::known(Range::ONE, Path::At(self.root), &node.ty),
             Kind::Const(value) => Known {
                 cost: Range::ZERO,
                 size: Some(Range::fixed(value.cost_size())),
@@ -92,7 +92,7 @@ impl<'a> Estimator<'a> {
                     min: left.min,
                     max: left.plus(right).max,
                 };
-                self.known(cost, Path::None, &node.ty)
+                Self::known(cost, Path::None, &node.ty)
             }
             Kind::Cond(three) => {
                 let [condition, yes, no] = &**three;
@@ -107,7 +107,7 @@ impl<'a> Estimator<'a> {
     }
 
     /// A node whose size follows from its path or type.
-    pub(crate) fn known(&self, cost: Range, path: Path<'a>, ty: &Ty) -> Known<'a> {
+    pub(crate) fn known(cost: Range, path: Path<'a>, ty: &Ty) -> Known<'a> {
         Known {
             cost,
             size: Self::size(path, ty),
@@ -154,7 +154,7 @@ impl<'a> Estimator<'a> {
 
     fn variable(&mut self, slot: usize, node: &'a Node) -> Known<'a> {
         let Some(local) = self.locals.get(&slot) else {
-            return self.known(Range::ONE, Path::At(self.root), &node.ty);
+            return Self::known(Range::ONE, Path::At(self.root), &node.ty);
         };
         let size = Self::size(local.path, &node.ty).or(local.size);
         Known {
@@ -168,8 +168,8 @@ impl<'a> Estimator<'a> {
     fn select(&mut self, s: &'a Select, node: &'a Node) -> Known<'a> {
         let operand = self.node(&s.operand);
         match s.mode {
-            SelectMode::Test => self.known(operand.cost, Path::None, &node.ty),
-            SelectMode::Optional => self.known(operand.cost.plus(Range::ONE), Path::None, &node.ty),
+            SelectMode::Test => Self::known(operand.cost, Path::None, &node.ty),
+            SelectMode::Optional => Self::known(operand.cost.plus(Range::ONE), Path::None, &node.ty),
             SelectMode::Value => {
                 let counted = matches!(&s.operand.ty, Ty::Map(..) | Ty::Object(..));
                 let cost = if counted {
@@ -177,8 +177,8 @@ impl<'a> Estimator<'a> {
                 } else {
                     operand.cost
                 };
-                let path = self.step(operand.path, Step::Field(&s.json));
-                self.known(cost, path, &node.ty)
+                let path = self.step(operand.path, Step::Field(s.json.as_deref().unwrap_or(&s.field)));
+                Self::known(cost, path, &node.ty)
             }
         }
     }
@@ -351,14 +351,14 @@ impl<'a> Estimator<'a> {
                 Known {
                     cost,
                     size: Some(count),
-                    inside: grown(element),
+                    inside: Some(grown(element)),
                     path: Path::None,
                 }
             }
             _ => Known {
                 cost,
                 size: Some(count),
-                inside: grown(body.size_or_unknown()),
+                inside: Some(grown(body.size_or_unknown())),
                 path: Path::None,
             },
         }
@@ -426,7 +426,7 @@ impl<'a> Estimator<'a> {
             bound
         };
         let cost = target.cost.plus(Range::ONE).plus(yes.union(Range::ONE));
-        self.known(cost, Path::None, &node.ty)
+        Self::known(cost, Path::None, &node.ty)
     }
 }
 
@@ -456,12 +456,12 @@ fn filtered(filter: Option<Range>, round: Range) -> Range {
 }
 
 /// The inside of a list that started empty and got elements of a size.
-fn grown(element: Range) -> Option<Inside> {
-    Some(Inside {
+fn grown(element: Range) -> Inside {
+    Inside {
         list: true,
         key: Range::ONE,
         value: Range::ZERO.union(element),
-    })
+    }
 }
 
 pub(crate) fn joined(a: Option<Inside>, b: Option<Inside>) -> Option<Inside> {

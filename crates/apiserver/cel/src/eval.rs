@@ -16,6 +16,8 @@ use crate::value::{List, Map, Value};
 /// The comparisons and copies an expression may cause for every unit of its budget: the costs of
 /// the reference do not see how deep an equality looks.
 const WORK_PER_COST: u64 = 10;
+/// The bytes of text that may be walked over for one unit of work.
+pub(crate) const BYTES_PER_WORK: u64 = 32;
 /// Patterns made while a rule runs that are kept.
 const MAX_PATTERNS: usize = 32;
 
@@ -68,7 +70,7 @@ pub(crate) struct Machine<'a> {
     limit: u64,
     work: u64,
     max_work: u64,
-    patterns: HashMap<String, Regex>,
+    patterns: HashMap<String, Arc<Regex>>,
 }
 
 impl<'a> Machine<'a> {
@@ -227,7 +229,6 @@ impl<'a> Machine<'a> {
         if s.mode != SelectMode::Test {
             self.charge(if s.operand.is_path() { 1 } else { 2 })?;
         }
-        let json = (s.json != s.field).then_some(s.json.as_str());
         let (inner, through_optional) = match &operand {
             Value::Optional(None) => {
                 return Ok(if s.mode == SelectMode::Test {
@@ -240,7 +241,7 @@ impl<'a> Machine<'a> {
             other => (other, false),
         };
         let found = match inner {
-            Value::Map(map) => map.get_field(&s.field, json),
+            Value::Map(map) => map.get_field(&s.field, s.json.as_deref()),
             Value::List(_) if s.mode != SelectMode::Test => {
                 return Err(Fail::error("unsupported index type 'string' in list"));
             }
@@ -275,14 +276,14 @@ impl<'a> Machine<'a> {
                         self.charge(1)?;
                         ops::negate(&a)
                     }
-                    _ => self.function(call, vec![a]),
+                    _ => self.function(call, &[a]),
                 }
             }
             [a, b] if call.name.starts_with('_') || call.name == "@in" => self.binary(call, a, b),
             [a, b] if matches!(call.name, "or" | "orValue") => self.alternative(call, a, b),
             args => {
                 let args = args.iter().map(|a| self.eval(a)).collect::<R<Vec<_>>>()?;
-                self.function(call, args)
+                self.function(call, &args)
             }
         }
     }
@@ -321,6 +322,8 @@ impl<'a> Machine<'a> {
                 return Err(e);
             }
         };
+        // Sizes are counted in characters, so even finding the cost walks over the text.
+        self.work((cost::bytes(&a) + cost::bytes(&b)) / BYTES_PER_WORK)?;
         self.charge(cost::operator(call.name, &a, &b, right))?;
         if call.name.starts_with("_[") && right.is_path() {
             // The reference reads an index that is a plain path without charging for its variable.
@@ -334,13 +337,12 @@ impl<'a> Machine<'a> {
             "_<=_" => ordered(Ordering::is_le),
             "_>_" => ordered(Ordering::is_gt),
             "_>=_" => ordered(Ordering::is_ge),
-            "_+_" => match (&a, &b) {
-                (Value::List(x), Value::List(y)) => self.concat(x, y),
-                _ => {
-                    self.work(cost::bytes(&a).saturating_add(cost::bytes(&b)) / 64)?;
-                    ops::add(&a, &b)
+            "_+_" => {
+                if let (Value::List(x), Value::List(y)) = (&a, &b) {
+                    return self.concat(x, y);
                 }
-            },
+                ops::add(&a, &b)
+            }
             "_-_" => ops::subtract(&a, &b),
             "_*_" => ops::multiply(&a, &b),
             "_/_" => ops::divide(&a, &b),
@@ -432,19 +434,37 @@ impl<'a> Machine<'a> {
     }
 
     /// A pattern: compiled with the rule if it is a literal, else kept for this evaluation.
-    pub(crate) fn pattern(&mut self, call: &'a Call, text: &str) -> R<Regex> {
+    pub(crate) fn pattern(&mut self, call: &'a Call, text: &str) -> R<Pattern<'a>> {
         if let Some(regex) = &call.regex {
-            return Ok(regex.clone());
+            return Ok(Pattern::Literal(regex));
         }
         if let Some(regex) = self.patterns.get(text) {
-            return Ok(regex.clone());
+            return Ok(Pattern::Made(regex.clone()));
         }
         self.work(text.len() as u64 * 64)?;
-        let regex = crate::pattern::compile(text).map_err(Fail::Error)?;
+        let regex = Arc::new(crate::pattern::compile(text).map_err(Fail::Error)?);
         if self.patterns.len() >= MAX_PATTERNS {
             self.patterns.clear();
         }
         self.patterns.insert(text.to_owned(), regex.clone());
-        Ok(regex)
+        Ok(Pattern::Made(regex))
+    }
+}
+
+/// A compiled pattern. It is never cloned: a clone starts without the scratch memory that makes
+/// searches fast.
+pub(crate) enum Pattern<'a> {
+    Literal(&'a Regex),
+    Made(Arc<Regex>),
+}
+
+impl std::ops::Deref for Pattern<'_> {
+    type Target = Regex;
+
+    fn deref(&self) -> &Regex {
+        match self {
+            Pattern::Literal(regex) => regex,
+            Pattern::Made(regex) => regex,
+        }
     }
 }

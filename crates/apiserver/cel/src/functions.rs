@@ -263,7 +263,9 @@ fn overload(text: &str) -> Option<Overload> {
     }
     let result = ty(text.get(close + 1..)?)?;
     let mut params = Vec::new();
-    args.iter().for_each(|a| a.params(&mut params));
+    for arg in &args {
+        arg.params(&mut params);
+    }
     result.params(&mut params);
     Some(Overload {
         member: receiver.is_some(),

@@ -4,7 +4,7 @@
 use std::cmp::Ordering;
 
 use crate::cost;
-use crate::eval::{Fail, Machine, R, no_overload};
+use crate::eval::{BYTES_PER_WORK, Fail, Machine, R, no_overload};
 use crate::node::Call;
 use crate::ops;
 use crate::ty::Ty;
@@ -67,23 +67,23 @@ impl<'a> Machine<'a> {
     }
 
     fn join(&mut self, list: &List<'a>, separator: &str) -> R<Value<'a>> {
-        let mut out = String::new();
-        for (i, item) in list.iter().enumerate() {
-            let item = item?;
-            let Value::Str(s) = &item else {
+        let items = list.items()?;
+        let mut parts = Vec::with_capacity(items.len());
+        let mut size = items.len().saturating_sub(1) as u64 * separator.chars().count() as u64;
+        for item in &items {
+            let Value::Str(s) = item else {
                 return Err(Fail::Error(format!(
                     "join: invalid input: {}",
-                    crate::render::plain(&item)
+                    crate::render::plain(item)
                 )));
             };
-            if i > 0 {
-                out.push_str(separator);
-            }
-            out.push_str(s.as_str());
-            self.work(1 + (s.as_str().len() + separator.len()) as u64 / 16)?;
+            self.work(1 + s.as_str().len() as u64 / BYTES_PER_WORK)?;
+            size = size.saturating_add(s.as_str().chars().count() as u64);
+            parts.push(s.as_str());
         }
-        self.charge(cost::tenth(out.chars().count() as u64 * 2))?;
-        Ok(Value::owned(out))
+        // Charged before it is made, so that the text cannot grow out of hand.
+        self.charge(cost::tenth(size.saturating_mul(2)))?;
+        Ok(Value::owned(parts.join(separator)))
     }
 
     fn flatten(&mut self, list: &List<'a>, depth: i64) -> R<Value<'a>> {
@@ -211,7 +211,7 @@ fn sort<'a>(list: &List<'a>) -> R<Value<'a>> {
     }
 }
 
-fn ends<'a>(item: Option<Result<Value<'a>, String>>) -> R<Value<'a>> {
+fn ends(item: Option<Result<Value<'_>, String>>) -> R<Value<'_>> {
     match item {
         Some(value) => Ok(Value::some(value?)),
         None => Ok(Value::none()),

@@ -71,6 +71,9 @@ impl<'a> Machine<'a> {
         }
         let range = self.eval(&l.range)?;
         let range = Range::of(range)?;
+        if let Range::Map(_, keys) = &range {
+            self.work(keys.len() as u64)?;
+        }
         match l.kind {
             LoopKind::All => self.quantify(l, &range, false),
             LoopKind::Exists => self.quantify(l, &range, true),

@@ -98,19 +98,18 @@ impl Checker<'_> {
         let (body, first) = self.with_locals(vars, |c, slots| {
             (c.check(body), slots.first().copied().unwrap_or_default())
         });
-        let ty = match kind {
-            LoopKind::OptMap => Ty::optional(body.ty.clone()),
-            _ => {
-                let result = self.bindings.fresh();
-                let wanted = Ty::optional(result);
-                if !self.bindings.assign(&body.ty, &wanted)
-                    && let Some(function) = functions::lookup("_?_:_")
-                {
-                    let none = Ty::optional(self.bindings.fresh());
-                    self.overload(function, false, &[Ty::Bool, body.ty.clone(), none], at);
-                }
-                self.bindings.resolve(&wanted, false)
+        let ty = if kind == LoopKind::OptMap {
+            Ty::optional(body.ty.clone())
+        } else {
+            let result = self.bindings.fresh();
+            let wanted = Ty::optional(result);
+            if !self.bindings.assign(&body.ty, &wanted)
+                && let Some(function) = functions::lookup("_?_:_")
+            {
+                let none = Ty::optional(self.bindings.fresh());
+                self.overload(function, false, &[Ty::Bool, body.ty.clone(), none], at);
             }
+            self.bindings.resolve(&wanted, false)
         };
         let ty = self.bindings.resolve(&ty, false);
         Node {

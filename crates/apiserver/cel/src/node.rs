@@ -41,8 +41,8 @@ pub(crate) struct Select {
     pub(crate) operand: Node,
     /// The name as written.
     pub(crate) field: String,
-    /// The name in JSON.
-    pub(crate) json: String,
+    /// The name in JSON, where the operand is a declared object.
+    pub(crate) json: Option<String>,
     pub(crate) mode: SelectMode,
 }
 

@@ -101,33 +101,48 @@ pub(crate) fn negate<'a>(a: &Value<'a>) -> R<Value<'a>> {
 pub(crate) fn compare(a: &Value<'_>, b: &Value<'_>) -> R<Ordering> {
     Ok(match (a, b) {
         (Value::Bool(x), Value::Bool(y)) => x.cmp(y),
-        (Value::Int(x), Value::Int(y)) => x.cmp(y),
+        (Value::Int(x), Value::Int(y)) | (Value::Duration(x), Value::Duration(y)) => x.cmp(y),
         (Value::Uint(x), Value::Uint(y)) => x.cmp(y),
         (Value::Str(x), Value::Str(y)) => x.as_str().cmp(y.as_str()),
         (Value::Bytes(x), Value::Bytes(y)) => x.cmp(y),
         (Value::Timestamp(x), Value::Timestamp(y)) => x.order(*y),
-        (Value::Duration(x), Value::Duration(y)) => x.cmp(y),
-        _ => match number_order(a, b) {
-            Some(Some(order)) => order,
-            Some(None) => return Err(Fail::error("NaN values cannot be ordered")),
-            None => return Err(no_overload()),
+        _ => match numbers(a, b) {
+            Numbers::Ordered(order) => order,
+            Numbers::NotANumber => return Err(Fail::error("NaN values cannot be ordered")),
+            Numbers::Other => return Err(no_overload()),
         },
     })
 }
 
-/// Orders two numbers: `None` if they are not numbers, `Some(None)` if one is not a number.
-fn number_order(a: &Value<'_>, b: &Value<'_>) -> Option<Option<Ordering>> {
+/// How two values compare as numbers.
+enum Numbers {
+    Ordered(Ordering),
+    NotANumber,
+    Other,
+}
+
+fn numbers(a: &Value<'_>, b: &Value<'_>) -> Numbers {
     let whole = |v: &Value<'_>| match v {
         Value::Int(i) => Some(i128::from(*i)),
         Value::Uint(u) => Some(i128::from(*u)),
         _ => None,
     };
-    match (a, b) {
-        (Value::Double(x), Value::Double(y)) => Some(x.partial_cmp(y)),
-        (Value::Double(x), other) => whole(other).map(|n| double_order(*x, n)),
-        (other, Value::Double(y)) => whole(other).map(|n| double_order(*y, n).map(Ordering::reverse)),
-        _ => Some(Some(whole(a)?.cmp(&whole(b)?))),
-    }
+    let order = match (a, b) {
+        (Value::Double(x), Value::Double(y)) => x.partial_cmp(y),
+        (Value::Double(x), other) => match whole(other) {
+            Some(n) => double_order(*x, n),
+            None => return Numbers::Other,
+        },
+        (other, Value::Double(y)) => match whole(other) {
+            Some(n) => double_order(*y, n).map(Ordering::reverse),
+            None => return Numbers::Other,
+        },
+        _ => match (whole(a), whole(b)) {
+            (Some(x), Some(y)) => Some(x.cmp(&y)),
+            _ => return Numbers::Other,
+        },
+    };
+    order.map_or(Numbers::NotANumber, Numbers::Ordered)
 }
 
 /// Orders a double against a whole number without losing precision.
@@ -156,14 +171,13 @@ impl<'a> Machine<'a> {
         Ok(match (a, b) {
             (Value::Null, Value::Null) => true,
             (Value::Bool(x), Value::Bool(y)) => x == y,
-            (Value::Int(x), Value::Int(y)) => x == y,
+            (Value::Int(x), Value::Int(y)) | (Value::Duration(x), Value::Duration(y)) => x == y,
             (Value::Str(x), Value::Str(y)) => {
                 self.work((x.as_str().len() / 64) as u64)?;
                 x.as_str() == y.as_str()
             }
             (Value::Bytes(x), Value::Bytes(y)) => x == y,
             (Value::Timestamp(x), Value::Timestamp(y)) => x == y,
-            (Value::Duration(x), Value::Duration(y)) => x == y,
             (Value::Type(x), Value::Type(y)) => x == y,
             (Value::Opaque(x), Value::Opaque(y)) => x == y,
             (Value::Optional(x), Value::Optional(y)) => match (x, y) {
@@ -173,7 +187,7 @@ impl<'a> Machine<'a> {
             },
             (Value::List(x), Value::List(y)) => self.equal_lists(x, y)?,
             (Value::Map(x), Value::Map(y)) => self.equal_maps(x, y)?,
-            _ => matches!(number_order(a, b), Some(Some(Ordering::Equal))),
+            _ => matches!(numbers(a, b), Numbers::Ordered(Ordering::Equal)),
         })
     }
 
@@ -328,12 +342,11 @@ impl<'a> Machine<'a> {
                 for y in b.iter() {
                     let y = y?;
                     let key = list_key(&y, keys)?;
-                    match places.get(&key).and_then(|i| items.get_mut(*i)) {
-                        Some(place) => *place = y,
-                        None => {
-                            places.insert(key, items.len());
-                            items.push(y);
-                        }
+                    if let Some(place) = places.get(&key).and_then(|i| items.get_mut(*i)) {
+                        *place = y;
+                    } else {
+                        places.insert(key, items.len());
+                        items.push(y);
                     }
                 }
             }

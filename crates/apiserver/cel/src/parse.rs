@@ -119,7 +119,7 @@ fn nesting(source: &str) -> usize {
                 }
             }
             b'.' | b'+' | b'-' | b'*' | b'/' | b'%' | b'<' | b'>' | b'=' | b'?' => {
-                link(&mut levels, &mut depth)
+                link(&mut levels, &mut depth);
             }
             _ => {}
         }

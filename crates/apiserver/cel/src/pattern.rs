@@ -183,7 +183,7 @@ fn translate(pattern: &str) -> Result<String, String> {
                 && !repetition(pattern.get(i..).unwrap_or_default())
                 && !property(pattern, i) =>
             {
-                out.push_str("\\{")
+                out.push_str("\\{");
             }
             '}' if !in_class && !closes_repetition(pattern, i) => out.push_str("\\}"),
             other => out.push(other),

@@ -9,6 +9,8 @@ use crate::render;
 use crate::ty::Ty;
 use crate::value::{List, Value};
 
+/// The longest text that is made.
+const MAX_TEXT: usize = 16 << 20;
 /// The most digits after the point.
 const MAX_PRECISION: usize = 1_000;
 
@@ -31,6 +33,9 @@ pub(crate) fn format(text: &str, args: &List<'_>) -> R<String> {
         index += 1;
         let (clause, precision, tail) = clause(rest)?;
         out.push_str(&apply(clause, precision, &arg?)?);
+        if out.len() > MAX_TEXT {
+            return Err(Fail::Budget);
+        }
         rest = tail;
     }
     out.push_str(rest);
@@ -184,7 +189,6 @@ fn apply(clause: char, precision: usize, value: &Value<'_>) -> R<String> {
         ('s', _) => string(value),
         ('d', Value::Int(i)) => Ok(i.to_string()),
         ('d', Value::Uint(u)) => Ok(u.to_string()),
-        ('d', _) => refuse(),
         ('f', _) => match as_double(value) {
             Some(d) => Ok(fixed(d, precision)),
             None => refuse(),
@@ -196,10 +200,9 @@ fn apply(clause: char, precision: usize, value: &Value<'_>) -> R<String> {
         ('b', Value::Int(i)) => Ok(signed(*i, |u| format!("{u:b}"))),
         ('b', Value::Uint(u)) => Ok(format!("{u:b}")),
         ('b', Value::Bool(b)) => Ok(u8::from(*b).to_string()),
-        ('b', _) => refuse(),
         ('o', Value::Int(i)) => Ok(signed(*i, |u| format!("{u:o}"))),
         ('o', Value::Uint(u)) => Ok(format!("{u:o}")),
-        ('o', _) => refuse(),
+        ('d' | 'b' | 'o', _) => refuse(),
         (letter, _) => {
             let hex = match value {
                 Value::Int(i) => signed(*i, |u| format!("{u:x}")),
@@ -214,7 +217,11 @@ fn apply(clause: char, precision: usize, value: &Value<'_>) -> R<String> {
 }
 
 fn hex_bytes(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
+    let digit = |n: u8| char::from_digit(u32::from(n), 16).unwrap_or('0');
+    bytes
+        .iter()
+        .flat_map(|b| [digit(b >> 4), digit(b & 15)])
+        .collect()
 }
 
 fn signed(i: i64, show: impl Fn(u64) -> String) -> String {

@@ -3,7 +3,7 @@
 //! and the dispatch to the libraries.
 
 use crate::cost;
-use crate::eval::{Fail, Machine, R, no_function};
+use crate::eval::{BYTES_PER_WORK, Fail, Machine, R, no_function};
 use crate::format;
 use crate::node::Call;
 use crate::render;
@@ -13,14 +13,15 @@ use crate::value::{Opaque, Value};
 impl<'a> Machine<'a> {
     /// Runs a function on evaluated arguments.
     #[inline(never)]
-    pub(crate) fn function(&mut self, call: &'a Call, args: Vec<Value<'a>>) -> R<Value<'a>> {
+    pub(crate) fn function(&mut self, call: &'a Call, args: &[Value<'a>]) -> R<Value<'a>> {
         let name = call.name;
+        self.work(args.iter().map(cost::bytes).sum::<u64>() / BYTES_PER_WORK)?;
         // The reference converts literals when it plans the program.
         let planned = call.is_conversion() && call.args.iter().all(crate::node::Node::is_const);
         if !planned {
-            self.charge(cost::function(name, &args))?;
+            self.charge(cost::function(name, args))?;
         }
-        let result = match args.as_slice() {
+        let result = match args {
             [Value::Str(s), rest @ ..] => match self.string_test(call, s.as_str(), rest)? {
                 Some(value) => Some(value),
                 None => self.string_function(call, s.as_str(), rest)?,
@@ -36,9 +37,9 @@ impl<'a> Machine<'a> {
         };
         match result {
             Some(value) => Ok(value),
-            None => match general(name, &args)? {
+            None => match general(name, args)? {
                 Some(value) => Ok(value),
-                None => Err(no_function(name, &args)),
+                None => Err(no_function(name, args)),
             },
         }
     }

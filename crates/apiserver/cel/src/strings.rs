@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The string library: positions are counted in code points, as everywhere in CEL.
 
-use crate::eval::{Fail, Machine, R};
+use crate::eval::{BYTES_PER_WORK, Fail, Machine, Pattern, R};
 use crate::kube;
 use crate::node::Call;
 use crate::value::Value;
@@ -28,10 +28,10 @@ impl<'a> Machine<'a> {
             ("lowerAscii", []) => Value::owned(s.to_ascii_lowercase()),
             ("upperAscii", []) => Value::owned(s.to_ascii_uppercase()),
             ("replace", [Value::Str(old), Value::Str(new)]) => {
-                Value::owned(replace(s, old.as_str(), new.as_str(), -1)?)
+                self.replaced(replace(s, old.as_str(), new.as_str(), -1)?)?
             }
             ("replace", [Value::Str(old), Value::Str(new), Value::Int(n)]) => {
-                Value::owned(replace(s, old.as_str(), new.as_str(), *n)?)
+                self.replaced(replace(s, old.as_str(), new.as_str(), *n)?)?
             }
             ("split", [Value::Str(sep)]) => self.strings(split(s, sep.as_str(), -1))?,
             ("split", [Value::Str(sep), Value::Int(n)]) => self.strings(split(s, sep.as_str(), *n))?,
@@ -73,11 +73,17 @@ impl<'a> Machine<'a> {
         Ok(Some(value))
     }
 
-    fn search_pattern(&mut self, call: &'a Call, pattern: &str) -> R<regex::Regex> {
+    fn search_pattern(&mut self, call: &'a Call, pattern: &str) -> R<Pattern<'a>> {
         match self.pattern(call, pattern) {
             Err(Fail::Error(e)) => Err(Fail::Error(format!("Illegal regex: {e}"))),
             other => other,
         }
+    }
+
+    /// A replacement can be much longer than what it was made from.
+    fn replaced(&mut self, text: String) -> R<Value<'a>> {
+        self.work(text.len() as u64 / BYTES_PER_WORK)?;
+        Ok(Value::owned(text))
     }
 
     fn strings(&mut self, parts: Vec<String>) -> R<Value<'a>> {

@@ -125,7 +125,8 @@ impl Time {
         } else {
             let sign = if self.offset < 0 { '-' } else { '+' };
             let minutes = self.offset.abs() / 60;
-            text.push_str(&format!("{sign}{:02}:{:02}", minutes / 60, minutes % 60));
+            let zone = format!("{sign}{:02}:{:02}", minutes / 60, minutes % 60);
+            text.push_str(&zone);
         }
         text
     }

@@ -52,7 +52,7 @@ impl Url {
             url.host = percent_decode(host, false)?;
             path = tail;
         }
-        url.path = path.to_owned();
+        path.clone_into(&mut url.path);
         Ok(url)
     }
 
@@ -106,7 +106,12 @@ impl Url {
             if path_byte(b) {
                 out.push(char::from(b));
             } else {
-                out.push_str(&format!("%{b:02X}"));
+                let digit = |n: u8| {
+                    char::from_digit(u32::from(n), 16)
+                        .unwrap_or('0')
+                        .to_ascii_uppercase()
+                };
+                out.extend(['%', digit(b >> 4), digit(b & 15)]);
             }
         }
         out

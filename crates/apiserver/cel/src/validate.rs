@@ -45,7 +45,9 @@ fn walk(node: &mut Node, mixed: bool, found: &mut Found<'_>) {
             if !mixed {
                 same_items(items, found.issues);
             }
-            items.iter_mut().for_each(|i| walk(&mut i.node, mixed, found));
+            for item in items {
+                walk(&mut item.node, mixed, found);
+            }
         }
         Kind::Map(entries) => {
             if !mixed {

@@ -363,15 +363,10 @@ impl<'a> Map<'a> {
                 decl: MapDecl::Fields(fields),
             } => {
                 let found = match json {
-                    Some(json) if json != field => fields.get_key_value(json),
-                    _ => fields
-                        .get_key_value(field)
-                        .filter(|(n, _)| json.is_some() || crate::escape::escape(n).as_deref() == Some(field))
-                        .or_else(|| {
-                            fields
-                                .iter()
-                                .find(|(n, _)| crate::escape::escape(n).as_deref() == Some(field))
-                        }),
+                    Some(json) => fields.get_key_value(json),
+                    None => fields
+                        .iter()
+                        .find(|(n, _)| crate::escape::escape(n).as_deref() == Some(field)),
                 };
                 let (name, decl) = found?;
                 match entries.get(name)? {

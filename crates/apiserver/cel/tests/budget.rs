@@ -103,6 +103,28 @@ fn comparing_a_large_object_again_and_again_is_stopped_although_each_is_cheap() 
 }
 
 #[test]
+fn long_texts_are_walked_over_only_so_often() {
+    let long = json!({"s": "x".repeat(2 << 20), "n": (0..1_000).collect::<Vec<_>>()});
+    let env = Env::new().variable("object", DeclType::Dyn);
+    for expression in [
+        "object.n.all(i, object.s != 'y')",
+        "object.n.all(i, object.n.all(j, object.s.size() > 0))",
+        "object.n.all(i, object.s.charAt(i) == 'x')",
+        "object.n.map(i, object.s).join('').size() > 0",
+        "object.n.all(i, 'ab'.replace('', object.s).size() > 0)",
+        "object.n.all(i, '%s%s%s%s%s%s%s%s%s'.format([object.s, object.s, object.s, object.s, object.s, object.s, object.s, object.s, object.s]) != '')",
+    ] {
+        let program = compile(expression, &env).expect(expression);
+        let result = program.evaluate(&[("object", Input::Json(&long))], &mut Budget::per_object());
+        assert_eq!(
+            result,
+            Err(EvalError::BudgetExceeded { object: false }),
+            "{expression}"
+        );
+    }
+}
+
+#[test]
 fn the_rules_of_an_object_share_a_budget() {
     let value = numbers(40);
     let mut budget = Budget::with_limits(200_000, 20_000);
