@@ -2,6 +2,7 @@
 //! The server's state, shared by every request: the store, the served types, who may do what.
 //! Handlers are methods of [`Api`] spread over the modules of this crate.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
@@ -11,8 +12,8 @@ use cobaltcore_access::pki::Pki;
 use cobaltcore_access::rbac::{Attributes, Decision, Index};
 use cobaltcore_access::recorder::Recorder;
 use cobaltcore_access::tokens::Authenticator;
+use parking_lot::Mutex;
 use serde_json::Value;
-use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::Webhooks;
@@ -20,6 +21,7 @@ use crate::audit::Audit;
 use crate::clock::Clock;
 use crate::config::{Authorization, Config};
 use crate::control::owners::Owners;
+use crate::control::queue::Queue;
 use crate::faults::Faults;
 use crate::metrics::Metrics;
 use crate::openapi::OpenApi;
@@ -45,7 +47,7 @@ pub struct Api {
     /// Configured admission webhooks.
     pub webhooks: Webhooks,
     /// Owner references, for the garbage collector.
-    pub owners: Owners,
+    pub(crate) owners: Owners,
     /// Time.
     pub clock: Clock,
     /// Counters.
@@ -58,8 +60,12 @@ pub struct Api {
     pub definitions: tokio::sync::Mutex<()>,
     /// Service addresses and node ports are handed out one at a time.
     pub allocations: tokio::sync::Mutex<()>,
-    /// Wakes the inner controllers.
-    pub work: Notify,
+    /// What the inner controllers have to do.
+    pub(crate) queue: Queue,
+    /// Namespaces on their way out.
+    pub(crate) leaving: Mutex<HashSet<String>>,
+    /// Objects whose owners were all absent once.
+    pub(crate) second_looks: Mutex<HashSet<String>>,
     /// The end of the server.
     pub stop: CancellationToken,
     /// Whether the server takes requests.

@@ -9,6 +9,7 @@ pub struct Metrics {
     rbac_denied: AtomicU64,
     apply_conflicts: AtomicU64,
     watchers_dropped: AtomicU64,
+    collected: AtomicU64,
     watch_events: AtomicU64,
     watch_bytes: AtomicU64,
     authentications: [AtomicU64; 2],
@@ -23,6 +24,11 @@ impl Metrics {
     /// An apply that met other owners.
     pub fn apply_conflict(&self) {
         self.apply_conflicts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// An object the garbage collector removed.
+    pub fn collected(&self) {
+        self.collected.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A watcher that fell too far behind.

@@ -219,13 +219,3 @@ impl Custom {
         errors
     }
 }
-
-trait Pending {
-    fn validate_create(&self, _object: &Value) -> Vec<FieldError> {
-        Vec::new()
-    }
-    fn validate_update(&self, _new: &Value, _old: &Value, _sub: Option<&str>) -> Vec<FieldError> {
-        Vec::new()
-    }
-}
-impl Pending for cobaltcore_builtins::Kind {}

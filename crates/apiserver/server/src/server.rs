@@ -283,7 +283,9 @@ fn open_api(config: Config, pki: &Arc<Pki>) -> Result<Api, ServerError> {
         audit,
         definitions: tokio::sync::Mutex::new(()),
         allocations: tokio::sync::Mutex::new(()),
-        work: tokio::sync::Notify::new(),
+        queue: crate::control::queue::Queue::default(),
+        leaving: parking_lot::Mutex::default(),
+        second_looks: parking_lot::Mutex::default(),
         stop: CancellationToken::new(),
         ready: AtomicBool::new(false),
         inflight: [AtomicI64::new(0), AtomicI64::new(0)],
@@ -350,7 +352,7 @@ impl Api {
             _ => {}
         }
         self.owners.observe(table.id, event);
-        self.work.notify_one();
+        self.controllers_observe(&table, event);
     }
 
     fn rights_changed(&self, plural: &str, event: &crate::store::Event) {
@@ -386,5 +388,6 @@ impl Api {
         for table in self.store.tables() {
             self.owners.load(&table, self.store.revision());
         }
+        self.resume_controllers();
     }
 }
