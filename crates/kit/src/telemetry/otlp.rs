@@ -38,8 +38,10 @@ impl TraceExport {
             .with_service_name(component.name)
             .with_attribute(opentelemetry::KeyValue::new("service.version", component.version))
             .build();
+        // The exporter speaks HTTP on Tokio, so its batches must be sent from there too.
+        let batches = BatchSpanProcessor::builder(exporter, Tokio).build();
         let provider = SdkTracerProvider::builder()
-            .with_batch_exporter(exporter)
+            .with_span_processor(batches)
             .with_resource(resource)
             .build();
         let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer(component.name));
@@ -84,7 +86,12 @@ mod tests {
             tracing::info_span!("a pass over node1").in_scope(|| {});
         });
         tokio::task::spawn_blocking(|| export.finish()).await.unwrap();
-        let request = request.await.unwrap();
+        // The limit only keeps a failure from hanging; finishing has already sent everything.
+        let limit = std::time::Duration::from_secs(30);
+        let request = tokio::time::timeout(limit, request)
+            .await
+            .expect("no spans")
+            .unwrap();
         assert!(request.starts_with("POST /v1/traces HTTP/1.1"), "{request}");
     }
 }
