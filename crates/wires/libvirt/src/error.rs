@@ -57,7 +57,9 @@ pub mod code {
 
 /// Who reports an error.
 pub mod domain {
-    /// The domain functions.
+    /// The functions of domains.
+    pub const DOMAIN_API: i32 = 6;
+    /// The configuration of domains.
     pub const DOMAIN: i32 = 20;
     /// The RPC layer.
     pub const RPC: i32 = 7;
@@ -128,7 +130,10 @@ impl RpcError {
         Self::new(
             code::NO_SUPPORT,
             domain::REMOTE,
-            format!("this function is not supported by the connection driver: {procedure}"),
+            format!(
+                "this function is not supported by the connection driver: {}",
+                procedure.function()
+            ),
         )
     }
 

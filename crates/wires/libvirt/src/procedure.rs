@@ -24,6 +24,24 @@ pub type Domains = List<Domain, { limits::DOMAIN_LIST }>;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Procedure(pub i32);
 
+impl Procedure {
+    /// The function of libvirt's C interface that makes this call, as libvirt's own messages name it.
+    pub fn function(self) -> String {
+        let Some(name) = self.name() else {
+            return self.to_string();
+        };
+        let words = name.split('_').map(|word| match word {
+            "xml" | "uuid" | "id" | "os" | "uri" | "cpu" | "nmi" => word.to_ascii_uppercase(),
+            _ => {
+                let mut letters = word.chars();
+                let first = letters.next().map(|letter| letter.to_ascii_uppercase());
+                first.into_iter().chain(letters).collect()
+            }
+        });
+        std::iter::once("vir".to_owned()).chain(words).collect()
+    }
+}
+
 impl fmt::Display for Procedure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.name() {
@@ -348,6 +366,22 @@ mod tests {
             "domain_get_job_stats"
         );
         assert_eq!(Procedure(9999).to_string(), "procedure 9999");
+    }
+
+    #[test]
+    fn functions_are_named_like_libvirts_messages_do() {
+        for (procedure, function) in [
+            (Procedure::DOMAIN_SUSPEND, "virDomainSuspend"),
+            (
+                Procedure::CONNECT_GET_DOMAIN_CAPABILITIES,
+                "virConnectGetDomainCapabilities",
+            ),
+            (Procedure::DOMAIN_GET_XML_DESC, "virDomainGetXMLDesc"),
+            (Procedure::DOMAIN_LOOKUP_BY_UUID, "virDomainLookupByUUID"),
+            (Procedure::NODE_GET_CPU_MAP, "virNodeGetCPUMap"),
+        ] {
+            assert_eq!(procedure.function(), function);
+        }
     }
 
     #[test]

@@ -135,11 +135,17 @@ pub struct NodeInfo {
 
 impl Encode for NodeInfo {
     fn encode(&self, out: &mut Encoder) -> Result<(), XdrError> {
-        let text = self.model.as_bytes();
+        // The last element stays the terminating zero of a C string, and no character is cut in half.
+        let fits = |(at, letter): &(usize, char)| at + letter.len_utf8() < limits::NODE_MODEL;
+        let end = self
+            .model
+            .char_indices()
+            .take_while(fits)
+            .map(|(at, letter)| at + letter.len_utf8())
+            .last();
+        let text = self.model.as_bytes().get(..end.unwrap_or(0)).unwrap_or_default();
         for index in 0..limits::NODE_MODEL {
-            // The last element stays the terminating zero of a C string.
-            let byte = text.get(index).filter(|_| index + 1 < limits::NODE_MODEL);
-            out.u32(byte.map_or(0, |byte| u32::from(*byte)));
+            out.u32(text.get(index).map_or(0, |byte| u32::from(*byte)));
         }
         (self.memory_kib, self.cpus, self.mhz, self.nodes).encode(out)?;
         (self.sockets, self.cores, self.threads).encode(out)

@@ -199,22 +199,35 @@ async fn a_driver_the_daemon_does_not_have_is_its_own_kind_of_error() {
 
 #[tokio::test]
 async fn a_read_only_connection_reads_and_does_not_write() {
-    let options = Options {
-        read_only: true,
-        ..Options::default()
-    };
-    let (host, _, peer) = pair(options, ServerOptions::default()).await;
-    assert!(peer.read_only());
-    assert_eq!(host.state(&alpha()).await.unwrap().state, 1);
-    host.xml(&alpha(), 0).await.unwrap();
-    for denied in [
-        host.suspend(&alpha()).await.err(),
-        host.xml(&alpha(), flags::XML_SECURE).await.err(),
-    ] {
-        assert_eq!(
-            denied.and_then(|error| error.code()),
-            Some(code::OPERATION_DENIED)
-        );
+    // By the client's own wish, or because it came through the read-only socket.
+    for (by_client, by_socket) in [(true, false), (false, true)] {
+        let client = Options {
+            read_only: by_client,
+            ..Options::default()
+        };
+        let server = ServerOptions {
+            read_only: by_socket,
+            ..ServerOptions::default()
+        };
+        let (host, _, peer) = pair(client, server).await;
+        assert!(peer.read_only());
+        assert_eq!(host.state(&alpha()).await.unwrap().state, 1);
+        host.xml(&alpha(), 0).await.unwrap();
+        let write = host.suspend(&alpha()).await.unwrap_err();
+        let secrets = host.xml(&alpha(), flags::XML_SECURE).await.unwrap_err();
+        for (denied, text) in [
+            (
+                write,
+                "operation forbidden: read only access prevents virDomainSuspend",
+            ),
+            (
+                secrets,
+                "operation forbidden: virDomainGetXMLDesc with secure flag",
+            ),
+        ] {
+            assert_eq!(denied.code(), Some(code::OPERATION_DENIED));
+            assert_eq!(denied.rpc().unwrap().message.as_deref(), Some(text));
+        }
     }
 }
 

@@ -102,6 +102,8 @@ fn domain_capabilities_need_a_read_write_connection() {
             .await
             .unwrap_err();
         assert_eq!(refused.code(), Some(code::OPERATION_DENIED), "{refused}");
+        let words = "operation forbidden: read only access prevents virConnectGetDomainCapabilities";
+        assert_eq!(refused.rpc().unwrap().message.as_deref(), Some(words));
     });
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The calls by name, one function each, with the arguments people think in. Anything not listed here can be made
-//! with [`Connection::call`].
+//! The calls by name, one function each, with the arguments people think in; [`Domain::by_uuid`] is enough to name a
+//! domain. Anything not listed here can be made with [`Connection::call`].
 
 use uuid::Uuid;
 
@@ -12,9 +12,6 @@ use crate::types::{
     NodeInfo, NodeStat,
 };
 use crate::xdr::List;
-
-/// A domain as calls name it; see [`Domain::by_uuid`] when only the UUID is known.
-pub type Guest = Domain;
 
 /// The host and the driver.
 impl Connection {
@@ -150,44 +147,44 @@ impl Connection {
     }
 
     /// XML; see [`flags::XML_INACTIVE`], [`flags::XML_SECURE`].
-    pub async fn xml(&self, domain: &Guest, xml_flags: u32) -> Result<String, Error> {
+    pub async fn xml(&self, domain: &Domain, xml_flags: u32) -> Result<String, Error> {
         self.call::<proc::DomainGetXmlDesc>(&(domain.clone(), xml_flags))
             .await
     }
 
     /// State and size.
-    pub async fn info(&self, domain: &Guest) -> Result<DomainInfo, Error> {
+    pub async fn info(&self, domain: &Domain) -> Result<DomainInfo, Error> {
         self.call::<proc::DomainGetInfo>(domain).await
     }
 
     /// State and reason.
-    pub async fn state(&self, domain: &Guest) -> Result<DomainState, Error> {
+    pub async fn state(&self, domain: &Domain) -> Result<DomainState, Error> {
         self.call::<proc::DomainGetState>(&(domain.clone(), 0)).await
     }
 
     /// Whether the monitor answers.
-    pub async fn control_info(&self, domain: &Guest) -> Result<ControlInfo, Error> {
+    pub async fn control_info(&self, domain: &Domain) -> Result<ControlInfo, Error> {
         self.call::<proc::DomainGetControlInfo>(&(domain.clone(), 0))
             .await
     }
 
     /// Whether it runs.
-    pub async fn is_active(&self, domain: &Guest) -> Result<bool, Error> {
+    pub async fn is_active(&self, domain: &Domain) -> Result<bool, Error> {
         Ok(self.call::<proc::DomainIsActive>(domain).await? != 0)
     }
 
     /// Whether it is defined.
-    pub async fn is_persistent(&self, domain: &Guest) -> Result<bool, Error> {
+    pub async fn is_persistent(&self, domain: &Domain) -> Result<bool, Error> {
         Ok(self.call::<proc::DomainIsPersistent>(domain).await? != 0)
     }
 
     /// Whether it starts with the daemon.
-    pub async fn autostart(&self, domain: &Guest) -> Result<bool, Error> {
+    pub async fn autostart(&self, domain: &Domain) -> Result<bool, Error> {
         Ok(self.call::<proc::DomainGetAutostart>(domain).await? != 0)
     }
 
     /// Metadata element of a namespace.
-    pub async fn metadata(&self, domain: &Guest, namespace: &str) -> Result<String, Error> {
+    pub async fn metadata(&self, domain: &Domain, namespace: &str) -> Result<String, Error> {
         let args = (
             domain.clone(),
             flags::METADATA_ELEMENT,
@@ -200,7 +197,7 @@ impl Connection {
     /// Replaces the metadata element of a namespace, or removes it.
     pub async fn set_metadata(
         &self,
-        domain: &Guest,
+        domain: &Domain,
         namespace: &str,
         key: &str,
         element: Option<&str>,
@@ -221,7 +218,7 @@ impl Connection {
     /// Addresses of a guest from 0 leases, 1 agent, 2 ARP table.
     pub async fn interface_addresses(
         &self,
-        domain: &Guest,
+        domain: &Domain,
         source: u32,
     ) -> Result<Vec<GuestInterface>, Error> {
         Ok(self
@@ -242,17 +239,17 @@ impl Connection {
     }
 
     /// Job statistics of fixed size.
-    pub async fn job_info(&self, domain: &Guest) -> Result<JobInfo, Error> {
+    pub async fn job_info(&self, domain: &Domain) -> Result<JobInfo, Error> {
         self.call::<proc::DomainGetJobInfo>(domain).await
     }
 
     /// Statistics of the running job.
-    pub async fn job_stats(&self, domain: &Guest) -> Result<JobStats, Error> {
+    pub async fn job_stats(&self, domain: &Domain) -> Result<JobStats, Error> {
         self.call::<proc::DomainGetJobStats>(&(domain.clone(), 0)).await
     }
 
     /// Statistics of the last finished job, without taking them away from others.
-    pub async fn completed_job_stats(&self, domain: &Guest) -> Result<JobStats, Error> {
+    pub async fn completed_job_stats(&self, domain: &Domain) -> Result<JobStats, Error> {
         let keep = flags::JOB_COMPLETED | flags::JOB_KEEP_COMPLETED;
         self.call::<proc::DomainGetJobStats>(&(domain.clone(), keep))
             .await
@@ -274,70 +271,70 @@ impl Connection {
     }
 
     /// Starts a defined domain; gives it back with its number.
-    pub async fn start(&self, domain: &Guest, create_flags: u32) -> Result<Domain, Error> {
+    pub async fn start(&self, domain: &Domain, create_flags: u32) -> Result<Domain, Error> {
         self.call::<proc::DomainCreateWithFlags>(&(domain.clone(), create_flags))
             .await
     }
 
     /// Asks the guest to shut down.
-    pub async fn shutdown(&self, domain: &Guest) -> Result<(), Error> {
+    pub async fn shutdown(&self, domain: &Domain) -> Result<(), Error> {
         self.call::<proc::DomainShutdownFlags>(&(domain.clone(), 0)).await
     }
 
     /// Asks the guest to reboot.
-    pub async fn reboot(&self, domain: &Guest, reboot_flags: u32) -> Result<(), Error> {
+    pub async fn reboot(&self, domain: &Domain, reboot_flags: u32) -> Result<(), Error> {
         self.call::<proc::DomainReboot>(&(domain.clone(), reboot_flags))
             .await
     }
 
     /// Resets the virtual hardware.
-    pub async fn reset(&self, domain: &Guest) -> Result<(), Error> {
+    pub async fn reset(&self, domain: &Domain) -> Result<(), Error> {
         self.call::<proc::DomainReset>(&(domain.clone(), 0)).await
     }
 
     /// Pauses the virtual CPUs.
-    pub async fn suspend(&self, domain: &Guest) -> Result<(), Error> {
+    pub async fn suspend(&self, domain: &Domain) -> Result<(), Error> {
         self.call::<proc::DomainSuspend>(domain).await
     }
 
     /// Continues.
-    pub async fn resume(&self, domain: &Guest) -> Result<(), Error> {
+    pub async fn resume(&self, domain: &Domain) -> Result<(), Error> {
         self.call::<proc::DomainResume>(domain).await
     }
 
     /// Sends a non-maskable interrupt.
-    pub async fn inject_nmi(&self, domain: &Guest) -> Result<(), Error> {
+    pub async fn inject_nmi(&self, domain: &Domain) -> Result<(), Error> {
         self.call::<proc::DomainInjectNmi>(&(domain.clone(), 0)).await
     }
 
     /// Stops at once. The daemon serves this even when its ordinary workers are stuck.
-    pub async fn destroy(&self, domain: &Guest) -> Result<(), Error> {
+    pub async fn destroy(&self, domain: &Domain) -> Result<(), Error> {
         self.call::<proc::DomainDestroy>(domain).await
     }
 
     /// Stops, with flags (1 graceful).
-    pub async fn destroy_flags(&self, domain: &Guest, destroy_flags: u32) -> Result<(), Error> {
+    pub async fn destroy_flags(&self, domain: &Domain, destroy_flags: u32) -> Result<(), Error> {
         self.call::<proc::DomainDestroyFlags>(&(domain.clone(), destroy_flags))
             .await
     }
 
     /// Removes the definition.
-    pub async fn undefine(&self, domain: &Guest) -> Result<(), Error> {
+    pub async fn undefine(&self, domain: &Domain) -> Result<(), Error> {
         self.call::<proc::DomainUndefineFlags>(&(domain.clone(), 0)).await
     }
 
     /// Saves the guest to the daemon's own file and stops it. Takes as long as writing its memory does.
-    pub async fn managed_save(&self, domain: &Guest) -> Result<(), Error> {
+    pub async fn managed_save(&self, domain: &Domain) -> Result<(), Error> {
         self.call::<proc::DomainManagedSave>(&(domain.clone(), 0)).await
     }
 
     /// Aborts the running job.
-    pub async fn abort_job(&self, domain: &Guest) -> Result<(), Error> {
+    pub async fn abort_job(&self, domain: &Domain) -> Result<(), Error> {
         self.call::<proc::DomainAbortJob>(domain).await
     }
 
     /// Limits the bandwidth of a migration, MiB/s.
-    pub async fn migrate_set_max_speed(&self, domain: &Guest, mib_per_second: u64) -> Result<(), Error> {
+    pub async fn migrate_set_max_speed(&self, domain: &Domain, mib_per_second: u64) -> Result<(), Error> {
         self.call::<proc::DomainMigrateSetMaxSpeed>(&(domain.clone(), mib_per_second, 0))
             .await
     }
@@ -345,7 +342,7 @@ impl Connection {
     /// Migrates peer to peer and returns when it is over; give the handle a deadline of hours.
     pub async fn migrate_to_uri(
         &self,
-        domain: &Guest,
+        domain: &Domain,
         destination: &str,
         params: MigrateParams,
         migrate_flags: u32,

@@ -14,7 +14,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::watch;
 
-pub use calls::Guest;
 pub use events::{Delivery, EventStream, Subscription};
 
 use crate::error::{CloseReason, Error};
@@ -197,24 +196,14 @@ impl Connection {
         let callbacks = self.supports(feature::EVENT_CALLBACK).await?;
         self.shared().set_callback_events(callbacks);
         if self.supports(feature::CLOSE_CALLBACK).await? {
-            self.optional(self.call::<proc::ConnectRegisterCloseCallback>(&()).await)?;
+            optional(self.call::<proc::ConnectRegisterCloseCallback>(&()).await)?;
         }
         Ok(())
     }
 
     async fn supports(&self, feature: i32) -> Result<bool, Error> {
         let answer = self.call::<proc::ConnectSupportsFeature>(&feature).await;
-        Ok(self.optional(answer)?.is_some_and(|yes| yes != 0))
-    }
-
-    /// An error the daemon reports is "no" here; a lost connection stays an error.
-    #[allow(clippy::unused_self)]
-    fn optional<T>(&self, answer: Result<T, Error>) -> Result<Option<T>, Error> {
-        match answer {
-            Ok(value) => Ok(Some(value)),
-            Err(Error::Rpc { .. }) => Ok(None),
-            Err(other) => Err(other),
-        }
+        Ok(optional(answer)?.is_some_and(|yes| yes != 0))
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -283,5 +272,14 @@ impl Connection {
     /// How many calls are under way or were given up without an answer.
     pub fn calls_pending(&self) -> usize {
         self.shared().calls_pending()
+    }
+}
+
+/// An error the daemon reports is "no" here; a lost connection stays an error.
+fn optional<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
+    match answer {
+        Ok(value) => Ok(Some(value)),
+        Err(Error::Rpc { .. }) => Ok(None),
+        Err(other) => Err(other),
     }
 }

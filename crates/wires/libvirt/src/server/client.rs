@@ -214,7 +214,17 @@ impl Client {
 
     /// Answers what belongs to the RPC layer; `None` leaves the call to the driver.
     fn answer_own(&self, request: &Request) -> Option<Result<Reply, RpcError>> {
-        let opened = self.0.standing.lock().opened;
+        let (opened, read_only) = {
+            let standing = self.0.standing.lock();
+            (standing.opened, standing.read_only)
+        };
+        if let Some(text) = read_only.then(|| forbidden(request)).flatten() {
+            return Some(Err(RpcError::new(
+                code::OPERATION_DENIED,
+                domain::DOMAIN_API,
+                text,
+            )));
+        }
         let answer = match request.procedure {
             Procedure::AUTH_LIST => {
                 request.answer::<calls::AuthList>(|()| Ok(List(self.0.options.auth.clone())))
@@ -229,11 +239,6 @@ impl Client {
             )),
             Procedure::CONNECT_OPEN => return None,
             _ if !opened => Err(not_open()),
-            _ if self.denied(request) => Err(RpcError::new(
-                code::OPERATION_DENIED,
-                domain::REMOTE,
-                format!("operation {} forbidden for read only access", request.procedure),
-            )),
             Procedure::CONNECT_CLOSE => request.answer::<calls::ConnectClose>(|()| {
                 self.0.standing.lock().opened = false;
                 Ok(())
@@ -317,27 +322,13 @@ impl Client {
         Ok(1)
     }
 
-    /// Writing calls, and XML with secrets in it, are not for read-only connections.
-    fn denied(&self, request: &Request) -> bool {
-        if !self.read_only() || request.program != PROGRAM_REMOTE {
-            return self.read_only();
-        }
-        let secure = || {
-            request.procedure == Procedure::DOMAIN_GET_XML_DESC
-                && request
-                    .args::<calls::DomainGetXmlDesc>()
-                    .is_ok_and(|(_, asked)| asked & flags::XML_SECURE != 0)
-        };
-        request.procedure.needs_write() || secure()
-    }
-
     async fn open<H: Handler>(&self, handler: &H, request: &Request) -> Result<Reply, RpcError> {
         let (name, open_flags) = request.args::<calls::ConnectOpen>()?;
         let Some(name) = name else {
             let text = "internal error: no connection URI was given";
             return Err(RpcError::new(code::INTERNAL, domain::REMOTE, text));
         };
-        let read_only = open_flags & flags::CONNECT_RO != 0;
+        let read_only = self.0.options.read_only || open_flags & flags::CONNECT_RO != 0;
         handler.open(self, &name, read_only).await?;
         let mut standing = self.0.standing.lock();
         standing.opened = true;
@@ -377,6 +368,21 @@ impl Client {
         self.respond(&header, result).await;
         drop(slot);
     }
+}
+
+/// Why a read-only connection may not make this call: it writes, or asks for XML with secrets in it.
+fn forbidden(request: &Request) -> Option<String> {
+    let function = request.procedure.function();
+    if request.program != PROGRAM_REMOTE || request.procedure.needs_write() {
+        return Some(format!(
+            "operation forbidden: read only access prevents {function}"
+        ));
+    }
+    let secure = request.procedure == Procedure::DOMAIN_GET_XML_DESC
+        && request
+            .args::<calls::DomainGetXmlDesc>()
+            .is_ok_and(|(_, asked)| asked & flags::XML_SECURE != 0);
+    secure.then(|| format!("operation forbidden: {function} with secure flag"))
 }
 
 fn rpc(text: &str) -> RpcError {

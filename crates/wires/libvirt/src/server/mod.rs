@@ -28,6 +28,8 @@ use crate::xdr;
 /// How the daemon's RPC layer behaves.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
+    /// Whether every client here is read-only, as on the read-only socket.
+    pub read_only: bool,
     /// Ways to authenticate that are offered; a client must use one unless `none` is among them.
     pub auth: Vec<AuthType>,
     /// Whether polkit says yes.
@@ -51,6 +53,7 @@ pub struct ServerOptions {
 impl Default for ServerOptions {
     fn default() -> Self {
         Self {
+            read_only: false,
             auth: vec![AuthType::None],
             polkit_accepts: true,
             keepalive: Keepalive {
