@@ -4,9 +4,10 @@
 //! Everything here is pure: objects are JSON trees, rules are functions of one or two of them, time
 //! is an argument. The server decides when to call what; the order is decode, default, prepare,
 //! validate. What needs the store (addresses and ports of Services, uids, resource versions) is the
-//! server's.
+//! server's: [`service_needs`] names what a Service still lacks.
 
 mod admission;
+mod allocate;
 mod budget;
 mod convert;
 mod decode;
@@ -32,6 +33,7 @@ pub use admission::{
     Priority, default_priority, default_service_account, default_tolerations, missing_priority_class,
     protect_storage, taint_new_node, validate_token_request,
 };
+pub use allocate::{ServiceNeeds, prepare_service, service_needs};
 pub use budget::{Owner, pdb_status};
 pub use decode::{DecodeError, Decoded, decode_definition};
 pub use defaults::default_token_request;

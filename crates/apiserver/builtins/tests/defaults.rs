@@ -8,7 +8,16 @@ use cobaltcore_builtins::{
 use serde_json::{Value, json};
 
 fn kind(group: &str, plural: &str) -> &'static Kind {
-    find(group, if plural == "horizontalpodautoscalers" { "v2" } else { "v1" }, plural).expect("served")
+    find(
+        group,
+        if plural == "horizontalpodautoscalers" {
+            "v2"
+        } else {
+            "v1"
+        },
+        plural,
+    )
+    .expect("served")
 }
 
 /// Decoded and defaulted.
@@ -44,11 +53,19 @@ fn pods_get_their_defaults() {
     assert_eq!(spec["schedulerName"], "default-scheduler");
     assert_eq!(spec["securityContext"], json!({}));
     assert_eq!(spec["enableServiceLinks"], true);
-    let pull: Vec<&Value> = (0..4).map(|i| &spec["containers"][i]["imagePullPolicy"]).collect();
+    let pull: Vec<&Value> = (0..4)
+        .map(|i| &spec["containers"][i]["imagePullPolicy"])
+        .collect();
     assert_eq!(pull, ["Always", "IfNotPresent", "IfNotPresent", "Always"]);
     let first = &spec["containers"][0];
-    assert_eq!(first["resources"]["requests"], json!({"cpu": "500m", "memory": "1Gi"}));
-    assert_eq!(first["ports"][0], json!({"containerPort": 80, "hostPort": 80, "protocol": "TCP"}));
+    assert_eq!(
+        first["resources"]["requests"],
+        json!({"cpu": "500m", "memory": "1Gi"})
+    );
+    assert_eq!(
+        first["ports"][0],
+        json!({"containerPort": 80, "hostPort": 80, "protocol": "TCP"})
+    );
     assert_eq!(
         first["livenessProbe"],
         json!({"httpGet": {"path": "/", "port": 80, "scheme": "HTTP"}, "timeoutSeconds": 1, "periodSeconds": 10,
@@ -61,7 +78,10 @@ fn pods_get_their_defaults() {
     assert_eq!(spec["volumes"][0]["emptyDir"], json!({}));
     assert_eq!(spec["volumes"][1]["secret"]["defaultMode"], 420);
     assert_eq!(spec["volumes"][2]["hostPath"]["type"], "");
-    assert_eq!(spec["volumes"][3]["projected"]["sources"][0]["serviceAccountToken"]["expirationSeconds"], 3600);
+    assert_eq!(
+        spec["volumes"][3]["projected"]["sources"][0]["serviceAccountToken"]["expirationSeconds"],
+        3600
+    );
 }
 
 #[test]
@@ -74,20 +94,29 @@ fn templates_do_not_get_what_only_pods_get() {
     );
     let spec = &deployment["spec"];
     assert_eq!(spec["replicas"], 1);
-    assert_eq!(spec["strategy"], json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}}));
+    assert_eq!(
+        spec["strategy"],
+        json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}})
+    );
     assert_eq!(spec["revisionHistoryLimit"], 10);
     assert_eq!(spec["progressDeadlineSeconds"], 600);
     let template = &spec["template"]["spec"];
     assert!(template.get("enableServiceLinks").is_none());
     assert!(template["containers"][0]["resources"].get("requests").is_none());
     assert!(template["containers"][0]["ports"][0].get("hostPort").is_none());
-    assert_eq!(template["serviceAccount"], "sa", "the old field mirrors the new one");
+    assert_eq!(
+        template["serviceAccount"], "sa",
+        "the old field mirrors the new one"
+    );
 }
 
 #[test]
 fn other_workloads_get_their_defaults() {
     let set = made(kind("apps", "statefulsets"), json!({"spec": {}}));
-    assert_eq!(set["spec"]["updateStrategy"], json!({"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}));
+    assert_eq!(
+        set["spec"]["updateStrategy"],
+        json!({"type": "RollingUpdate", "rollingUpdate": {"partition": 0}})
+    );
     assert_eq!(set["spec"]["podManagementPolicy"], "OrderedReady");
     assert_eq!(
         set["spec"]["persistentVolumeClaimRetentionPolicy"],
@@ -103,9 +132,15 @@ fn other_workloads_get_their_defaults() {
     assert_eq!(cron["spec"]["successfulJobsHistoryLimit"], 3);
     assert_eq!(cron["spec"]["failedJobsHistoryLimit"], 1);
     assert!(cron["spec"]["jobTemplate"]["spec"].get("backoffLimit").is_none());
-    let scaler = made(kind("autoscaling", "horizontalpodautoscalers"), json!({"spec": {"maxReplicas": 3}}));
+    let scaler = made(
+        kind("autoscaling", "horizontalpodautoscalers"),
+        json!({"spec": {"maxReplicas": 3}}),
+    );
     assert_eq!(scaler["spec"]["minReplicas"], 1);
-    assert_eq!(scaler["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"], 80);
+    assert_eq!(
+        scaler["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"],
+        80
+    );
 }
 
 #[test]
@@ -118,12 +153,21 @@ fn jobs_get_a_selector_made_from_their_uid() {
     );
     jobs.prepare_create(&mut job);
     let spec = &job["spec"];
-    for (field, value) in [("parallelism", json!(1)), ("completions", json!(1)), ("backoffLimit", json!(6)),
-        ("completionMode", json!("NonIndexed")), ("suspend", json!(false)), ("manualSelector", json!(false)),
-        ("podReplacementPolicy", json!("TerminatingOrFailed"))] {
+    for (field, value) in [
+        ("parallelism", json!(1)),
+        ("completions", json!(1)),
+        ("backoffLimit", json!(6)),
+        ("completionMode", json!("NonIndexed")),
+        ("suspend", json!(false)),
+        ("manualSelector", json!(false)),
+        ("podReplacementPolicy", json!("TerminatingOrFailed")),
+    ] {
         assert_eq!(spec[field], value, "{field}");
     }
-    assert_eq!(spec["selector"]["matchLabels"], json!({"batch.kubernetes.io/controller-uid": "u-1"}));
+    assert_eq!(
+        spec["selector"]["matchLabels"],
+        json!({"batch.kubernetes.io/controller-uid": "u-1"})
+    );
     assert_eq!(
         spec["template"]["metadata"]["labels"],
         json!({"app": "x", "batch.kubernetes.io/controller-uid": "u-1", "batch.kubernetes.io/job-name": "j",
@@ -135,26 +179,140 @@ fn jobs_get_a_selector_made_from_their_uid() {
 #[test]
 fn cluster_kinds_get_their_defaults() {
     for (group, plural, given, path, expected) in [
-        ("", "services", json!({"spec": {"ports": [{"port": 80}]}}), "/spec/ports/0/targetPort", json!(80)),
-        ("", "services", json!({"spec": {}}), "/spec/type", json!("ClusterIP")),
-        ("", "services", json!({"spec": {}}), "/spec/sessionAffinity", json!("None")),
-        ("", "services", json!({"spec": {"type": "LoadBalancer"}}), "/spec/externalTrafficPolicy", json!("Cluster")),
-        ("", "services", json!({"spec": {"type": "LoadBalancer"}}), "/spec/allocateLoadBalancerNodePorts", json!(true)),
-        ("", "services", json!({"spec": {}}), "/spec/internalTrafficPolicy", json!("Cluster")),
+        (
+            "",
+            "services",
+            json!({"spec": {"ports": [{"port": 80}]}}),
+            "/spec/ports/0/targetPort",
+            json!(80),
+        ),
+        (
+            "",
+            "services",
+            json!({"spec": {}}),
+            "/spec/type",
+            json!("ClusterIP"),
+        ),
+        (
+            "",
+            "services",
+            json!({"spec": {}}),
+            "/spec/sessionAffinity",
+            json!("None"),
+        ),
+        (
+            "",
+            "services",
+            json!({"spec": {"type": "LoadBalancer"}}),
+            "/spec/externalTrafficPolicy",
+            json!("Cluster"),
+        ),
+        (
+            "",
+            "services",
+            json!({"spec": {"type": "LoadBalancer"}}),
+            "/spec/allocateLoadBalancerNodePorts",
+            json!(true),
+        ),
+        (
+            "",
+            "services",
+            json!({"spec": {}}),
+            "/spec/internalTrafficPolicy",
+            json!("Cluster"),
+        ),
         ("", "secrets", json!({}), "/type", json!("Opaque")),
-        ("", "secrets", json!({"data": {"a": "eA=="}, "stringData": {"a": "y"}}), "/data/a", json!("eQ==")),
-        ("", "persistentvolumeclaims", json!({}), "/spec/volumeMode", json!("Filesystem")),
-        ("", "persistentvolumes", json!({}), "/spec/persistentVolumeReclaimPolicy", json!("Retain")),
-        ("", "nodes", json!({"status": {"capacity": {"cpu": "4"}}}), "/status/allocatable/cpu", json!("4")),
-        ("networking.k8s.io", "networkpolicies", json!({"spec": {"egress": [{}]}}), "/spec/policyTypes", json!(["Ingress", "Egress"])),
-        ("rbac.authorization.k8s.io", "rolebindings", json!({"subjects": [{"kind": "User", "name": "u"}]}), "/subjects/0/apiGroup", json!("rbac.authorization.k8s.io")),
-        ("rbac.authorization.k8s.io", "rolebindings", json!({}), "/roleRef/apiGroup", json!("rbac.authorization.k8s.io")),
-        ("admissionregistration.k8s.io", "mutatingwebhookconfigurations", json!({"webhooks": [{"name": "a"}]}), "/webhooks/0/reinvocationPolicy", json!("Never")),
-        ("admissionregistration.k8s.io", "validatingwebhookconfigurations", json!({"webhooks": [{"name": "a", "rules": [{}]}]}), "/webhooks/0/rules/0/scope", json!("*")),
-        ("storage.k8s.io", "storageclasses", json!({"provisioner": "p"}), "/reclaimPolicy", json!("Delete")),
-        ("apiextensions.k8s.io", "customresourcedefinitions", json!({"spec": {"names": {"kind": "Widget"}}}), "/spec/names/listKind", json!("WidgetList")),
-        ("apiextensions.k8s.io", "customresourcedefinitions", json!({"spec": {}}), "/spec/conversion/strategy", json!("None")),
-        ("scheduling.k8s.io", "priorityclasses", json!({"value": 1}), "/preemptionPolicy", json!("PreemptLowerPriority")),
+        (
+            "",
+            "secrets",
+            json!({"data": {"a": "eA=="}, "stringData": {"a": "y"}}),
+            "/data/a",
+            json!("eQ=="),
+        ),
+        (
+            "",
+            "persistentvolumeclaims",
+            json!({}),
+            "/spec/volumeMode",
+            json!("Filesystem"),
+        ),
+        (
+            "",
+            "persistentvolumes",
+            json!({}),
+            "/spec/persistentVolumeReclaimPolicy",
+            json!("Retain"),
+        ),
+        (
+            "",
+            "nodes",
+            json!({"status": {"capacity": {"cpu": "4"}}}),
+            "/status/allocatable/cpu",
+            json!("4"),
+        ),
+        (
+            "networking.k8s.io",
+            "networkpolicies",
+            json!({"spec": {"egress": [{}]}}),
+            "/spec/policyTypes",
+            json!(["Ingress", "Egress"]),
+        ),
+        (
+            "rbac.authorization.k8s.io",
+            "rolebindings",
+            json!({"subjects": [{"kind": "User", "name": "u"}]}),
+            "/subjects/0/apiGroup",
+            json!("rbac.authorization.k8s.io"),
+        ),
+        (
+            "rbac.authorization.k8s.io",
+            "rolebindings",
+            json!({}),
+            "/roleRef/apiGroup",
+            json!("rbac.authorization.k8s.io"),
+        ),
+        (
+            "admissionregistration.k8s.io",
+            "mutatingwebhookconfigurations",
+            json!({"webhooks": [{"name": "a"}]}),
+            "/webhooks/0/reinvocationPolicy",
+            json!("Never"),
+        ),
+        (
+            "admissionregistration.k8s.io",
+            "validatingwebhookconfigurations",
+            json!({"webhooks": [{"name": "a", "rules": [{}]}]}),
+            "/webhooks/0/rules/0/scope",
+            json!("*"),
+        ),
+        (
+            "storage.k8s.io",
+            "storageclasses",
+            json!({"provisioner": "p"}),
+            "/reclaimPolicy",
+            json!("Delete"),
+        ),
+        (
+            "apiextensions.k8s.io",
+            "customresourcedefinitions",
+            json!({"spec": {"names": {"kind": "Widget"}}}),
+            "/spec/names/listKind",
+            json!("WidgetList"),
+        ),
+        (
+            "apiextensions.k8s.io",
+            "customresourcedefinitions",
+            json!({"spec": {}}),
+            "/spec/conversion/strategy",
+            json!("None"),
+        ),
+        (
+            "scheduling.k8s.io",
+            "priorityclasses",
+            json!({"value": 1}),
+            "/preemptionPolicy",
+            json!("PreemptLowerPriority"),
+        ),
     ] {
         let object = made(kind(group, plural), given);
         assert_eq!(object.pointer(path), Some(&expected), "{plural} {path}");
@@ -179,17 +337,32 @@ fn new_objects_start_with_their_own_status() {
         assert_eq!(pod["status"], json!({"phase": "Pending", "qosClass": class}));
     }
     let namespaces = kind("", "namespaces");
-    let mut namespace = made(namespaces, json!({"metadata": {"name": "n"}, "status": {"phase": "Terminating"}}));
+    let mut namespace = made(
+        namespaces,
+        json!({"metadata": {"name": "n"}, "status": {"phase": "Terminating"}}),
+    );
     namespaces.prepare_create(&mut namespace);
     assert_eq!(namespace["status"], json!({"phase": "Active"}));
     assert_eq!(namespace["spec"]["finalizers"], json!(["kubernetes"]));
-    assert_eq!(namespace["metadata"]["labels"], json!({"kubernetes.io/metadata.name": "n"}));
+    assert_eq!(
+        namespace["metadata"]["labels"],
+        json!({"kubernetes.io/metadata.name": "n"})
+    );
     let nodes = kind("", "nodes");
-    let mut node = made(nodes, json!({"metadata": {"name": "n"}, "status": {"phase": "Running"}}));
+    let mut node = made(
+        nodes,
+        json!({"metadata": {"name": "n"}, "status": {"phase": "Running"}}),
+    );
     nodes.prepare_create(&mut node);
-    assert_eq!(node["status"]["phase"], "Running", "kubelets register with their status");
+    assert_eq!(
+        node["status"]["phase"], "Running",
+        "kubelets register with their status"
+    );
     assert_eq!(node["status"]["nodeInfo"]["machineID"], "");
-    assert_eq!(node["status"]["daemonEndpoints"], json!({"kubeletEndpoint": {"Port": 0}}));
+    assert_eq!(
+        node["status"]["daemonEndpoints"],
+        json!({"kubeletEndpoint": {"Port": 0}})
+    );
     let budgets = kind("policy", "poddisruptionbudgets");
     let mut budget = made(budgets, json!({"status": {"currentHealthy": 5}}));
     budgets.prepare_create(&mut budget);
@@ -217,13 +390,19 @@ fn each_endpoint_writes_its_own_half() {
     assert_eq!(status["metadata"]["annotations"], sent["metadata"]["annotations"]);
     let mut annotated = old.clone();
     annotated["metadata"]["annotations"]["x"] = json!("3");
-    assert!(deployments.spec_changed(&annotated, &old), "annotations of deployments count");
+    assert!(
+        deployments.spec_changed(&annotated, &old),
+        "annotations of deployments count"
+    );
     let daemons = kind("apps", "daemonsets");
     let mut first = json!({"metadata": {}, "spec": {"template": {"a": 1}}});
     daemons.prepare_create(&mut first);
     let mut second = json!({"metadata": {}, "spec": {"template": {"a": 2}}});
     daemons.prepare_update(&mut second, &first, None);
-    assert_eq!(second["metadata"]["annotations"]["deprecated.daemonset.template.generation"], "2");
+    assert_eq!(
+        second["metadata"]["annotations"]["deprecated.daemonset.template.generation"],
+        "2"
+    );
 }
 
 #[test]
@@ -235,12 +414,16 @@ fn a_service_that_changes_type_loses_what_the_new_type_cannot_use() {
     new["spec"]["type"] = json!("ExternalName");
     new["spec"]["externalName"] = json!("a.example");
     services.prepare_update(&mut new, &old, None);
-    assert_eq!(new["spec"], json!({"type": "ExternalName", "externalName": "a.example", "ports": [{"port": 80}]}));
+    assert_eq!(
+        new["spec"],
+        json!({"type": "ExternalName", "externalName": "a.example", "ports": [{"port": 80}]})
+    );
 }
 
 #[test]
 fn admission_completes_pods_and_nodes() {
-    let mut pod = json!({"spec": {"tolerations": [{"key": "node.kubernetes.io/not-ready", "operator": "Exists"}]}});
+    let mut pod =
+        json!({"spec": {"tolerations": [{"key": "node.kubernetes.io/not-ready", "operator": "Exists"}]}});
     default_service_account(&mut pod);
     default_tolerations(&mut pod);
     assert_eq!(default_priority(&mut pod, None), Ok(()));
@@ -253,16 +436,26 @@ fn admission_completes_pods_and_nodes() {
         json!({"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300})
     );
     assert_eq!(pod["spec"]["tolerations"].as_array().map(Vec::len), Some(2));
-    let class = Priority { class: "high".into(), value: 100, preemption_policy: "Never".into() };
+    let class = Priority {
+        class: "high".into(),
+        value: 100,
+        preemption_policy: "Never".into(),
+    };
     let mut other = json!({"spec": {"priority": 7}});
     assert!(default_priority(&mut other, Some(&class)).is_err());
     let mut node = json!({});
     taint_new_node(&mut node);
     taint_new_node(&mut node);
-    assert_eq!(node["spec"]["taints"], json!([{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]));
+    assert_eq!(
+        node["spec"]["taints"],
+        json!([{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}])
+    );
     let mut claim = json!({"metadata": {}});
     protect_storage(&mut claim, "PersistentVolumeClaim");
-    assert_eq!(claim["metadata"]["finalizers"], json!(["kubernetes.io/pvc-protection"]));
+    assert_eq!(
+        claim["metadata"]["finalizers"],
+        json!(["kubernetes.io/pvc-protection"])
+    );
 }
 
 #[test]
@@ -272,7 +465,10 @@ fn kinds_that_share_storage_convert_without_loss() {
     let mut event = json!({"apiVersion": "events.k8s.io/v1", "regarding": {"name": "p"}, "note": "hi", "reportingController": "c", "deprecatedCount": 2});
     let original = event.clone();
     group.convert_to(core, &mut event);
-    assert_eq!(event, json!({"apiVersion": "v1", "involvedObject": {"name": "p"}, "message": "hi", "reportingComponent": "c", "count": 2}));
+    assert_eq!(
+        event,
+        json!({"apiVersion": "v1", "involvedObject": {"name": "p"}, "message": "hi", "reportingComponent": "c", "count": 2})
+    );
     core.convert_to(group, &mut event);
     assert_eq!(event, original);
     let new = find("autoscaling", "v2", "horizontalpodautoscalers").expect("served");
