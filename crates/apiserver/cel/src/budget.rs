@@ -20,6 +20,11 @@ impl Budget {
         Self::with_limits(PER_OBJECT, PER_EXPRESSION)
     }
 
+    /// The budget of the match conditions of one webhook for one object.
+    pub fn match_conditions() -> Self {
+        Self::with_limits(2_500_000, PER_EXPRESSION)
+    }
+
     /// A budget with limits of its own.
     pub fn with_limits(total: u64, per_expression: u64) -> Self {
         Self {

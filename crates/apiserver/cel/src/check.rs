@@ -12,7 +12,7 @@ use cel::common::ast::{
 
 use crate::decl::Env;
 use crate::error::{CompileError, Issue};
-use crate::escape::escape;
+use crate::escape::spells;
 use crate::functions::{self, Function, Overload};
 use crate::node::{Call, Entry, Item, Kind, MAX_DEPTH, Node, Select, SelectMode};
 use crate::ty::{Bindings, Ty, most_general};
@@ -40,6 +40,7 @@ pub(crate) struct Checker<'e> {
     locals: Vec<Local>,
     slots: usize,
     depth: usize,
+    too_deep: bool,
     mentioned: BTreeSet<String>,
     /// Errors that the reference finds while parsing; they hide all others.
     syntax: Vec<Issue>,
@@ -56,11 +57,15 @@ pub(crate) fn check(parsed: &IdedExpr, info: &SourceInfo, env: &Env) -> Result<C
         locals: Vec::new(),
         slots: env.variables().len(),
         depth: 0,
+        too_deep: false,
         mentioned: BTreeSet::new(),
         syntax: Vec::new(),
         issues: Vec::new(),
     };
     let mut root = checker.check(parsed);
+    if checker.too_deep {
+        return Err(CompileError::too_deep());
+    }
     let (syntax, mut issues) = (
         std::mem::take(&mut checker.syntax),
         std::mem::take(&mut checker.issues),
@@ -121,9 +126,7 @@ impl Checker<'_> {
     pub(crate) fn check(&mut self, e: &IdedExpr) -> Node {
         let at = self.at(e.id);
         if self.depth >= MAX_DEPTH {
-            if self.syntax.is_empty() {
-                self.report_syntax(at, &format!("expression recursion limit exceeded: {MAX_DEPTH}"));
-            }
+            self.too_deep = true;
             return Self::failed(at);
         }
         self.depth += 1;
@@ -243,7 +246,7 @@ impl Checker<'_> {
         let result = match target {
             Ty::Map(_, value) => (**value).clone(),
             Ty::Object(_, fields) => {
-                if let Some((name, decl)) = fields.iter().find(|(n, _)| escape(n).as_deref() == Some(field)) {
+                if let Some((name, decl)) = fields.iter().find(|(n, _)| spells(field, n)) {
                     json = Some(name.clone());
                     Ty::of(decl)
                 } else {

@@ -41,7 +41,8 @@ pub enum DeclType {
         element: Arc<DeclType>,
         /// How it is compared and merged.
         kind: ListKind,
-        /// The most elements it may have.
+        /// The most elements it may have; without it, as many as fit a request if all fields of
+        /// the elements were optional (see [`max_items`] for a better bound).
         max: Option<u64>,
     },
     /// A map from strings.

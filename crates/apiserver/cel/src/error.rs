@@ -33,6 +33,14 @@ impl CompileError {
         }
     }
 
+    /// An expression that nests too deep; the reference gives no place for it.
+    pub(crate) fn too_deep() -> Self {
+        let depth = crate::node::MAX_DEPTH;
+        Self::plain(format!(
+            "ERROR: <input>:-1:0: expression recursion limit exceeded: {depth}"
+        ))
+    }
+
     /// An expression that is well typed but cannot be made into a program.
     pub(crate) fn unplannable(text: String) -> Self {
         Self {

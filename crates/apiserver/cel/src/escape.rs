@@ -62,6 +62,12 @@ pub fn escape(name: &str) -> Option<String> {
     Some(out)
 }
 
+/// Whether a rule that writes `field` means the field of this name: in its escaped spelling, or a
+/// keyword as it is where the grammar allows that.
+pub(crate) fn spells(field: &str, name: &str) -> bool {
+    escape(name).as_deref() == Some(field) || (field == name && KEYWORDS.contains(&name))
+}
+
 #[cfg(test)]
 mod tests {
     use super::escape;

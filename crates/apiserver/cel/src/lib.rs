@@ -2,6 +2,17 @@
 //! CEL as Kubernetes speaks it: type checker, evaluator and cost budget.
 //! Expressions are checked against declared types when they are registered and evaluated over
 //! JSON directly; every step is counted, so no rule can run away.
+//!
+//! ```
+//! use cobaltcore_cel::{Budget, DeclType, Env, Input, Outcome, compile};
+//!
+//! let env = Env::new().variable("self", DeclType::String { max: Some(63) });
+//! let rule = compile("self.startsWith('kvm-') && self.size() > 4", &env)?;
+//! let name = serde_json::json!("kvm-node-1");
+//! let outcome = rule.evaluate(&[("self", Input::Json(&name))], &mut Budget::per_object())?;
+//! assert_eq!(outcome, Outcome::Bool(true));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod base64;
 mod budget;

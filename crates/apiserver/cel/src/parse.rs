@@ -6,7 +6,6 @@
 use crate::check::{self, Checked};
 use crate::decl::Env;
 use crate::error::{CompileError, Issue};
-use crate::node::MAX_DEPTH;
 
 /// The longest source that is parsed, in characters.
 const MAX_SOURCE: usize = 100_000;
@@ -24,11 +23,7 @@ pub(crate) fn parse_and_check(source: &str, env: &Env) -> Result<Checked, Compil
         )));
     }
     if nesting(source) > MAX_NESTING {
-        let issue = Issue {
-            at: 0,
-            message: format!("expression recursion limit exceeded: {MAX_DEPTH}"),
-        };
-        return Err(CompileError::new(source, vec![issue]));
+        return Err(CompileError::too_deep());
     }
     let outcome = std::thread::scope(|scope| {
         std::thread::Builder::new()
@@ -52,10 +47,12 @@ fn run(source: &str, env: &Env) -> Result<Checked, CompileError> {
     // No macros: the parser would expand some that Kubernetes does not offer.
     let parser = cel::Env::default()
         .parser()
-        .max_recursion_depth(250)
+        .max_recursion_depth(crate::node::MAX_DEPTH as u16)
         .enable_optional_syntax(true);
     match parser.parse_with_source_info(source) {
         Ok((parsed, info)) => check::check(&parsed, &info, env),
+        // The parser gives up without a place when the text nests too deep.
+        Err(errors) if errors.errors.iter().any(|e| e.pos == (0, 0)) => Err(CompileError::too_deep()),
         Err(errors) => Err(syntax_errors(source, &errors)),
     }
 }

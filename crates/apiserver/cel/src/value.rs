@@ -364,9 +364,7 @@ impl<'a> Map<'a> {
             } => {
                 let found = match json {
                     Some(json) => fields.get_key_value(json),
-                    None => fields
-                        .iter()
-                        .find(|(n, _)| crate::escape::escape(n).as_deref() == Some(field)),
+                    None => fields.iter().find(|(n, _)| crate::escape::spells(field, n)),
                 };
                 let (name, decl) = found?;
                 match entries.get(name)? {

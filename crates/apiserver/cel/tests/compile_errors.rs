@@ -243,10 +243,7 @@ fn what_kubernetes_does_not_offer_is_refused() {
 fn fields_without_a_spelling_cannot_be_reached() {
     assert!(refusal("self.bad_name").contains("undefined field 'bad_name'"));
     assert!(refusal("self.my__field").contains("undefined field"));
-    assert!(
-        refusal("self.namespace").contains("reserved identifier")
-            || refusal("self.namespace").contains("undefined field 'namespace'")
-    );
+    assert!(refusal("self.while").contains("undefined field 'while'"));
 }
 
 #[test]
@@ -276,7 +273,7 @@ fn what_is_known_of_a_program() {
 
 #[test]
 fn deep_and_long_expressions_are_refused_not_crashed_on() {
-    let limit = "expression recursion limit exceeded: 250";
+    let limit = "ERROR: <input>:-1:0: expression recursion limit exceeded: 250";
     for expression in [
         format!("{}1{}", "(".repeat(5_000), ")".repeat(5_000)),
         "[".repeat(20_000),
@@ -287,7 +284,7 @@ fn deep_and_long_expressions_are_refused_not_crashed_on() {
     ] {
         let text = refusal(&expression);
         assert!(
-            text.contains(limit) || text.contains("ERROR"),
+            text == limit || text.contains("Syntax error"),
             "{}",
             &text[..text.len().min(200)]
         );
