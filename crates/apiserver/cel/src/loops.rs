@@ -227,7 +227,7 @@ impl<'a> Machine<'a> {
     fn optional_map(&mut self, l: &'a Loop) -> R<Value<'a>> {
         let before = self.cost;
         let target = self.eval(&l.range)?;
-        let again = self.cost - before;
+        let again = self.cost.saturating_sub(before);
         let inner = match target {
             Value::Optional(Some(inner)) => inner,
             Value::Optional(None) => {
