@@ -588,3 +588,32 @@ async fn a_full_house_lets_the_next_client_in_when_one_leaves() {
     drop(first);
     assert_eq!(second.await.unwrap().hostname().await.unwrap(), "sim-host");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_daemon_with_five_calls_under_way_reads_nothing_more() {
+    let client = Options {
+        max_in_flight: 10,
+        keepalive: Keepalive {
+            interval: Duration::ZERO,
+            count: 0,
+        },
+        ..quick(1000)
+    };
+    let (host, world, peer) = pair(client, ServerOptions::default()).await;
+    world.hang.store(true, Ordering::Relaxed);
+    let hanging: Vec<_> = (0..5)
+        .map(|_| {
+            let host = host.with_deadline(Duration::from_secs(3600));
+            tokio::spawn(async move { host.hostname().await })
+        })
+        .collect();
+    while host.calls_pending() < 5 {
+        tokio::task::yield_now().await;
+    }
+    assert!(
+        host.lib_version().await.unwrap_err().is_timeout(),
+        "the sixth call is not even read"
+    );
+    assert!(!peer.is_closed());
+    hanging.iter().for_each(tokio::task::JoinHandle::abort);
+}

@@ -234,3 +234,44 @@ async fn noise_to_client(bytes: &[u8]) {
     let error = result.expect_err("noise is no daemon");
     assert_ne!(error.code(), Some(code::NO_DOMAIN + 1_000_000));
 }
+
+/// Damaged copies of the corpus, many of them: `FRAMES=10000000 cargo test --test fuzz -- --ignored ten_million`.
+#[test]
+#[ignore = "takes minutes"]
+fn ten_million_damaged_frames_cost_no_panic_and_little_memory() {
+    let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
+    let corpus: Vec<Vec<u8>> = std::fs::read_dir(place)
+        .unwrap()
+        .map(|entry| std::fs::read(entry.unwrap().path()).unwrap())
+        .collect();
+    let wanted: u64 = std::env::var("FRAMES").map_or(10_000_000, |text| text.parse().unwrap());
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = move |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state % below.max(1) as u64) as usize
+    };
+    for _ in 0..wanted {
+        let mut bytes = corpus[random(corpus.len())].clone();
+        for _ in 0..=random(4) {
+            // The length stays right most of the time, so that the damage reaches the payload.
+            let from = if random(8) == 0 { 0 } else { 4.min(bytes.len() - 1) };
+            let at = from + random(bytes.len() - from);
+            bytes[at] = random(256) as u8;
+        }
+        if random(4) == 0 {
+            bytes.truncate(random(bytes.len()));
+        }
+        feed_frames(&bytes);
+    }
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let peak = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .unwrap()
+        .trim();
+    let peak: u64 = peak.trim_end_matches(" kB").parse().unwrap();
+    println!("{wanted} frames, peak {peak} KiB");
+    assert!(peak < 64 * 1024, "{peak} KiB");
+}

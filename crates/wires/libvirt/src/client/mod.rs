@@ -70,7 +70,8 @@ pub struct Options {
     pub deadlines: Deadlines,
     /// When silence becomes death.
     pub keepalive: Keepalive,
-    /// Calls under way at once. A daemon stops reading at five by default, keepalive included, so stay below.
+    /// Calls under way at once. A daemon stops reading at five by default, keepalive included, so stay below. A call
+    /// that lasts (a migration, a save) takes one of these places; give it a connection of its own.
     pub max_in_flight: usize,
     /// Events a stream holds before it loses the oldest.
     pub event_capacity: usize,

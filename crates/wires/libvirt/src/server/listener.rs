@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Where clients arrive: a local socket, TCP, or TLS with the byte that says the client's certificate is welcome.
+//! Only TLS knows who comes: a TCP listener belongs on loopback, a local socket into a directory with the right mode.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
