@@ -84,8 +84,17 @@ impl Call {
         match negotiate::body_type(&self.headers).as_str() {
             "application/json" => decode::json(&self.body).map_err(unreadable),
             "application/yaml" => yaml::decode(&self.body).map_err(unreadable),
+            cobaltcore_protobuf::MEDIA_TYPE if self.has_protobuf_form(kind) => cobaltcore_protobuf::decode(&self.body)
+                .map(|value| Decoded { value, duplicates: Vec::new() })
+                .map_err(|error| unreadable(error.to_string())),
             _ => Err(ApiError::unsupported_media_type()),
         }
+    }
+
+    /// Typed clients send built-in kinds as protobuf. Custom resources have no such form; the two
+    /// built-in kinds their requests may carry have it everywhere.
+    fn has_protobuf_form(&self, kind: &str) -> bool {
+        matches!(kind, "DeleteOptions" | "Scale") || cobaltcore_protobuf::knows_group(&self.info.group)
     }
 
     /// The first bytes of the body in hexadecimal, as the reference shows what it could not read.

@@ -1,59 +1,195 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Counters, under the reference's names where the meaning is the same.
+//! Counters, under the reference's names where the meaning is the same, so that existing dashboards
+//! work. Facts that the server keeps anyway (objects, watchers, revisions) are read when asked for.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::fmt::Write;
+use std::sync::atomic::Ordering;
+
+use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+use crate::api::Api;
+use crate::audit::Entry;
+use crate::status::qualified;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    verb: String,
+    group: String,
+    version: String,
+    resource: String,
+    subresource: String,
+    scope: &'static str,
+    code: u16,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DurationLabels {
+    verb: String,
+    group: String,
+    resource: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabels {
+    result: &'static str,
+}
 
 /// Counters of one server.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Metrics {
-    rbac_denied: AtomicU64,
-    apply_conflicts: AtomicU64,
-    watchers_dropped: AtomicU64,
-    collected: AtomicU64,
-    watch_events: AtomicU64,
-    watch_bytes: AtomicU64,
-    authentications: [AtomicU64; 2],
+    registry: Registry,
+    requests: Family<RequestLabels, Counter>,
+    durations: Family<DurationLabels, Histogram>,
+    authentications: Family<ResultLabels, Counter>,
+    rbac_denied: Counter,
+    apply_conflicts: Counter,
+    watchers_dropped: Counter,
+    watch_events: Counter,
+    watch_bytes: Counter,
+    collected: Counter,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::default();
+        let metrics = Self {
+            requests: Family::default(),
+            durations: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.0005, 2.0, 16))),
+            authentications: Family::default(),
+            rbac_denied: Counter::default(),
+            apply_conflicts: Counter::default(),
+            watchers_dropped: Counter::default(),
+            watch_events: Counter::default(),
+            watch_bytes: Counter::default(),
+            collected: Counter::default(),
+            registry: Registry::default(),
+        };
+        registry.register("apiserver_request", "Requests answered", metrics.requests.clone());
+        registry.register("apiserver_request_duration_seconds", "Time to the answer, without watches", metrics.durations.clone());
+        registry.register("apiserver_authentication_attempts", "Bearer tokens looked at", metrics.authentications.clone());
+        registry.register("apiserver_watch_events", "Events sent to watchers", metrics.watch_events.clone());
+        registry.register("apiserver_watch_events_sizes_bytes", "Bytes sent to watchers", metrics.watch_bytes.clone());
+        registry.register("cobaltcore_kube_rbac_denied", "Requests RBAC refused", metrics.rbac_denied.clone());
+        registry.register("cobaltcore_kube_ssa_conflicts", "Applies that met other owners", metrics.apply_conflicts.clone());
+        registry.register("cobaltcore_kube_watchers_dropped", "Watchers that fell too far behind", metrics.watchers_dropped.clone());
+        registry.register("cobaltcore_kube_gc_deletions", "Objects the garbage collector removed", metrics.collected.clone());
+        Self { registry, ..metrics }
+    }
 }
 
 impl Metrics {
     /// A request RBAC refused.
     pub fn rbac_denied(&self) {
-        self.rbac_denied.fetch_add(1, Ordering::Relaxed);
+        self.rbac_denied.inc();
     }
 
     /// An apply that met other owners.
     pub fn apply_conflict(&self) {
-        self.apply_conflicts.fetch_add(1, Ordering::Relaxed);
+        self.apply_conflicts.inc();
     }
 
     /// An object the garbage collector removed.
     pub fn collected(&self) {
-        self.collected.fetch_add(1, Ordering::Relaxed);
+        self.collected.inc();
     }
 
     /// A watcher that fell too far behind.
     pub fn watcher_dropped(&self) {
-        self.watchers_dropped.fetch_add(1, Ordering::Relaxed);
+        self.watchers_dropped.inc();
     }
 
     /// An event handed to a watcher.
     pub fn watch_event(&self, bytes: usize) {
-        self.watch_events.fetch_add(1, Ordering::Relaxed);
-        self.watch_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.watch_events.inc();
+        self.watch_bytes.inc_by(bytes as u64);
     }
 
-    /// A request that was answered.
-    pub fn request(&self, _entry: &crate::audit::Entry) {}
+    /// A request that was answered. Paths that name nothing served share one set of labels, so that
+    /// a scanner cannot grow the metrics without bound.
+    pub fn request(&self, entry: &Entry) {
+        let known = entry.code != 404 && entry.code != 401 && entry.code != 403;
+        let text = |value: &str| if known { value.to_owned() } else { String::new() };
+        let scope = match (entry.resource.is_empty(), entry.name.is_empty(), entry.namespace.is_empty()) {
+            (true, ..) => "",
+            (_, false, _) => "resource",
+            (_, true, false) => "namespace",
+            _ => "cluster",
+        };
+        self.requests
+            .get_or_create(&RequestLabels {
+                verb: entry.verb.to_uppercase(),
+                group: text(&entry.group),
+                version: text(&entry.version),
+                resource: text(&entry.resource),
+                subresource: text(&entry.subresource),
+                scope,
+                code: entry.code,
+            })
+            .inc();
+        if !entry.is_watch() {
+            let labels = DurationLabels {
+                verb: entry.verb.to_uppercase(),
+                group: text(&entry.group),
+                resource: text(&entry.resource),
+            };
+            self.durations.get_or_create(&labels).observe(entry.took.as_secs_f64());
+        }
+    }
 
     /// A bearer token looked at.
     pub fn authentication(&self, good: bool) {
-        self.authentications[usize::from(good)].fetch_add(1, Ordering::Relaxed);
+        let result = if good { "success" } else { "failure" };
+        self.authentications.get_or_create(&ResultLabels { result }).inc();
     }
 }
 
-impl crate::api::Api {
+impl Api {
     /// All metrics in the text format of Prometheus.
     pub fn render_metrics(&self) -> String {
-        String::new()
+        let mut out = String::new();
+        if text::encode(&mut out, &self.metrics.registry).is_err() {
+            out.clear();
+        }
+        let out_end = out.rfind("# EOF").unwrap_or(out.len());
+        out.truncate(out_end);
+        let statistics = self.store.statistics();
+        let load = |n: &std::sync::atomic::AtomicU64| n.load(Ordering::Relaxed);
+        let (file, log) = self.store.sizes();
+        let commits = load(&statistics.commits);
+        let plain: [(&str, &str, f64); 8] = [
+            ("cobaltcore_kube_revision", "gauge", self.store.revision() as f64),
+            ("cobaltcore_kube_commits_total", "counter", commits as f64),
+            ("cobaltcore_kube_commit_changes_total", "counter", load(&statistics.changes) as f64),
+            ("cobaltcore_kube_commit_seconds_total", "counter", load(&statistics.commit_micros) as f64 / 1e6),
+            ("cobaltcore_kube_db_bytes", "gauge", file as f64),
+            ("cobaltcore_kube_wal_bytes", "gauge", log as f64),
+            ("cobaltcore_kube_writer_failing", "gauge", f64::from(u8::from(statistics.failing.load(Ordering::Relaxed)))),
+            ("apiserver_longrunning_requests", "gauge", self.watches.load(Ordering::Relaxed) as f64),
+        ];
+        for (name, kind, value) in plain {
+            let _ = writeln!(out, "# TYPE {name} {kind}\n{name} {value}");
+        }
+        let _ = writeln!(out, "# TYPE apiserver_current_inflight_requests gauge");
+        for (lane, kind) in ["readOnly", "mutating"].iter().enumerate() {
+            let now = self.inflight[lane].load(Ordering::Relaxed);
+            let _ = writeln!(out, "apiserver_current_inflight_requests{{request_kind=\"{kind}\"}} {now}");
+        }
+        for (name, read) in [
+            ("apiserver_storage_objects", (|t| t.len()) as fn(&crate::store::Table) -> usize),
+            ("cobaltcore_kube_watchers", |t| t.watchers()),
+            ("cobaltcore_kube_history_events", |t| t.history_len()),
+        ] {
+            let _ = writeln!(out, "# TYPE {name} gauge");
+            for table in self.store.tables() {
+                let resource = qualified(&table.group, &table.plural);
+                let _ = writeln!(out, "{name}{{resource=\"{resource}\"}} {}", read(&table));
+            }
+        }
+        out.push_str("# EOF\n");
+        out
     }
 }

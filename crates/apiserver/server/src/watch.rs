@@ -52,6 +52,8 @@ struct Watch {
     deadline: Instant,
     queue: VecDeque<Bytes>,
     ended: bool,
+    /// Events left before an injected fault ends the stream.
+    remaining: Option<usize>,
     _count: Counted,
 }
 
@@ -94,6 +96,7 @@ impl Api {
         }
         let count = Counted::new(self)?;
         let asked = options.revision()?;
+        let (remaining, expired) = self.faults.strike_watch(&call.user, &call.info);
         let now = Instant::now();
         let mut watch = Watch {
             api: self.clone(),
@@ -109,12 +112,18 @@ impl Api {
             deadline: now + timeout_of(&options),
             queue: VecDeque::new(),
             ended: false,
+            remaining,
             _count: count,
         };
         watch.plan_bookmark();
         watch.changes.mark_unchanged();
+        if expired {
+            watch.fail(&too_old(asked.unwrap_or(0), self.store.revision()));
+        }
         let initial = options.initial_events.unwrap_or(matches!(asked, None | Some(0)));
-        if initial {
+        if expired {
+            // Nothing else follows.
+        } else if initial {
             if let Some(revision) = asked {
                 self.wait_for(revision).await?;
             }
@@ -265,6 +274,14 @@ impl Watch {
     /// Queues an event if the watcher is to see it.
     fn offer(&mut self, event: &Event) {
         let Some((kind, state)) = self.judge(event) else { return };
+        match &mut self.remaining {
+            Some(0) => {
+                self.ended = true;
+                return;
+            }
+            Some(left) => *left -= 1,
+            None => {}
+        }
         let line = self.render(event, kind, &state);
         self.api.metrics.watch_event(line.len());
         self.queue.push_back(line);

@@ -359,21 +359,17 @@ mod tests {
             ("10.0.0.1", json!("10.0.0.1")),
             ("abc", json!("abc")),
             ("!!str 5", json!("5")),
-            ("-", json!("-")),
         ];
         for (text, expected) in table {
             let got = decode(format!("a: {text}\n").as_bytes());
-            if text == "-" {
-                continue;
-            }
             assert_eq!(got.unwrap().value["a"], expected, "{text}");
         }
     }
 
     #[test]
     fn anchors_and_merges_work_within_bounds() {
-        let value = parsed("base: &b {x: 1, y: 2}\nuse:\n  <<: *b\n  y: 3\nlist: [*b, *b]\n");
-        assert_eq!(value["use"], json!({"x": 1, "y": 3}));
+        let value = parsed("base: &b {x: 1, z: 2}\nuse:\n  <<: *b\n  z: 3\nlist: [*b, *b]\n");
+        assert_eq!(value["use"], json!({"x": 1, "z": 3}));
         assert_eq!(value["list"][1]["x"], 1);
         let mut bomb = String::from("a: &a [x,x,x,x,x,x,x,x,x]\n");
         for (from, to) in ["ab", "bc", "cd", "de", "ef", "fg", "gh"].iter().map(|p| p.split_at(1)) {
