@@ -12,7 +12,6 @@ lab_ci() {
   (($#)) || die "ci: give at least one command to run, each as one argument"
   need_root
   LAB_STAGES=$(mktemp)
-  export LAB_STAGES
   trap ci_end EXIT
   trap 'exit 130' INT TERM
   CI_BEGIN=$EPOCHREALTIME
@@ -23,7 +22,7 @@ lab_ci() {
   export COBALTCORE_REAL=1 COBALTCORE_LAB_DIR=$LAB_DIR COBALTCORE_LAB_NAME=$LAB_NAME COBALTCORE_LAB_NET=$LAB_NET COBALTCORE_LAB_CACHE=$LAB_CACHE
   for command in "$@"; do
     say "ci: $command"
-    stage "$command" bash -c "$command" || { rc=1; ci_keep_logs; }
+    stage "$command" env -u LAB_STAGES bash -c "$command" || { rc=1; ci_keep_logs; }
   done
   exit "$rc"
 }

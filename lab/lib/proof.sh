@@ -13,12 +13,15 @@ leftovers() {
   # a process of a lab machine lives among mounts from the lab's folder, whatever it calls itself;
   # its network, PID and UTS namespaces live exactly as long as such a process
   for pid in $(grep -lsF "$LAB_DIR/machines" /proc/[0-9]*/mountinfo | cut -d/ -f3); do
-    echo "process: $pid $(tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null)"
+    echo "process: $pid $(command_of "$pid")"
   done
   for pid in $(grep -lsaF "COBALTCORE_LAB_DIR=$LAB_DIR" /proc/[0-9]*/environ | cut -d/ -f3); do
-    [[ $(tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null) != *redfish.py* ]] || echo "process: $pid redfish"
+    [[ $(command_of "$pid") != *redfish.py* ]] || echo "process: $pid redfish"
   done
 }
+
+# The command line of a process, or nothing if it ended meanwhile.
+command_of() { { tr '\0' ' ' <"/proc/$1/cmdline"; } 2>/dev/null || true; }
 
 # What the lab's programs would write to if they were not in their own mount namespace.
 OUTSIDE=(/etc/libvirt /etc/openvswitch /etc/mysql /etc/rabbitmq /etc/nova /etc/neutron /etc/glance /etc/hosts /etc/hostname
