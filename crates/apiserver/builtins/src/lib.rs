@@ -28,6 +28,7 @@ mod table;
 mod times;
 mod tree;
 mod validate;
+mod warnings;
 
 pub use admission::{
     Priority, default_priority, default_service_account, default_tolerations, missing_priority_class,

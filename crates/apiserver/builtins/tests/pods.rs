@@ -21,7 +21,10 @@ fn pod(name: &str, ready: bool) -> Value {
 fn budget(spec: Value, status: Value) -> Value {
     let mut spec = spec;
     spec["selector"] = json!({"matchLabels": {"app": "a"}});
-    json!({"metadata": {"name": "b", "generation": 1}, "spec": spec, "status": status})
+    let mut budget = json!({"metadata": {"name": "b", "generation": 1}});
+    budget["spec"] = spec;
+    budget["status"] = status;
+    budget
 }
 
 #[test]

@@ -341,3 +341,34 @@ fn selectors_find_fields_or_say_they_do_not_know_them() {
     assert_eq!(kind("", "nodes").field(&json!({}), "metadata.namespace"), None);
     assert!(kind("", "secrets").field_labels().contains(&"type"));
 }
+
+#[test]
+fn surprising_objects_are_accepted_with_a_warning() {
+    let pod = json!({"metadata": {"name": "a.b"}, "spec": {"nodeSelector": {"beta.kubernetes.io/os": "linux"},
+        "containers": [{"name": "c", "env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}],
+            "ports": [{"containerPort": 80, "protocol": "TCP"}, {"containerPort": 80, "protocol": "TCP"}]}]}});
+    assert_eq!(
+        kind("", "pods").warnings_create(&pod),
+        [
+            "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: [must not contain dots]",
+            "spec.nodeSelector[beta.kubernetes.io/os]: deprecated since v1.14; use \"kubernetes.io/os\" instead",
+            "spec.containers[0].env[1]: hides previous definition of \"A\", which may be dropped when using apply",
+            "spec.containers[0].ports[1]: duplicate port definition with spec.containers[0].ports[0]",
+        ]
+    );
+    let deployment = json!({"metadata": {"name": "d"}, "spec": {"template": {"spec": {"containers": [
+        {"name": "c", "resources": {"limits": {"memory": "100m"}}}]}}}});
+    let deployments = kind("apps", "deployments");
+    assert_eq!(
+        deployments.warnings_create(&deployment),
+        [
+            "spec.template.spec.containers[0].resources.limits[memory]: fractional byte value \"100m\" is invalid, must be an integer"
+        ]
+    );
+    assert_eq!(deployments.warnings_update(&deployment, &deployment), [""; 0]);
+    assert!(
+        kind("", "endpoints")
+            .deprecation()
+            .is_some_and(|text| text.starts_with("v1 Endpoints is deprecated"))
+    );
+}

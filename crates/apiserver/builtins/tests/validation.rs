@@ -57,8 +57,8 @@ fn container() -> Value {
 
 fn pod(spec: Value) -> Value {
     let mut object = json!({"spec": {"containers": [container()]}});
-    if let (Some(target), Some(source)) = (object["spec"].as_object_mut(), spec.as_object()) {
-        target.extend(source.clone());
+    if let (Some(target), Value::Object(source)) = (object["spec"].as_object_mut(), spec) {
+        target.extend(source);
     }
     object
 }
@@ -68,7 +68,7 @@ fn pods_are_refused_for_one_reason_each() {
     let pods = kind("", "pods");
     assert_eq!(errors(pods, pod(json!({}))), [""; 0]);
     for (spec, expected) in [
-        (json!({"containers": []}), r#"spec.containers: Required value"#),
+        (json!({"containers": []}), "spec.containers: Required value"),
         (
             json!({"containers": [{"name": "c"}]}),
             "spec.containers[0].image: Required value",
@@ -172,8 +172,8 @@ fn pods_change_only_where_they_may() {
 fn workload(spec: Value) -> Value {
     let mut object = json!({"spec": {"selector": {"matchLabels": {"a": "b"}},
         "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [container()]}}}});
-    if let (Some(target), Some(source)) = (object["spec"].as_object_mut(), spec.as_object()) {
-        target.extend(source.clone());
+    if let (Some(target), Value::Object(source)) = (object["spec"].as_object_mut(), spec) {
+        target.extend(source);
     }
     object
 }
@@ -250,8 +250,8 @@ fn workloads_need_matching_selectors() {
 fn job(spec: Value) -> Value {
     let mut object =
         json!({"spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [container()]}}}});
-    if let (Some(target), Some(source)) = (object["spec"].as_object_mut(), spec.as_object()) {
-        target.extend(source.clone());
+    if let (Some(target), Value::Object(source)) = (object["spec"].as_object_mut(), spec) {
+        target.extend(source);
     }
     object
 }
@@ -283,8 +283,8 @@ fn jobs_and_cron_jobs_are_checked() {
     let crons = kind("batch", "cronjobs");
     let cron = |schedule: &str, more: Value| {
         let mut object = json!({"spec": {"schedule": schedule, "jobTemplate": job(json!({}))}});
-        if let (Some(target), Some(source)) = (object["spec"].as_object_mut(), more.as_object()) {
-            target.extend(source.clone());
+        if let (Some(target), Value::Object(source)) = (object["spec"].as_object_mut(), more) {
+            target.extend(source);
         }
         object
     };
