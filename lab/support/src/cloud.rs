@@ -60,6 +60,8 @@ pub struct ComputeService {
     pub status: String,
     /// Whether somebody declared it dead.
     pub forced_down: bool,
+    /// When it last gave a sign of life.
+    pub updated_at: Option<String>,
 }
 
 /// A migration or evacuation record.
@@ -144,6 +146,31 @@ impl Cloud {
         self.action(id, &body)
     }
 
+    /// Waits until a live migration has brought a server to its target. One that Nova gave up is an
+    /// error at once: the server then stays active where it was, and nothing more will come.
+    pub fn wait_for_live_migration(&self, id: &str, target: &Host) -> Result<Server> {
+        let what = format!("server {id} to be migrated to {}", target.name());
+        let arrived = eventually(&what, PATIENCE, || {
+            let server = self.server(id)?;
+            let settled = server.status == "ACTIVE" && server.task_state.is_none();
+            if settled && server.host.as_deref() == Some(target.name()) {
+                return Ok(Ok(Ok(server)));
+            }
+            let given_up = |record: &Migration| matches!(record.status.as_str(), "error" | "failed");
+            // newest first
+            let newest = self.migrations(id)?.into_iter().next().filter(given_up);
+            Ok(match newest {
+                Some(record) if settled => Ok(Err(format!("{record:?}"))),
+                _ => Err(format!("{server:?}")),
+            })
+        })?;
+        arrived.map_err(|last| Error::Timeout {
+            what,
+            waited: Duration::ZERO,
+            last,
+        })
+    }
+
     /// Asks for an evacuation; Nova refuses while it thinks that the host is up.
     pub fn evacuate(&self, id: &str) -> Result<()> {
         self.action(id, &json!({ "evacuate": {} }))
@@ -175,20 +202,21 @@ impl Cloud {
             .ok_or_else(|| Error::NoHost(host.name().to_owned()))
     }
 
-    /// Waits until a host's nova-compute is `up` or `down`.
+    /// Waits until a host's nova-compute is `up` or `down`. Nova says `up` for some seconds after the
+    /// last sign of life, also of a host that has been dead meanwhile; here `up` takes a new sign.
     pub fn wait_for_service(&self, host: &Host, state: &str) -> Result<ComputeService> {
-        eventually(
-            &format!("nova-compute on {} to be {state}", host.name()),
-            PATIENCE,
-            || {
-                let service = self.service(host)?;
-                Ok(if service.state == state {
-                    Ok(service)
-                } else {
-                    Err(format!("{service:?}"))
-                })
-            },
-        )
+        let first = self.service(host).ok().map(|service| service.updated_at);
+        let what = format!("nova-compute on {} to be {state}", host.name());
+        eventually(&what, PATIENCE, || {
+            let service = self.service(host)?;
+            let fresh = state != "up" || Some(&service.updated_at) != first.as_ref();
+            let wanted = service.state == state && fresh;
+            Ok(if wanted {
+                Ok(service)
+            } else {
+                Err(format!("{service:?}"))
+            })
+        })
     }
 
     /// Declares a host's nova-compute dead.

@@ -203,6 +203,8 @@ impl Lab {
             if service.status != "enabled" {
                 cloud.set_enabled(host, true)?;
             }
+        }
+        for host in &self.hosts {
             cloud.wait_for_service(host, "up")?;
         }
         for server in cloud.servers()? {
