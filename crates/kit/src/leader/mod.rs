@@ -13,10 +13,15 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, PostParams};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::gauge::ConstGauge;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
+use crate::telemetry::Telemetry;
 use decide::{Observed, Step};
 
 /// Who wants to lead what, and how patiently.
@@ -114,6 +119,17 @@ impl LeaderElector {
             signed: None,
             leading: Leading::default(),
         })
+    }
+
+    /// Shows in metrics whether this process leads, under the name others use for it.
+    #[must_use]
+    pub fn with_metrics(self, telemetry: &Telemetry) -> Self {
+        let gauge = LeadingGauge {
+            leading: self.leading.clone(),
+            name: self.config.name.clone(),
+        };
+        telemetry.register(|registry| registry.register_collector(Box::new(gauge)));
+        self
     }
 
     /// A handle that tells whether this process leads.
@@ -321,6 +337,23 @@ enum Held {
     Us,
     Contested,
     Other(String),
+}
+
+/// Reads the state at the moment of a scrape.
+#[derive(Debug)]
+struct LeadingGauge {
+    leading: Leading,
+    name: String,
+}
+
+impl Collector for LeadingGauge {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let help = "Whether this process leads";
+        let mut metric =
+            encoder.encode_descriptor("leader_election_master_status", help, None, MetricType::Gauge)?;
+        let labels = [("name", self.name.as_str())];
+        ConstGauge::new(i64::from(self.leading.get())).encode(metric.encode_family(&labels)?)
+    }
 }
 
 /// The renewing task, ended together with the election.

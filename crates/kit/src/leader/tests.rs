@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::startup::Component;
 
 #[derive(Default)]
 struct Store {
@@ -82,18 +83,33 @@ fn holder(store: &Arc<Mutex<Store>>) -> String {
 #[tokio::test(start_paused = true)]
 async fn the_lease_is_held_during_the_work_and_given_back_after() {
     let store = Arc::default();
-    let candidate = elector(&store, "a");
+    let telemetry = Telemetry::new(&Component {
+        name: "t",
+        version: "1",
+        commit: "c",
+    });
+    let candidate = elector(&store, "a").with_metrics(&telemetry);
     let leading = candidate.leading();
     let seen = Arc::clone(&store);
-    let during = leading.clone();
+    let during = telemetry.clone();
     let answer = candidate
         .run(CancellationToken::new(), |_| async move {
             tokio::time::sleep(Duration::from_secs(60)).await;
-            (holder(&seen), during.get())
+            (holder(&seen), during.encode())
         })
         .await
         .unwrap();
-    assert_eq!(answer, Some(("a".to_owned(), true)));
+    let (held_by, metrics) = answer.unwrap();
+    assert_eq!(held_by, "a");
+    assert!(
+        metrics.contains("leader_election_master_status{name=\"lease\"} 1"),
+        "{metrics}"
+    );
+    assert!(
+        telemetry
+            .encode()
+            .contains("leader_election_master_status{name=\"lease\"} 0")
+    );
     assert_eq!(holder(&store), "");
     assert!(!leading.get());
     assert!(store.lock().version > 20, "renewed every two seconds");
