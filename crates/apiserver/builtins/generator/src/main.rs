@@ -12,7 +12,11 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 fn main() {
-    let target = PathBuf::from(std::env::args().nth(1).unwrap_or_else(|| "../src/table".to_owned()));
+    let target = PathBuf::from(
+        std::env::args()
+            .nth(1)
+            .unwrap_or_else(|| "../src/table".to_owned()),
+    );
     let mut generator = schemars::generate::SchemaSettings::draft2020_12().into_generator();
     roots::visit(&mut generator);
     let definitions = serde_json::Value::Object(generator.definitions().clone());
@@ -21,7 +25,10 @@ fn main() {
     let metadata = metadata::Metadata::load();
     let (structure, descriptions) = write::table(definitions, &metadata);
     let unused = metadata.unused();
-    assert!(unused.is_empty(), "metadata names fields that do not exist: {unused:?}");
+    assert!(
+        unused.is_empty(),
+        "metadata names fields that do not exist: {unused:?}"
+    );
 
     fs::create_dir_all(&target).expect("target directory");
     for (name, text) in [("structure.z", &structure), ("descriptions.z", &descriptions)] {

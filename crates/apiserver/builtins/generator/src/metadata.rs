@@ -34,7 +34,11 @@ impl Metadata {
         let merges = parse_merges(include_str!("../metadata/merge.txt"));
         let shapes = parse_shapes(include_str!("../metadata/shapes.txt"));
         let unused = merges.keys().chain(shapes.keys()).cloned().collect();
-        Self { merges, shapes, unused: RefCell::new(unused) }
+        Self {
+            merges,
+            shapes,
+            unused: RefCell::new(unused),
+        }
     }
 
     pub fn merge(&self, definition: &str, field: &str) -> Merge {
@@ -55,7 +59,8 @@ impl Metadata {
 }
 
 fn lines(text: &str) -> impl Iterator<Item = &str> {
-    text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'))
+    text.lines()
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
 fn parse_merges(text: &str) -> BTreeMap<(String, String), Merge> {
@@ -88,7 +93,10 @@ fn parse_shapes(text: &str) -> BTreeMap<(String, String), Shape> {
         for word in words {
             let (head, type_name) = word.split_once('=').unwrap_or((word, ""));
             let name = head.trim_end_matches(['!', '*', '?']);
-            let shape = Shape { flags: head[name.len()..].to_owned(), type_name: type_name.to_owned() };
+            let shape = Shape {
+                flags: head[name.len()..].to_owned(),
+                type_name: type_name.to_owned(),
+            };
             all.insert((definition.clone(), name.to_owned()), shape);
         }
     }

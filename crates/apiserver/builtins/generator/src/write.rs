@@ -14,11 +14,24 @@ pub fn table(definitions: &Map<String, Value>, metadata: &Metadata) -> (String, 
     let (mut structure, mut descriptions) = (String::new(), String::new());
     for (name, schema) in definitions {
         let merge = metadata.merge(name, ".");
-        structure.push_str(&format!("D\t{name}\t{}\t{}\n", form(name, schema), merge.map.unwrap_or_default()));
+        structure.push_str(&format!(
+            "D\t{name}\t{}\t{}\n",
+            form(name, schema),
+            merge.map.unwrap_or_default()
+        ));
         push_description(&mut descriptions, schema);
-        let Some(properties) = schema.get("properties").and_then(Value::as_object) else { continue };
+        let Some(properties) = schema.get("properties").and_then(Value::as_object) else {
+            continue;
+        };
         for (field, schema_of_field) in properties {
-            structure.push_str(&field_line(name, schema, field, schema_of_field, &names, metadata));
+            structure.push_str(&field_line(
+                name,
+                schema,
+                field,
+                schema_of_field,
+                &names,
+                metadata,
+            ));
             push_description(&mut descriptions, schema_of_field);
         }
     }
@@ -26,7 +39,10 @@ pub fn table(definitions: &Map<String, Value>, metadata: &Metadata) -> (String, 
 }
 
 fn push_description(target: &mut String, schema: &Value) {
-    let text = schema.get("description").and_then(Value::as_str).unwrap_or_default();
+    let text = schema
+        .get("description")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
     assert!(!text.contains('\0'), "the separator occurs in a description");
     target.push_str(text);
     target.push('\0');
@@ -47,7 +63,11 @@ fn form(name: &str, schema: &Value) -> &'static str {
         "JSONSchemaPropsOrBool" => "schema-or-bool",
         "JSONSchemaPropsOrStringArray" => "schema-or-strings",
         _ => {
-            assert_eq!(schema.get("type").and_then(Value::as_str), Some("object"), "{name} is no struct");
+            assert_eq!(
+                schema.get("type").and_then(Value::as_str),
+                Some("object"),
+                "{name} is no struct"
+            );
             "struct"
         }
     }
@@ -104,7 +124,10 @@ fn required(definition: &str, schema: &Value, field: &str) -> bool {
 fn type_text(schema: &Value, names: &[&str]) -> String {
     if let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
         let name = reference.trim_start_matches("#/$defs/");
-        let index = names.iter().position(|known| *known == name).expect("reference to a known definition");
+        let index = names
+            .iter()
+            .position(|known| *known == name)
+            .expect("reference to a known definition");
         return format!("@{index}");
     }
     if let Some([only]) = schema.get("allOf").and_then(Value::as_array).map(Vec::as_slice) {

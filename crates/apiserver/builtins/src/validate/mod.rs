@@ -127,6 +127,9 @@ impl Kind {
             ("scheduling.k8s.io", _) => scheduling::priority_class(errors, object, old),
             ("node.k8s.io", _) => scheduling::runtime_class(errors, object, old),
             ("storage.k8s.io", kind) => storage::storage(errors, object, old, kind),
+            ("apiregistration.k8s.io", _) if crate::json::at(object, "spec.service").is_some() => {
+                errors.forbidden("spec.service", "other API servers are not aggregated here");
+            }
             ("admissionregistration.k8s.io", kind) => webhook::admission(errors, object, kind),
             _ => {}
         }
