@@ -220,7 +220,7 @@ fn render(result: ApiResult<Answer>, accepts_gzip: bool, may_compress: bool) -> 
     match answer.body {
         Body::Stream(stream) => *response.body_mut() = ResponseBody::Stream(stream),
         Body::Full(mut body) => {
-            if accepts_gzip && may_compress && body.len() > COMPRESS_ABOVE {
+            if accepts_gzip && may_compress && body.len() > COMPRESS_ABOVE && !headers.contains_key(CONTENT_ENCODING) {
                 body = compress(&body);
                 headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
                 headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));

@@ -43,7 +43,7 @@ impl Api {
             ["readyz", rest @ ..] => self.health(call, rest, true),
             ["version"] => Ok(Answer::json(200, &version())),
             ["metrics"] => Ok(Answer::bytes(200, "text/plain; version=0.0.4; charset=utf-8", self.render_metrics().into())),
-            ["openapi", rest @ ..] => self.openapi(call, rest),
+            ["openapi", rest @ ..] => self.openapi(call, rest).await,
             ["api" | "apis", ..] => self.discover(call, &segments),
             [".well-known", "openid-configuration"] => {
                 let host = call.header(&http::header::HOST).unwrap_or("kubernetes.default.svc").to_owned();

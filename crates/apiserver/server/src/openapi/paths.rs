@@ -87,7 +87,7 @@ impl Site<'_> {
         let (method, action, id, text, parameters, answer, codes): (_, _, _, _, _, _, &'static [u16]) = match verb {
             "get" => ("get", "get", format!("read{camel}{noun}"), format!("read {words}"), &[][..], own(), &[200]),
             "list" => {
-                let text = format!("list or watch objects of kind {}", resource.kind);
+                let text = format!("list objects of kind {}, or watch them", resource.kind);
                 ("get", "list", format!("list{camel}{noun}"), text, parameters::LIST, names::list_definition(resource), &[200])
             }
             "create" => {
