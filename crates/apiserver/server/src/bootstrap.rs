@@ -26,14 +26,16 @@ impl Api {
         }
         self.plan_service(&mut changes)?;
         self.plan_roles(&mut changes)?;
-        if changes.is_empty() {
-            return Ok(());
+        if !changes.is_empty() {
+            self.store.commit(changes).await.map_err(|error| match error {
+                CommitError::Conflict => ApiError::internal("bootstrap objects changed while they were written"),
+                CommitError::Failed(why) => ApiError::internal(why),
+            })?;
         }
-        match self.store.commit(changes).await {
-            Ok(_) => Ok(()),
-            Err(CommitError::Conflict) => Err(ApiError::internal("bootstrap objects changed while they were written")),
-            Err(CommitError::Failed(why)) => Err(ApiError::internal(why)),
-        }
+        // Controllers keep these too; done here, a server that answers is complete and quiet.
+        let accounts = futures::future::join_all(NAMESPACES.map(|name| self.keep_accounts(name))).await;
+        accounts.into_iter().collect::<ApiResult<()>>()?;
+        self.keep_roles().await
     }
 
     fn plan_service(&self, changes: &mut Vec<Change>) -> ApiResult<()> {

@@ -127,7 +127,7 @@ impl Api {
             if let Some(revision) = asked {
                 self.wait_for(revision).await?;
             }
-            let closing = options.bookmarks && (options.initial_events == Some(true) || asked.is_none());
+            let closing = options.bookmarks;
             watch.begin_with_state(closing);
         } else {
             // Without initial events a streaming list of "whatever" begins now.
