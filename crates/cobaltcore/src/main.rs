@@ -2,25 +2,43 @@
 //! The `cobaltcore` binary: command line, `up`, one subcommand per role, nothing else.
 
 mod apiserver;
+mod crds;
+mod rbac;
+mod run;
+mod up;
+
+use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
 /// Runs fleets of KVM hypervisors under OpenStack, on Kubernetes.
+///
+/// Every part of the platform is a role of this one program. `up` starts them all on this
+/// machine; in a cluster each role runs in its own pod.
 #[derive(Debug, Parser)]
-#[command(name = "cobaltcore", version, about, propagate_version = true)]
+#[command(name = "cobaltcore", version, propagate_version = true, arg_required_else_help = true)]
 struct Cli {
+    #[command(flatten)]
+    log: run::LogArgs,
     #[command(subcommand)]
     command: Command,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Up(up::Args),
     Apiserver(apiserver::Args),
+    Crds(crds::Args),
+    #[command(subcommand)]
+    Rbac(rbac::Command),
 }
 
-fn main() -> std::process::ExitCode {
-    let cli = Cli::parse();
-    match cli.command {
-        Command::Apiserver(args) => apiserver::run(args),
+fn main() -> ExitCode {
+    let Cli { log, command } = Cli::parse();
+    match command {
+        Command::Up(args) => up::run(&log, args),
+        Command::Apiserver(args) => apiserver::run(&log, args),
+        Command::Crds(args) => crds::run(&args),
+        Command::Rbac(command) => rbac::run(&log, command),
     }
 }

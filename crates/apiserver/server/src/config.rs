@@ -63,8 +63,6 @@ pub struct Config {
     pub webhook_services: BTreeMap<String, String>,
     /// Setting blockOwnerDeletion needs the right to update the owner's finalizers.
     pub enforce_owner_references: bool,
-    /// Workloads become available by themselves.
-    pub simulate_workloads: bool,
     /// JSON lines about every request.
     pub audit_log: Option<PathBuf>,
     /// Manifests applied at start.
@@ -94,7 +92,6 @@ impl Default for Config {
             node_ports: (30_000, 32_767),
             webhook_services: BTreeMap::new(),
             enforce_owner_references: false,
-            simulate_workloads: false,
             audit_log: None,
             manifests: None,
         }

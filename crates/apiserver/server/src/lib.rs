@@ -57,6 +57,7 @@ mod watch;
 mod write;
 mod yaml;
 
+pub use admission::Handler as WebhookHandler;
 pub use api::Api;
 pub use client::InProcess;
 pub use clock::Clock;
@@ -65,4 +66,4 @@ pub use config::{Authorization, Config};
 pub use http::ResponseBody;
 pub use server::{Server, ServerError};
 pub use faults::{Effect, Fault, Faults};
-pub use store::{Durability, Report, check};
+pub use store::{Durability, Report, StoreError, backup, check};

@@ -167,6 +167,17 @@ impl Server {
         InProcess::new(self.api.clone(), user)
     }
 
+    /// Applies an object as the server itself (server-side apply, manager `cobaltcore-bootstrap`).
+    pub async fn apply(&self, object: &serde_json::Value) -> Result<(), String> {
+        crate::manifests::apply_one(&self.api, object).await
+    }
+
+    /// Serves the webhooks of a service inside this process: calls for it need no network, no
+    /// certificate and no Service object.
+    pub fn register_webhook(&self, namespace: &str, name: &str, path: &str, handler: crate::admission::Handler) {
+        self.api.register_webhook(namespace, name, path, handler);
+    }
+
     /// Waits until something stops the server.
     pub async fn stopped(&self) {
         self.api.stop.cancelled().await;

@@ -11,7 +11,7 @@ mod table;
 mod writer;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -20,7 +20,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::{oneshot, watch};
 
 pub use record::{Draft, Facts, Key, Record, Uid, serialize, without_envelope};
-pub use sqlite::{Report, check};
+pub use sqlite::{Report, backup, check};
 pub use table::{Event, Op, Since, Snapshot, Table, TooOld, TypeId};
 use writer::Job;
 pub use writer::Statistics;
@@ -303,11 +303,6 @@ impl Store {
             };
         }
         Ok(state.into_iter().collect())
-    }
-
-    /// Copies the database while it is in use.
-    pub fn backup(&self, target: &Path) -> Result<(), StoreError> {
-        self.history.as_ref().ok_or(StoreError::Closed)?.backup(target)
     }
 
     /// Counters of the writer.

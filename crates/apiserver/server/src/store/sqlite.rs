@@ -329,14 +329,6 @@ impl History {
         }
         Ok(events)
     }
-
-    /// Copies the whole database into `target` while it is in use.
-    pub(super) fn backup(&self, target: &Path) -> Result<(), StoreError> {
-        let mut to = open(target)?;
-        let from = self.0.lock();
-        rusqlite::backup::Backup::new(&from, &mut to)?.run_to_completion(256, Duration::ZERO, None)?;
-        Ok(())
-    }
 }
 
 fn record(revision: u64, body: Vec<u8>, schema: u32) -> Result<Record, StoreError> {
@@ -362,6 +354,16 @@ fn op_of(code: i64) -> Op {
 
 fn now() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64)
+}
+
+/// Copies a database, also while a server has it open.
+pub fn backup(source: &Path, target: &Path) -> Result<(), StoreError> {
+    let from = Connection::open_with_flags(source, OpenFlags::SQLITE_OPEN_READ_ONLY)
+        .map_err(|error| StoreError::Open { path: source.to_owned(), source: error })?;
+    from.busy_timeout(Duration::from_secs(5))?;
+    let mut to = open(target)?;
+    rusqlite::backup::Backup::new(&from, &mut to)?.run_to_completion(256, Duration::ZERO, None)?;
+    Ok(())
 }
 
 /// What `check` found in a database.
