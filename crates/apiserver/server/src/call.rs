@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One request on its way through the pipeline, and the answer it ends with.
 
+use std::time::{Duration, Instant};
+
 use bytes::Bytes;
 use cobaltcore_access::identity::User;
 use futures::stream::BoxStream;
@@ -18,6 +20,9 @@ use crate::yaml;
 /// Warnings are limited like the reference limits them.
 const MAX_WARNINGS: usize = 4_096;
 
+/// A request takes no longer than this, whatever it waits for.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// An authenticated request.
 #[derive(Debug)]
 pub struct Call {
@@ -33,13 +38,16 @@ pub struct Call {
     pub user: User,
     /// The body, whole.
     pub body: Bytes,
+    /// When the client is no longer waited for.
+    pub deadline: Instant,
     warnings: Mutex<Vec<String>>,
 }
 
 impl Call {
     /// A call from its parts.
     pub fn new(info: RequestInfo, query: Query, method: Method, headers: HeaderMap, user: User, body: Bytes) -> Self {
-        Self { info, query, method, headers, user, body, warnings: Mutex::default() }
+        let deadline = Instant::now() + REQUEST_TIMEOUT;
+        Self { info, query, method, headers, user, body, deadline, warnings: Mutex::default() }
     }
 
     /// Adds a `Warning` header to the answer.
@@ -199,6 +207,21 @@ mod tests {
         assert_eq!(call("x").manager(Some("given")), "given");
         assert_eq!(call("/").manager(None), "unknown");
         assert_eq!(call(&"y".repeat(300)).manager(None).len(), 128);
+    }
+
+    #[test]
+    fn built_in_kinds_are_read_from_protobuf_and_custom_ones_are_not() {
+        let body: &[u8] = include_bytes!("../../protobuf/tests/captured/namespace.bin");
+        for (group, kind, code) in [("", "Namespace", 200), ("kvm.cloud.sap", "Hypervisor", 415), ("kvm.cloud.sap", "Scale", 200)] {
+            let mut call = call("kubectl/v1.32");
+            call.headers.insert(http::header::CONTENT_TYPE, "application/vnd.kubernetes.protobuf".parse().unwrap());
+            call.info.group = group.into();
+            call.body = Bytes::from_static(body);
+            let answer = call.decode_body(kind);
+            assert_eq!(answer.as_ref().map_or_else(ApiError::code, |_| 200), code, "{group} {kind}");
+            call.body = Bytes::from_static(b"k8s\0?");
+            assert_eq!(call.decode_body(kind).unwrap_err().code(), if code == 200 { 400 } else { code });
+        }
     }
 
     #[test]
