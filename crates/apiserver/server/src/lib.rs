@@ -57,7 +57,6 @@ mod watch;
 mod write;
 mod yaml;
 
-pub use admission::Handler as WebhookHandler;
 pub use api::Api;
 pub use client::InProcess;
 pub use clock::Clock;
