@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+# The habits of the project. `just` lists them.
+
+_default:
+    @just --list
+
+# Run the platform on this machine
+up *ARGS:
+    cargo run --release -- up {{ARGS}}
+
+# The tests everybody runs
+test *ARGS:
+    cargo test --workspace {{ARGS}}
+
+# Formatting, clippy, shell scripts
+lint:
+    cargo fmt --all --check
+    cargo clippy --workspace --all-targets -- -D warnings
+    shellcheck .ci/run lab/lab lab/lib/*.sh lab/inside/*.sh
+
+# Costs, measured against a baseline in the same run
+bench *ARGS:
+    cargo run --release -- bench {{ARGS}}
+
+# The suites against real libvirt, QEMU and OpenStack (root, Debian 12)
+real:
+    lab/lab ci --hosts 3 "cargo test -p cobaltcore-libvirt --test real_libvirt" "cargo test -p cobaltcore-lab --test real_lab"
+
+# Start a real fleet and look around in it
+lab *ARGS:
+    lab/lab {{ARGS}}
+
+# Generated files: the CustomResourceDefinitions in deploy/
+generate:
+    UPDATE=1 cargo test -p cobaltcore-api
+
+# Everything CI runs
+ci:
+    .ci/run
