@@ -18,7 +18,7 @@ lab_ci() {
   ci_step install packages_install || exit 1
   # a lab that an interrupted run left is not the one to measure
   ci_step "clear" lab_stop || exit 1
-  ci_step start lab_start --hosts "$count" || exit 1
+  (lab_start --hosts "$count") || exit 1
   export COBALTCORE_REAL=1 COBALTCORE_LAB_DIR=$LAB_DIR COBALTCORE_LAB_NAME=$LAB_NAME COBALTCORE_LAB_NET=$LAB_NET COBALTCORE_LAB_CACHE=$LAB_CACHE
   for command in "$@"; do
     say "ci: $command"

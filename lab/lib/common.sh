@@ -9,8 +9,11 @@ LAB_NAME=${COBALTCORE_LAB_NAME:-cclab}
 LAB_DIR=${COBALTCORE_LAB_DIR:-/tmp/cobaltcore-lab-$UID}
 LAB_CACHE=${COBALTCORE_LAB_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/cobaltcore-lab}
 LAB_NET=${COBALTCORE_LAB_NET:-10.99.0}        # the first three numbers of a /24
+# A running lab knows its own name and range: nobody has to repeat them to look at it or stop it.
+if [[ -r $LAB_DIR/lab.id ]]; then read -r LAB_NAME LAB_NET _ <"$LAB_DIR/lab.id"; fi
 LAB_BRIDGE=$LAB_NAME-br
 LAB_MAX_HOSTS=16
+LAB_VIRT=${COBALTCORE_LAB_VIRT:-$([[ -w /dev/kvm ]] && echo kvm || echo qemu)} # qemu: software only
 
 LAB_GATEWAY=$LAB_NET.254                      # this machine, seen from inside the lab
 LAB_CONTROL=$LAB_NET.250                      # the machine that holds the control plane

@@ -208,12 +208,11 @@ EOC
 # On nested KVM, host-model and host-passthrough guests fail to set a model specific register; a plain
 # guest CPU works everywhere.
 config_nova_compute() { # HOST
-  local address virt=qemu
+  local address
   address=$(host_address "$1")
-  [[ ! -w /dev/kvm ]] || virt=kvm
   cat <<EOC
 [libvirt]
-virt_type = $virt
+virt_type = $LAB_VIRT
 cpu_mode = none
 connection_uri = qemu:///system
 live_migration_uri = qemu+tcp://%s/system

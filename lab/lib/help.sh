@@ -44,5 +44,6 @@ Settings, all optional
   COBALTCORE_LAB_CACHE  what is kept between labs                  $LAB_CACHE
   COBALTCORE_LAB_NAME   prefix of bridge and link names            $LAB_NAME
   COBALTCORE_LAB_NET    first three numbers of a free /24          $LAB_NET
+  COBALTCORE_LAB_VIRT   kvm, or qemu for software emulation        $LAB_VIRT
 EOC
 }

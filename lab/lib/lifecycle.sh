@@ -34,14 +34,14 @@ start_check() { # PROMETHEUS
   [[ -z $1 ]] || packages+=("${PROMETHEUS_PACKAGES[@]}")
   missing=$(packages_missing "${packages[@]}" | tr '\n' ' ')
   [[ -z $missing && -e $REDFISH_VENV/installed ]] || die "not installed: ${missing:-the Redfish server}; run 'lab install${1:+ --prometheus}' first"
-  [[ -w /dev/kvm ]] || warn "/dev/kvm is missing: guests run in software (TCG) and are slow"
+  [[ $LAB_VIRT == kvm ]] || warn "guests run in software (TCG) and are slow: no /dev/kvm, or so wished"
   [[ -c /dev/fuse ]] || die "/dev/fuse is missing: the shared instance storage needs FUSE"
   [[ -c /dev/net/tun ]] || die "/dev/net/tun is missing: Open vSwitch in user space needs it"
 }
 
 start_network() {
   if [[ -e $LAB_DIR/lab.id ]]; then
-    if ip link show "$LAB_BRIDGE" >/dev/null 2>&1; then
+    if ip link show "$LAB_BRIDGE" >/dev/null 2>&1 && [[ ! -d $(machine_dir ctl) || -e $LAB_DIR/config/ready ]]; then
       say "joining the lab in $LAB_DIR"
       return
     fi

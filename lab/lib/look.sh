@@ -50,7 +50,7 @@ describe() {
   "command": "$LAB_SRC/lab",
   "logs": "$LAB_DIR/log",
   "gateway": "$LAB_GATEWAY",
-  "virtualization": "$([[ -w /dev/kvm ]] && echo kvm || echo qemu)",
+  "virtualization": "$LAB_VIRT",
   "control": $([[ -e $LAB_DIR/config/ready ]] && describe_control || echo null),
   "hosts": [
 EOC

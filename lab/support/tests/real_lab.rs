@@ -46,8 +46,8 @@ fn outlive_failures(lab: &Lab, count: usize) -> Outcome {
     }
     let server = cloud.boot(&format!("real-outlive-{count}"), lab.host(0)?)?;
     let before = lab.census()?;
-    for _ in 0..ROUNDS {
-        let target = next_host(hosts, &cloud.server(&server.id)?)?;
+    for round in 0..ROUNDS {
+        let target = other_host(hosts, &cloud.server(&server.id)?, round)?;
         live_migrate(lab, &cloud, &server, target)?;
         lose_host(lab, &cloud, &server, target)?;
         return_host(lab, &cloud, &server, target)?;
@@ -71,15 +71,14 @@ fn outlive_failures(lab: &Lab, count: usize) -> Outcome {
     Ok(())
 }
 
-/// The host after the one that the server is on.
-fn next_host<'a>(hosts: &'a [Host], server: &Server) -> Result<&'a Host, Box<dyn Error>> {
-    let here = hosts
+/// A host that the server is not on, another one every round where there is a choice.
+fn other_host<'a>(hosts: &'a [Host], server: &Server, round: usize) -> Result<&'a Host, Box<dyn Error>> {
+    let others: Vec<_> = hosts
         .iter()
-        .position(|host| Some(host.name()) == server.host.as_deref());
-    let next = here.map(|number| (number + 1) % hosts.len());
-    Ok(next
-        .and_then(|number| hosts.get(number))
-        .ok_or("the server is on an unknown host")?)
+        .filter(|host| Some(host.name()) != server.host.as_deref())
+        .collect();
+    let turn = round % others.len().max(1);
+    Ok(others.get(turn).copied().ok_or("there is no other host")?)
 }
 
 fn live_migrate(lab: &Lab, cloud: &Cloud, server: &Server, target: &Host) -> Outcome {
