@@ -13,9 +13,9 @@ network_check() {
   if ip link show "$LAB_BRIDGE" >/dev/null 2>&1; then
     die "a link named $LAB_BRIDGE is already there and not ours: set COBALTCORE_LAB_NAME to another name"
   fi
-  taken=$(ip -4 -o addr show | awk '{print $4}' | grep -F "$LAB_NET." || true)
+  taken=$(ip -4 -o addr show | awk '{print $4}' | grep -F "$LAB_NET." | paste -sd ' ' || true)
   [[ -z $taken ]] || die "$LAB_NET.0/24 is in use here ($taken): set COBALTCORE_LAB_NET to another range"
-  taken=$(ip -4 route show "$LAB_NET.0/24")
+  taken=$(ip -4 route show "$LAB_NET.0/24" | paste -sd ' ')
   [[ -z $taken ]] || die "there is a route to $LAB_NET.0/24 ($taken): set COBALTCORE_LAB_NET to another range"
 }
 

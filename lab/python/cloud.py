@@ -116,7 +116,7 @@ def flavors(cloud):
 
 
 def images(cloud, folder):
-    """One small bootable disk; see guest.py for what it does."""
+    """One small empty disk: its guest sits in the firmware, which is all that moving it around takes."""
     if cloud.call("GET", f"{cloud.image}/images?name=tiny")["images"]:
         return
     path = os.path.join(folder, "tiny.qcow2")
