@@ -10,15 +10,15 @@ use serde_json::{Value, json};
 
 /// Serialised definitions by name.
 #[derive(Debug)]
-pub struct Catalogue {
+pub(super) struct Catalogue {
     /// The edition they are written in.
-    pub edition: Edition,
+    pub(super) edition: Edition,
     definitions: BTreeMap<String, Vec<u8>>,
 }
 
 impl Catalogue {
     /// All built-in definitions.
-    pub fn new(edition: Edition) -> Self {
+    pub(super) fn new(edition: Edition) -> Self {
         let mut all = definitions(edition);
         // Version 2 carries no defaults: old clients would take them for values to fill in.
         if edition == Edition::V3 {
@@ -27,46 +27,67 @@ impl Catalogue {
                     add_defaults(schema, definition);
                 }
             }
-            for schema in all.iter_mut().filter(|(name, _)| name.ends_with("List")).map(|(_, schema)| schema) {
+            for schema in all
+                .iter_mut()
+                .filter(|(name, _)| name.ends_with("List"))
+                .map(|(_, schema)| schema)
+            {
                 if let Some(items) = schema.pointer_mut("/properties/items/items") {
                     wrap(items);
                 }
             }
         }
-        let definitions = all.into_iter().map(|(name, schema)| (name, write(&schema))).collect();
+        let definitions = all
+            .into_iter()
+            .map(|(name, schema)| (name, write(&schema)))
+            .collect();
         Self { edition, definitions }
     }
 
     /// One definition, written.
-    pub fn get(&self, name: &str) -> Option<&[u8]> {
+    pub(super) fn get(&self, name: &str) -> Option<&[u8]> {
         self.definitions.get(name).map(Vec::as_slice)
     }
 
     /// All of them.
-    pub fn all(&self) -> impl Iterator<Item = (&str, &[u8])> {
-        self.definitions.iter().map(|(name, schema)| (name.as_str(), schema.as_slice()))
+    pub(super) fn all(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.definitions
+            .iter()
+            .map(|(name, schema)| (name.as_str(), schema.as_slice()))
     }
 }
 
 /// JSON of a value that is our own; writing it into memory cannot fail.
-pub fn write(value: &Value) -> Vec<u8> {
+pub(super) fn write(value: &Value) -> Vec<u8> {
     serde_json::to_vec(value).unwrap_or_default()
 }
 
 /// Fields that are always present have the zero value of their type as default, as the published
 /// documents have it; so have items of lists and values of maps.
 fn add_defaults(schema: &mut Value, definition: &cobaltcore_builtins::Definition) {
-    let Some(properties) = schema.get_mut("properties") else { return };
+    let Some(properties) = schema.get_mut("properties") else {
+        return;
+    };
     for field in &definition.fields {
-        let Some(property) = properties.get_mut(field.name) else { continue };
+        let Some(property) = properties.get_mut(field.name) else {
+            continue;
+        };
         match &field.kind {
-            FieldType::List(inner) => property.get_mut("items").into_iter().for_each(|items| element(items, inner)),
+            FieldType::List(inner) => property
+                .get_mut("items")
+                .into_iter()
+                .for_each(|items| element(items, inner)),
             FieldType::Map(inner) => {
-                property.get_mut("additionalProperties").into_iter().for_each(|values| element(values, inner));
+                property
+                    .get_mut("additionalProperties")
+                    .into_iter()
+                    .for_each(|values| element(values, inner));
             }
             kind => {
                 let present = (field.always || field.omit_zero) && !field.pointer;
-                if let Some(default) = stated(definition.name, field.name).or_else(|| present.then(|| zero(kind)).flatten()) {
+                if let Some(default) =
+                    stated(definition.name, field.name).or_else(|| present.then(|| zero(kind)).flatten())
+                {
                     property["default"] = default;
                 }
             }
@@ -77,16 +98,24 @@ fn add_defaults(schema: &mut Value, definition: &cobaltcore_builtins::Definition
 /// Defaults the API declares itself.
 fn stated(definition: &str, field: &str) -> Option<Value> {
     match (definition, field) {
-        ("io.k8s.api.core.v1.ContainerPort" | "io.k8s.api.core.v1.ServicePort", "protocol") => Some(json!("TCP")),
+        ("io.k8s.api.core.v1.ContainerPort" | "io.k8s.api.core.v1.ServicePort", "protocol") => {
+            Some(json!("TCP"))
+        }
         _ => None,
     }
 }
 
 fn element(schema: &mut Value, kind: &FieldType) {
     match kind {
-        FieldType::List(inner) => schema.get_mut("items").into_iter().for_each(|items| element(items, inner)),
+        FieldType::List(inner) => schema
+            .get_mut("items")
+            .into_iter()
+            .for_each(|items| element(items, inner)),
         FieldType::Map(inner) => {
-            schema.get_mut("additionalProperties").into_iter().for_each(|values| element(values, inner));
+            schema
+                .get_mut("additionalProperties")
+                .into_iter()
+                .for_each(|values| element(values, inner));
         }
         _ => {
             if let Some(default) = zero(kind) {
@@ -108,9 +137,10 @@ fn zero(kind: &FieldType) -> Option<Value> {
         FieldType::String => Some(json!("")),
         FieldType::Bool => Some(json!(false)),
         FieldType::Int32 | FieldType::Int64 | FieldType::Double => Some(json!(0)),
-        FieldType::Definition(index) => {
-            table().get(*index).filter(|definition| definition.form == Form::Struct).map(|_| json!({}))
-        }
+        FieldType::Definition(index) => table()
+            .get(*index)
+            .filter(|definition| definition.form == Form::Struct)
+            .map(|_| json!({})),
         FieldType::Bytes | FieldType::Object | FieldType::List(_) | FieldType::Map(_) => None,
     }
 }

@@ -18,18 +18,32 @@ const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
 
 /// The definitions of a custom resource's objects and lists. `definition` is the stored
 /// CustomResourceDefinition.
-pub fn definitions(edition: Edition, resource: &Resource, definition: &Value) -> [(String, Value); 2] {
-    let version = definition["spec"]["versions"].as_array().into_iter().flatten().find(|v| v["name"] == *resource.version);
+pub(super) fn definitions(edition: Edition, resource: &Resource, definition: &Value) -> [(String, Value); 2] {
+    let version = definition["spec"]["versions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|v| v["name"] == *resource.version);
     let version = version.unwrap_or(&Value::Null);
     let mut object = object(edition, &version["schema"]["openAPIV3Schema"]);
-    object.insert("x-kubernetes-group-version-kind".into(), kind(resource, &resource.kind));
-    let selectable = version["selectableFields"].as_array().filter(|fields| !fields.is_empty());
+    object.insert(
+        "x-kubernetes-group-version-kind".into(),
+        kind(resource, &resource.kind),
+    );
+    let selectable = version["selectableFields"]
+        .as_array()
+        .filter(|fields| !fields.is_empty());
     if let Some(fields) = selectable {
         let paths = fields.iter().filter_map(|f| f["jsonPath"].as_str());
-        let paths: Vec<Value> = paths.map(|p| json!({"fieldPath": p.trim_start_matches('.')})).collect();
+        let paths: Vec<Value> = paths
+            .map(|p| json!({"fieldPath": p.trim_start_matches('.')}))
+            .collect();
         object.insert("x-kubernetes-selectable-fields".into(), Value::Array(paths));
     }
-    [(names::definition(resource), Value::Object(object)), (names::list_definition(resource), list(edition, resource))]
+    [
+        (names::definition(resource), Value::Object(object)),
+        (names::list_definition(resource), list(edition, resource)),
+    ]
 }
 
 fn kind(resource: &Resource, kind: &str) -> Value {
@@ -38,7 +52,9 @@ fn kind(resource: &Resource, kind: &str) -> Value {
 
 fn object(edition: Edition, written: &Value) -> Map<String, Value> {
     let open = edition == Edition::V2 && written[PRESERVE] == true;
-    let Value::Object(mut schema) = written.clone() else { return untyped() };
+    let Value::Object(mut schema) = written.clone() else {
+        return untyped();
+    };
     if schema.is_empty() || open {
         return untyped();
     }
@@ -109,11 +125,23 @@ fn visit(edition: Edition, schema: &mut Map<String, Value>, depth: usize) {
         Edition::V3 => unfold(schema),
         Edition::V2 => downgrade(schema),
     }
-    for child in schema.get_mut("properties").and_then(Value::as_object_mut).into_iter().flat_map(Map::values_mut) {
-        child.as_object_mut().into_iter().for_each(|child| visit(edition, child, depth - 1));
+    for child in schema
+        .get_mut("properties")
+        .and_then(Value::as_object_mut)
+        .into_iter()
+        .flat_map(Map::values_mut)
+    {
+        child
+            .as_object_mut()
+            .into_iter()
+            .for_each(|child| visit(edition, child, depth - 1));
     }
     for key in ["items", "additionalProperties"] {
-        schema.get_mut(key).and_then(Value::as_object_mut).into_iter().for_each(|child| visit(edition, child, depth - 1));
+        schema
+            .get_mut(key)
+            .and_then(Value::as_object_mut)
+            .into_iter()
+            .for_each(|child| visit(edition, child, depth - 1));
     }
     let preserved = edition == Edition::V2 && is_true(schema, PRESERVE);
     if is_true(schema, "x-kubernetes-embedded-resource") && !preserved {
@@ -137,7 +165,13 @@ fn unfold(schema: &mut Map<String, Value>) {
         return;
     }
     let stated = |schema: &Map<String, Value>| schema.contains_key("anyOf");
-    let nested = schema.get("allOf").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_object).any(stated);
+    let nested = schema
+        .get("allOf")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_object)
+        .any(stated);
     if !stated(schema) && !nested {
         schema.insert("anyOf".into(), json!([{"type": "integer"}, {"type": "string"}]));
     }
@@ -205,20 +239,39 @@ mod tests {
         let two = Value::Object(object(Edition::V2, &written));
         assert_eq!(two["required"], json!(["sure"]));
         assert_eq!(two["properties"]["maybe"], json!({}));
-        assert_eq!(two["properties"]["sure"], json!({"type": "string", "pattern": "^x"}));
+        assert_eq!(
+            two["properties"]["sure"],
+            json!({"type": "string", "pattern": "^x"})
+        );
         assert_eq!(two["properties"]["open"], json!({PRESERVE: true}));
         assert_eq!(two["properties"]["list"], json!({PRESERVE: true}));
-        assert_eq!(two["properties"]["port"], json!({"x-kubernetes-int-or-string": true}));
-        assert_eq!(two["properties"]["inner"], json!({"x-kubernetes-embedded-resource": true, PRESERVE: true}));
-        assert_eq!(two["properties"]["typed"]["required"], json!(["kind", "apiVersion"]));
+        assert_eq!(
+            two["properties"]["port"],
+            json!({"x-kubernetes-int-or-string": true})
+        );
+        assert_eq!(
+            two["properties"]["inner"],
+            json!({"x-kubernetes-embedded-resource": true, PRESERVE: true})
+        );
+        assert_eq!(
+            two["properties"]["typed"]["required"],
+            json!(["kind", "apiVersion"])
+        );
 
         let three = Value::Object(object(Edition::V3, &written));
         assert_eq!(three["required"], written["required"]);
         assert_eq!(three["properties"]["maybe"], written["properties"]["maybe"]);
-        assert_eq!(three["properties"]["sure"], json!({"type": "string", "default": "x", "pattern": "^x"}));
+        assert_eq!(
+            three["properties"]["sure"],
+            json!({"type": "string", "default": "x", "pattern": "^x"})
+        );
         assert_eq!(three["properties"]["port"], written["properties"]["port"]);
         assert!(three["properties"]["inner"]["properties"]["metadata"]["allOf"].is_array());
-        assert!(three["properties"]["metadata"]["description"].as_str().is_some_and(|text| !text.is_empty()));
+        assert!(
+            three["properties"]["metadata"]["description"]
+                .as_str()
+                .is_some_and(|text| !text.is_empty())
+        );
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::registry::Resource;
 
 /// What the version 3 index lists besides group versions.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Subject {
+pub(super) enum Subject {
     /// A served group version.
     Version(String, String),
     /// A built-in group.
@@ -27,11 +27,17 @@ pub enum Subject {
 }
 
 /// The paths that are no groups.
-pub const PATHS: [&str; 5] = [".well-known/openid-configuration", "api", "apis", "openid/v1/jwks", "version"];
+pub(super) const PATHS: [&str; 5] = [
+    ".well-known/openid-configuration",
+    "api",
+    "apis",
+    "openid/v1/jwks",
+    "version",
+];
 
 impl Subject {
     /// Its name in the index and below `/openapi/v3/`.
-    pub fn path(&self) -> String {
+    pub(super) fn path(&self) -> String {
         match self {
             Self::Version(group, version) => names::group_version(group, version),
             Self::Group(group) => format!("apis/{group}"),
@@ -49,7 +55,11 @@ struct Parts<'a> {
 
 impl<'a> Parts<'a> {
     fn new(catalogue: &'a Catalogue) -> Self {
-        Self { catalogue, definitions: BTreeMap::new(), paths: BTreeMap::new() }
+        Self {
+            catalogue,
+            definitions: BTreeMap::new(),
+            paths: BTreeMap::new(),
+        }
     }
 
     /// Adds a built-in definition and what it refers to.
@@ -67,7 +77,10 @@ impl<'a> Parts<'a> {
         let definition = names::meta(kind);
         let schema = render::reference(self.catalogue.edition, &definition);
         self.need(&definition);
-        self.paths.insert(path, render::plain(self.catalogue.edition, id, text, tag, render::DISCOVERY, &schema));
+        self.paths.insert(
+            path,
+            render::plain(self.catalogue.edition, id, text, tag, render::DISCOVERY, &schema),
+        );
     }
 
     fn resource(&mut self, resource: &Arc<Resource>, definition: Option<&Value>) {
@@ -78,11 +91,16 @@ impl<'a> Parts<'a> {
                 self.need(&operation.answer);
                 operation.body.iter().for_each(|body| self.need(&body.definition));
             }
-            self.paths.insert(item.path.clone(), render::path_item(edition, &item, &tag));
+            self.paths
+                .insert(item.path.clone(), render::path_item(edition, &item, &tag));
         }
         if resource.as_custom().is_some() {
             let schemas = custom::definitions(edition, resource, definition.unwrap_or(&Value::Null));
-            self.definitions.extend(schemas.into_iter().map(|(name, schema)| (name, write(&schema).into())));
+            self.definitions.extend(
+                schemas
+                    .into_iter()
+                    .map(|(name, schema)| (name, write(&schema).into())),
+            );
             self.need(&names::meta("ObjectMeta"));
         } else {
             self.need(&names::definition(resource));
@@ -94,12 +112,24 @@ impl<'a> Parts<'a> {
     fn version(&mut self, group: &str, version: &str) {
         let path = format!("/{}/", names::group_version(group, version));
         let id = format!("get{}APIResources", names::camel(group, version));
-        self.discovery(path, &id, "get available resources", &names::tag(group, version), "APIResourceList");
+        self.discovery(
+            path,
+            &id,
+            "get available resources",
+            &names::tag(group, version),
+            "APIResourceList",
+        );
     }
 
     fn group(&mut self, group: &str) {
         let id = format!("get{}APIGroup", names::camel(group, ""));
-        self.discovery(format!("/apis/{group}/"), &id, "get information of a group", &names::tag(group, ""), "APIGroup");
+        self.discovery(
+            format!("/apis/{group}/"),
+            &id,
+            "get information of a group",
+            &names::tag(group, ""),
+            "APIGroup",
+        );
     }
 
     fn path(&mut self, path: &'static str) {
@@ -107,11 +137,30 @@ impl<'a> Parts<'a> {
         let key = format!("/{path}/");
         let text = json!({"type": "string"});
         match path {
-            "api" => self.discovery(key, "getCoreAPIVersions", "get available API versions", "core", "APIVersions"),
-            "apis" => self.discovery(key, "getAPIVersions", "get available API versions", "apis", "APIGroupList"),
+            "api" => self.discovery(
+                key,
+                "getCoreAPIVersions",
+                "get available API versions",
+                "core",
+                "APIVersions",
+            ),
+            "apis" => self.discovery(
+                key,
+                "getAPIVersions",
+                "get available API versions",
+                "apis",
+                "APIGroupList",
+            ),
             "version" => {
                 let schema = json!({"type": "object", "additionalProperties": {"type": "string"}});
-                let item = render::plain(edition, "getCodeVersion", "get the code version", path, &["application/json"], &schema);
+                let item = render::plain(
+                    edition,
+                    "getCodeVersion",
+                    "get the code version",
+                    path,
+                    &["application/json"],
+                    &schema,
+                );
                 self.paths.insert(key, item);
             }
             "openid/v1/jwks" => {
@@ -142,7 +191,11 @@ impl<'a> Parts<'a> {
 
     /// The document. The frame holds everything but definitions and paths.
     fn finish(self, custom: bool) -> Vec<u8> {
-        let (title, version) = if custom { ("Kubernetes CRD Swagger", "v0.1.0") } else { ("Kubernetes", "v1.36.0") };
+        let (title, version) = if custom {
+            ("Kubernetes CRD Swagger", "v0.1.0")
+        } else {
+            ("Kubernetes", "v1.36.0")
+        };
         let info = write(&json!({"title": title, "version": version}));
         let scheme = json!({"BearerToken": {
             "type": "apiKey",
@@ -155,7 +208,12 @@ impl<'a> Parts<'a> {
         match self.catalogue.edition {
             Edition::V3 => {
                 out.extend_from_slice(b"{\"components\":{\"schemas\":");
-                members(&mut out, self.definitions.iter().map(|(name, schema)| (name, schema.as_ref())));
+                members(
+                    &mut out,
+                    self.definitions
+                        .iter()
+                        .map(|(name, schema)| (name, schema.as_ref())),
+                );
                 out.extend_from_slice(b",\"securitySchemes\":");
                 out.extend_from_slice(&scheme);
                 out.extend_from_slice(b"},\"info\":");
@@ -164,7 +222,12 @@ impl<'a> Parts<'a> {
             }
             Edition::V2 => {
                 out.extend_from_slice(b"{\"definitions\":");
-                members(&mut out, self.definitions.iter().map(|(name, schema)| (name, schema.as_ref())));
+                members(
+                    &mut out,
+                    self.definitions
+                        .iter()
+                        .map(|(name, schema)| (name, schema.as_ref())),
+                );
                 out.extend_from_slice(b",\"info\":");
                 out.extend_from_slice(&info);
                 out.extend_from_slice(b",\"security\":[{\"BearerToken\":[]}],\"securityDefinitions\":");
@@ -173,7 +236,10 @@ impl<'a> Parts<'a> {
             }
         }
         out.extend_from_slice(b",\"paths\":");
-        members(&mut out, self.paths.iter().map(|(path, item)| (path, write(item))));
+        members(
+            &mut out,
+            self.paths.iter().map(|(path, item)| (path, write(item))),
+        );
         out.push(b'}');
         out
     }
@@ -194,10 +260,15 @@ fn members<V: AsRef<[u8]>>(out: &mut Vec<u8>, entries: impl Iterator<Item = (imp
 }
 
 /// Looks up the stored definition behind a custom resource.
-pub type Lookup<'a> = dyn Fn(&Resource) -> Option<Value> + 'a;
+pub(super) type Lookup<'a> = dyn Fn(&Resource) -> Option<Value> + 'a;
 
 /// The version 3 document of a subject that consists of `resources`.
-pub fn three(catalogue: &Catalogue, subject: &Subject, resources: &[Arc<Resource>], lookup: &Lookup<'_>) -> Vec<u8> {
+pub(super) fn three(
+    catalogue: &Catalogue,
+    subject: &Subject,
+    resources: &[Arc<Resource>],
+    lookup: &Lookup<'_>,
+) -> Vec<u8> {
     let mut parts = Parts::new(catalogue);
     match subject {
         Subject::Version(group, version) => {
@@ -217,7 +288,11 @@ pub fn three(catalogue: &Catalogue, subject: &Subject, resources: &[Arc<Resource
 }
 
 /// The version 2 document of everything.
-pub fn two(catalogue: &Catalogue, subjects: &[(Subject, Vec<Arc<Resource>>)], lookup: &Lookup<'_>) -> Vec<u8> {
+pub(super) fn two(
+    catalogue: &Catalogue,
+    subjects: &[(Subject, Vec<Arc<Resource>>)],
+    lookup: &Lookup<'_>,
+) -> Vec<u8> {
     let mut parts = Parts::new(catalogue);
     for (name, schema) in catalogue.all() {
         parts.definitions.insert(name.to_owned(), schema.into());
@@ -228,7 +303,9 @@ pub fn two(catalogue: &Catalogue, subjects: &[(Subject, Vec<Arc<Resource>>)], lo
                 if resources.iter().any(|r| r.as_builtin().is_some()) {
                     parts.version(group, version);
                 }
-                resources.iter().for_each(|resource| parts.resource(resource, lookup(resource).as_ref()));
+                for resource in resources {
+                    parts.resource(resource, lookup(resource).as_ref());
+                }
             }
             Subject::Group(group) => parts.group(group),
             Subject::Path(path) => parts.path(path),

@@ -9,6 +9,7 @@ mod document;
 mod names;
 mod parameters;
 mod paths;
+mod protobuf;
 mod render;
 mod serve;
 
@@ -21,7 +22,7 @@ use serde_json::{Value, json};
 
 use self::catalogue::Catalogue;
 use self::document::{PATHS, Subject};
-use self::serve::Kept;
+use self::serve::{Encoding, Kept};
 use crate::api::Api;
 use crate::call::{Answer, Call};
 use crate::registry::{Registry, Resource};
@@ -37,8 +38,13 @@ pub struct OpenApi {
 struct Made {
     /// Version 3, by path below `/openapi/v3/`.
     three: BTreeMap<String, Document>,
+    /// The built-in definitions of version 3, from the first request on: a new definition then costs
+    /// its own document and nothing else.
+    catalogue: Option<Arc<Catalogue>>,
     /// Version 2.
     two: Option<Document>,
+    /// Version 2 as protobuf.
+    two_protobuf: Option<Document>,
 }
 
 /// A document and what it was made of. The index needs the hash of every document, so all are made
@@ -50,9 +56,18 @@ struct Document {
     kept: Option<Kept>,
 }
 
+impl Made {
+    fn catalogue(&mut self) -> Arc<Catalogue> {
+        self.catalogue
+            .get_or_insert_with(|| Arc::new(Catalogue::new(Edition::V3)))
+            .clone()
+    }
+}
+
 impl Document {
     fn is_current(&self, resources: &[Arc<Resource>]) -> bool {
-        self.made_of.len() == resources.len() && self.made_of.iter().zip(resources).all(|(a, b)| Arc::ptr_eq(a, b))
+        self.made_of.len() == resources.len()
+            && self.made_of.iter().zip(resources).all(|(a, b)| Arc::ptr_eq(a, b))
     }
 }
 
@@ -63,20 +78,28 @@ impl OpenApi {
     pub fn forget(&self) {
         if let Some(mut made) = self.made.try_lock() {
             made.two = None;
-            made.three.retain(|_, document| document.made_of.iter().all(|r| r.as_builtin().is_some()));
+            made.two_protobuf = None;
+            made.three
+                .retain(|_, document| document.made_of.iter().all(|r| r.as_builtin().is_some()));
         }
     }
 }
 
 /// Everything documents are about, in index order.
 fn subjects(registry: &Registry) -> Vec<(Subject, Vec<Arc<Resource>>)> {
-    let mut all: Vec<(Subject, Vec<Arc<Resource>>)> = PATHS.iter().map(|path| (Subject::Path(path), Vec::new())).collect();
+    let mut all: Vec<(Subject, Vec<Arc<Resource>>)> = PATHS
+        .iter()
+        .map(|path| (Subject::Path(path), Vec::new()))
+        .collect();
     for (name, group) in registry.groups().filter(|(_, g)| !g.is_empty()) {
         let mut builtin = false;
         for version in group.served() {
             let resources: Vec<Arc<Resource>> = version.served().cloned().collect();
             builtin |= resources.iter().any(|r| r.as_builtin().is_some());
-            all.push((Subject::Version(name.to_string(), version.name.to_string()), resources));
+            all.push((
+                Subject::Version(name.to_string(), version.name.to_string()),
+                resources,
+            ));
         }
         if builtin && !name.is_empty() {
             all.push((Subject::Group(name.to_string()), Vec::new()));
@@ -92,17 +115,19 @@ impl Api {
     pub async fn openapi(self: &Arc<Self>, call: &Call, segments: &[&str]) -> ApiResult<Answer> {
         match segments {
             ["v2"] => {
-                serve::acceptable(call, Edition::V2)?;
-                let kept = self.aside(Self::swagger).await?;
-                Ok(kept.map_or_else(serve::nothing, |kept| serve::conditional(call, &kept)))
+                let encoding = Encoding::negotiate(call, Edition::V2)?;
+                let kept = self.aside(move |api| api.swagger(encoding)).await?;
+                Ok(serve::conditional(call, &kept))
             }
             ["v3"] => self.aside(|api| serve::index(&api.index())).await,
             ["v3", path @ ..] => {
-                serve::acceptable(call, Edition::V3)?;
+                Encoding::negotiate(call, Edition::V3)?;
                 let path = path.join("/");
                 let wanted = path.clone();
                 let kept = self.aside(move |api| api.version_three(&wanted)).await?;
-                Ok(kept.map_or_else(serve::nothing, |kept| serve::versioned(call, &path, &kept, self.clock.now())))
+                Ok(kept.map_or_else(serve::nothing, |kept| {
+                    serve::versioned(call, &path, &kept, self.clock.now())
+                }))
             }
             _ => Err(ApiError::no_such_path()),
         }
@@ -121,27 +146,34 @@ impl Api {
     fn definition_of(&self, resource: &Resource) -> Option<Value> {
         resource.as_custom()?;
         let name = format!("{}.{}", resource.plural, resource.group);
-        Some(self.lookup("apiextensions.k8s.io", "customresourcedefinitions", "", &name)?.parse())
+        Some(
+            self.lookup("apiextensions.k8s.io", "customresourcedefinitions", "", &name)?
+                .parse(),
+        )
     }
 
     /// `/openapi/v3`.
     fn index(&self) -> Value {
         let subjects = subjects(&self.types());
         let mut made = self.openapi.made.lock();
-        let mut catalogue = None;
+        let catalogue = made.catalogue();
         let mut paths = serde_json::Map::new();
         let mut current = BTreeMap::new();
         for (subject, resources) in subjects {
             let path = subject.path();
-            let document = match made.three.remove(&path).filter(|d| d.is_current(&resources)) {
-                Some(document) => document,
-                None => {
-                    let catalogue = catalogue.get_or_insert_with(|| Catalogue::new(Edition::V3));
-                    let bytes = document::three(catalogue, &subject, &resources, &|r| self.definition_of(r));
-                    Document { made_of: resources, etag: serve::hash(&bytes), kept: None }
+            let known = made.three.remove(&path).filter(|d| d.is_current(&resources));
+            let document = known.unwrap_or_else(|| {
+                let bytes = document::three(&catalogue, &subject, &resources, &|r| self.definition_of(r));
+                Document {
+                    made_of: resources,
+                    etag: serve::hash(&bytes),
+                    kept: None,
                 }
-            };
-            paths.insert(path.clone(), json!({"serverRelativeURL": serve::address(&path, &document.etag)}));
+            });
+            paths.insert(
+                path.clone(),
+                json!({"serverRelativeURL": serve::address(&path, &document.etag)}),
+            );
             current.insert(path, document);
         }
         made.three = current;
@@ -150,29 +182,62 @@ impl Api {
 
     /// A document below `/openapi/v3/`; none if nothing of that name is served.
     fn version_three(&self, path: &str) -> Option<Kept> {
-        let (subject, resources) = subjects(&self.types()).into_iter().find(|(subject, _)| subject.path() == path)?;
+        let (subject, resources) = subjects(&self.types())
+            .into_iter()
+            .find(|(subject, _)| subject.path() == path)?;
         let mut made = self.openapi.made.lock();
-        if let Some(kept) = made.three.get(path).filter(|d| d.is_current(&resources)).and_then(|d| d.kept.clone()) {
+        if let Some(kept) = made
+            .three
+            .get(path)
+            .filter(|d| d.is_current(&resources))
+            .and_then(|d| d.kept.clone())
+        {
             return Some(kept);
         }
-        let bytes = document::three(&Catalogue::new(Edition::V3), &subject, &resources, &|r| self.definition_of(r));
-        let kept = Kept::new(&bytes);
-        let document = Document { made_of: resources, etag: kept.etag.clone(), kept: Some(kept.clone()) };
+        let bytes = document::three(&made.catalogue(), &subject, &resources, &|r| {
+            self.definition_of(r)
+        });
+        let kept = Kept::new(&bytes, Encoding::Json);
+        let document = Document {
+            made_of: resources,
+            etag: kept.etag.clone(),
+            kept: Some(kept.clone()),
+        };
         made.three.insert(path.to_owned(), document);
         Some(kept)
     }
 
     /// `/openapi/v2`.
-    fn swagger(&self) -> Option<Kept> {
+    fn swagger(&self, encoding: Encoding) -> Kept {
         let subjects = subjects(&self.types());
-        let resources: Vec<Arc<Resource>> = subjects.iter().flat_map(|(_, resources)| resources.clone()).collect();
+        let resources: Vec<Arc<Resource>> = subjects
+            .iter()
+            .flat_map(|(_, resources)| resources.clone())
+            .collect();
         let mut made = self.openapi.made.lock();
-        if let Some(kept) = made.two.as_ref().filter(|d| d.is_current(&resources)).and_then(|d| d.kept.clone()) {
-            return Some(kept);
+        let slot = match encoding {
+            Encoding::Json => &mut made.two,
+            Encoding::Protobuf => &mut made.two_protobuf,
+        };
+        if let Some(kept) = slot
+            .as_ref()
+            .filter(|d| d.is_current(&resources))
+            .and_then(|d| d.kept.clone())
+        {
+            return kept;
         }
-        let bytes = document::two(&Catalogue::new(Edition::V2), &subjects, &|r| self.definition_of(r));
-        let kept = Kept::new(&bytes);
-        made.two = Some(Document { made_of: resources, etag: kept.etag.clone(), kept: Some(kept.clone()) });
-        Some(kept)
+        let mut bytes = document::two(&Catalogue::new(Edition::V2), &subjects, &|r| {
+            self.definition_of(r)
+        });
+        if encoding == Encoding::Protobuf {
+            bytes = protobuf::document(&serde_json::from_slice(&bytes).unwrap_or_default());
+        }
+        let kept = Kept::new(&bytes, encoding);
+        *slot = Some(Document {
+            made_of: resources,
+            etag: kept.etag.clone(),
+            kept: Some(kept.clone()),
+        });
+        kept
     }
 }

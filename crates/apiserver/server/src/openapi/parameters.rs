@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::names;
 
 /// Parameters of lists.
-pub const LIST: &[&str] = &[
+pub(super) const LIST: &[&str] = &[
     "allowWatchBookmarks",
     "continue",
     "fieldSelector",
@@ -21,11 +21,11 @@ pub const LIST: &[&str] = &[
     "watch",
 ];
 /// Parameters of create and replace.
-pub const WRITE: &[&str] = &["dryRun", "fieldManager", "fieldValidation"];
+pub(super) const WRITE: &[&str] = &["dryRun", "fieldManager", "fieldValidation"];
 /// Parameters of patch.
-pub const PATCH: &[&str] = &["dryRun", "fieldManager", "fieldValidation", "force"];
+pub(super) const PATCH: &[&str] = &["dryRun", "fieldManager", "fieldValidation", "force"];
 /// Parameters of delete.
-pub const DELETE: &[&str] = &[
+pub(super) const DELETE: &[&str] = &[
     "dryRun",
     "gracePeriodSeconds",
     "ignoreStoreReadErrorWithClusterBreakingPotential",
@@ -33,7 +33,7 @@ pub const DELETE: &[&str] = &[
     "propagationPolicy",
 ];
 /// Parameters of deletecollection.
-pub const DELETE_COLLECTION: &[&str] = &[
+pub(super) const DELETE_COLLECTION: &[&str] = &[
     "continue",
     "dryRun",
     "fieldSelector",
@@ -55,9 +55,13 @@ fn text(name: &str) -> &'static str {
     let own = match name {
         "allowWatchBookmarks" => "Asks a watch for bookmark events.",
         "continue" => "The token a list with a limit answered with; asks for what follows.",
-        "fieldManager" => "The name changes are attributed to, at most 128 printable characters. Required for apply.",
+        "fieldManager" => {
+            "The name changes are attributed to, at most 128 printable characters. Required for apply."
+        }
         "fieldSelector" => "Restricts the answer to objects whose fields match.",
-        "fieldValidation" => "What to do about unknown and duplicate fields: Ignore, Warn (the default) or Strict.",
+        "fieldValidation" => {
+            "What to do about unknown and duplicate fields: Ignore, Warn (the default) or Strict."
+        }
         "force" => "Takes over fields that other managers own. For apply only.",
         "labelSelector" => "Restricts the answer to objects whose labels match.",
         "limit" => "The largest number of objects to answer with; the rest is behind the continue token.",
@@ -69,7 +73,11 @@ fn text(name: &str) -> &'static str {
         "watch" => "Whether to stream changes instead of listing.",
         _ => "",
     };
-    if own.is_empty() { description(&names::meta("DeleteOptions"), &[name]).unwrap_or_default() } else { own }
+    if own.is_empty() {
+        description(&names::meta("DeleteOptions"), &[name]).unwrap_or_default()
+    } else {
+        own
+    }
 }
 
 fn kind(name: &str) -> &'static str {
@@ -108,18 +116,23 @@ fn parameter(edition: Edition, name: &str, text: &str, path: bool) -> Value {
 }
 
 /// A query parameter.
-pub fn query(edition: Edition, name: &str) -> Value {
+pub(super) fn query(edition: Edition, name: &str) -> Value {
     parameter(edition, name, text(name), false)
 }
 
 /// What every operation of a path takes: the object's name, its namespace, indentation.
-pub fn of_path(edition: Edition, named: Option<&str>, namespaced: bool) -> Value {
+pub(super) fn of_path(edition: Edition, named: Option<&str>, namespaced: bool) -> Value {
     let mut all = Vec::new();
     if let Some(kind) = named {
         all.push(parameter(edition, "name", &format!("name of the {kind}"), true));
     }
     if namespaced {
-        all.push(parameter(edition, "namespace", "the namespace of the object", true));
+        all.push(parameter(
+            edition,
+            "namespace",
+            "the namespace of the object",
+            true,
+        ));
     }
     all.push(query(edition, "pretty"));
     Value::Array(all)

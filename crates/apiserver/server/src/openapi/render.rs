@@ -13,7 +13,7 @@ const MEDIA: [&str; 2] = ["application/json", "application/yaml"];
 const STREAM: &str = "application/json;stream=watch";
 
 /// A reference to a definition.
-pub fn reference(edition: Edition, definition: &str) -> Value {
+pub(super) fn reference(edition: Edition, definition: &str) -> Value {
     match edition {
         Edition::V2 => json!({"$ref": format!("#/definitions/{definition}")}),
         Edition::V3 => json!({"$ref": format!("#/components/schemas/{definition}")}),
@@ -21,7 +21,7 @@ pub fn reference(edition: Edition, definition: &str) -> Value {
 }
 
 /// A reference with a description beside it.
-pub fn described_reference(edition: Edition, definition: &str, text: &str) -> Value {
+pub(super) fn described_reference(edition: Edition, definition: &str, text: &str) -> Value {
     match (edition, reference(edition, definition)) {
         (Edition::V3, target) => json!({"allOf": [target], "description": text}),
         (Edition::V2, mut target) => {
@@ -32,24 +32,34 @@ pub fn described_reference(edition: Edition, definition: &str, text: &str) -> Va
 }
 
 /// A path with its operations.
-pub fn path_item(edition: Edition, item: &PathItem, tag: &str) -> Value {
+pub(super) fn path_item(edition: Edition, item: &PathItem, tag: &str) -> Value {
     let mut entry = Map::new();
     for operation in &item.operations {
         entry.insert(operation.method.into(), self::operation(edition, operation, tag));
     }
-    entry.insert("parameters".into(), parameters::of_path(edition, item.named.as_deref(), item.namespaced));
+    entry.insert(
+        "parameters".into(),
+        parameters::of_path(edition, item.named.as_deref(), item.namespaced),
+    );
     Value::Object(entry)
 }
 
 fn operation(edition: Edition, operation: &Operation, tag: &str) -> Value {
     let [group, version, kind] = &operation.about;
-    let mut parameters: Vec<Value> = operation.parameters.iter().map(|name| parameters::query(edition, name)).collect();
+    let mut parameters: Vec<Value> = operation
+        .parameters
+        .iter()
+        .map(|name| parameters::query(edition, name))
+        .collect();
     let mut entry = Map::new();
     entry.insert("tags".into(), json!([tag]));
     entry.insert("operationId".into(), json!(operation.id));
     entry.insert("description".into(), json!(operation.text));
     entry.insert("x-kubernetes-action".into(), json!(operation.action));
-    entry.insert("x-kubernetes-group-version-kind".into(), json!({"group": group, "version": version, "kind": kind}));
+    entry.insert(
+        "x-kubernetes-group-version-kind".into(),
+        json!({"group": group, "version": version, "kind": kind}),
+    );
     if let Some(body) = &operation.body {
         let schema = reference(edition, &body.definition);
         match edition {
@@ -75,17 +85,26 @@ fn operation(edition: Edition, operation: &Operation, tag: &str) -> Value {
     if !parameters.is_empty() {
         entry.insert("parameters".into(), Value::Array(parameters));
     }
-    let media: Vec<&str> = MEDIA.into_iter().chain((operation.action == "list").then_some(STREAM)).collect();
+    let media: Vec<&str> = MEDIA
+        .into_iter()
+        .chain((operation.action == "list").then_some(STREAM))
+        .collect();
     if edition == Edition::V2 {
         entry.insert("produces".into(), json!(media));
         entry.insert("schemes".into(), json!(["https"]));
     }
-    entry.insert("responses".into(), responses(edition, operation.codes, &operation.answer, &media));
+    entry.insert(
+        "responses".into(),
+        responses(edition, operation.codes, &operation.answer, &media),
+    );
     Value::Object(entry)
 }
 
 fn content<'a>(media: impl Iterator<Item = &'a &'a str>, schema: &Value) -> Value {
-    media.map(|media| ((*media).to_owned(), json!({"schema": schema}))).collect::<Map<_, _>>().into()
+    media
+        .map(|media| ((*media).to_owned(), json!({"schema": schema})))
+        .collect::<Map<_, _>>()
+        .into()
 }
 
 fn responses(edition: Edition, codes: &[u16], answer: &str, media: &[&str]) -> Value {
@@ -109,7 +128,14 @@ fn responses(edition: Edition, codes: &[u16], answer: &str, media: &[&str]) -> V
 }
 
 /// A path that is only read: discovery and the like.
-pub fn plain(edition: Edition, id: &str, text: &str, tag: &str, media: &[&str], schema: &Value) -> Value {
+pub(super) fn plain(
+    edition: Edition,
+    id: &str,
+    text: &str,
+    tag: &str,
+    media: &[&str],
+    schema: &Value,
+) -> Value {
     let mut ok = json!({"description": "OK"});
     match edition {
         Edition::V2 => ok["schema"] = schema.clone(),
@@ -130,4 +156,4 @@ pub fn plain(edition: Edition, id: &str, text: &str, tag: &str, media: &[&str], 
 }
 
 /// The media types of discovery.
-pub const DISCOVERY: &[&str] = &MEDIA;
+pub(super) const DISCOVERY: &[&str] = &MEDIA;
