@@ -86,17 +86,51 @@ impl Call {
 
     /// Decodes the body by its media type. `kind` is named in errors.
     pub fn decode_body(&self, kind: &str) -> ApiResult<Decoded> {
-        let unreadable = |error: String| {
-            ApiError::bad_request(format!("the object provided is unrecognized (must be of type {kind}): {error}{}", self.body_hint()))
-        };
-        match negotiate::body_type(&self.headers).as_str() {
-            "application/json" => decode::json(&self.body).map_err(unreadable),
+        let unreadable = |error: String| self.unrecognized(kind, &error);
+        let decoded = match negotiate::body_type(&self.headers).as_str() {
+            "application/json" => decode::json(&self.body)
+                .map_err(|error| unreadable(format!("couldn't get version/kind; json parse error: {error}"))),
             "application/yaml" => yaml::decode(&self.body).map_err(unreadable),
             cobaltcore_protobuf::MEDIA_TYPE if self.has_protobuf_form(kind) => cobaltcore_protobuf::decode(&self.body)
                 .map(|value| Decoded { value, duplicates: Vec::new() })
                 .map_err(|error| unreadable(error.to_string())),
             _ => Err(ApiError::unsupported_media_type()),
+        }?;
+        self.check_part(kind, &decoded.value)?;
+        Ok(decoded)
+    }
+
+    /// 400 for a body nothing can be made of.
+    pub fn unrecognized(&self, kind: &str, error: &str) -> ApiError {
+        if kind == "DeleteOptions" {
+            return ApiError::bad_request(error);
         }
+        let text = format!("the object provided is unrecognized (must be of type {kind}): {error}");
+        // Nothing of a Secret is ever said back.
+        ApiError::bad_request(if kind == "Secret" { text } else { format!("{text} ({})", self.body_hint()) })
+    }
+
+    /// Bodies of subresources have a kind of their own.
+    fn check_part(&self, kind: &str, body: &Value) -> ApiResult<()> {
+        let (package, versions): (&str, &[&str]) = match kind {
+            "Binding" => ("core", &["v1"]),
+            "Eviction" => ("policy", &["policy/v1", "policy/v1beta1"]),
+            "TokenRequest" => ("authentication", &["authentication.k8s.io/v1"]),
+            "Scale" => ("autoscaling", &["autoscaling/v1"]),
+            _ => return Ok(()),
+        };
+        let text = |key: &str| body.get(key).and_then(Value::as_str).unwrap_or_default();
+        let (found, api_version) = (text("kind"), text("apiVersion"));
+        let (_, version) = crate::meta::split_api_version(api_version);
+        if !found.is_empty() && found != kind {
+            return Err(ApiError::bad_request(format!(
+                "{found} in version {version:?} cannot be handled as a {kind}: converting ({version}.{found}) to ({package}.{kind}): unknown conversion"
+            )));
+        }
+        if !api_version.is_empty() && !versions.contains(&api_version) {
+            return Err(unregistered(kind, kind, api_version));
+        }
+        Ok(())
     }
 
     /// Typed clients send built-in kinds as protobuf. Custom resources have no such form; the two
@@ -105,10 +139,16 @@ impl Call {
         matches!(kind, "DeleteOptions" | "Scale") || cobaltcore_protobuf::knows_group(&self.info.group)
     }
 
-    /// The first bytes of the body in hexadecimal, as the reference shows what it could not read.
+    /// The beginning of the body, as the reference shows what it could not read.
     fn body_hint(&self) -> String {
-        let shown: String = self.body.iter().take(12).map(|b| format!("{b:02x}")).collect();
-        if shown.is_empty() { String::new() } else { format!(" ({shown} ...)") }
+        const SHOWN: usize = 30;
+        let start = self.body.get(..self.body.len().min(SHOWN)).unwrap_or_default();
+        let more = if self.body.len() > SHOWN { " ..." } else { "" };
+        match start.first() {
+            None => "<empty>".to_owned(),
+            Some(b'{') => format!("{}{more}", String::from_utf8_lossy(start)),
+            Some(_) => format!("{}{more}", start.iter().map(|b| format!("{b:02x}")).collect::<String>()),
+        }
     }
 
     /// Answers strictness violations: warnings, a refusal, or nothing.
@@ -128,6 +168,14 @@ impl Call {
         }
         Ok(())
     }
+}
+
+/// 400 for a kind nobody knows in the version named.
+pub fn unregistered(kind: &str, wanted: &str, api_version: &str) -> ApiError {
+    let (_, version) = crate::meta::split_api_version(api_version);
+    ApiError::bad_request(format!(
+        "{kind} in version {version:?} cannot be handled as a {wanted}: no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/api/legacyscheme/scheme.go:30\""
+    ))
 }
 
 /// The text for a key that occurs twice.

@@ -2,6 +2,7 @@
 //! From bytes to a tree. JSON and YAML both end as the same value: integers kept apart from floats,
 //! duplicate keys noted (the last one wins), nesting bounded so that no input can exhaust the stack.
 
+use std::collections::HashMap;
 use std::fmt;
 
 use serde::Deserializer;
@@ -34,6 +35,100 @@ pub fn json(bytes: &[u8]) -> Result<Decoded, String> {
     Ok(Decoded { value, duplicates })
 }
 
+/// What JSON calls a value's type.
+pub fn json_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// Sorts (path, text) pairs by where the path ends in a JSON body: that is the order a reader that
+/// decodes from front to back would complain in. Paths that are not there come last.
+pub fn sort_by_place(bytes: &[u8], problems: &mut [(String, String)]) {
+    let mut places: HashMap<String, usize> = problems.iter().map(|(path, _)| (path.clone(), usize::MAX)).collect();
+    let mut next = 0;
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    deserializer.disable_recursion_limit();
+    let walk = Walk { path: None, depth: 0, places: &mut places, next: &mut next };
+    if walk.deserialize(&mut deserializer).is_ok() {
+        problems.sort_by_key(|(path, _)| places.get(path).copied().unwrap_or(usize::MAX));
+    }
+}
+
+/// A pass over a body that only notes where keys are.
+struct Walk<'a, 'd> {
+    path: Option<&'a Path<'a>>,
+    depth: usize,
+    places: &'d mut HashMap<String, usize>,
+    next: &'d mut usize,
+}
+
+impl<'de> DeserializeSeed<'de> for Walk<'_, '_> {
+    type Value = ();
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        if self.depth > MAX_DEPTH {
+            return Err(serde::de::Error::custom("nesting too deep"));
+        }
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Walk<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON value")
+    }
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        Ok(())
+    }
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        let mut at = 0;
+        loop {
+            let here = Path { parent: self.path, step: Step::Index(at) };
+            let seed = Walk { path: Some(&here), depth: self.depth + 1, places: self.places, next: self.next };
+            match seq.next_element_seed(seed)? {
+                Some(()) => at += 1,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(key) = map.next_key::<String>()? {
+            let here = Path { parent: self.path, step: Step::Key(&key) };
+            let seed = Walk { path: Some(&here), depth: self.depth + 1, places: self.places, next: self.next };
+            map.next_value_seed(seed)?;
+            if let Some(place) = self.places.get_mut(&here.to_string()) {
+                *place = *self.next;
+            }
+            *self.next += 1;
+        }
+        Ok(())
+    }
+}
+
 /// A number as the tree keeps it: integral values that fit 64 bits are integers.
 pub fn number(float: f64) -> Option<Number> {
     const EDGE: f64 = 9_223_372_036_854_775_808.0; // 2^63
@@ -55,6 +150,9 @@ fn go_syntax_error(bytes: &[u8], error: &serde_json::Error) -> String {
     let line = bytes.split(|b| *b == b'\n').nth(error.line().saturating_sub(1)).unwrap_or_default();
     let at = line.get(error.column().saturating_sub(1)).or_else(|| line.last());
     match at {
+        Some(_) if text.contains("expected ident") && broken_literal(line, error.column()).is_some() => {
+            broken_literal(line, error.column()).unwrap_or_default()
+        }
         Some(byte) if byte.is_ascii_graphic() => {
             let place = if text.contains("expected value") || text.contains("expected ident") {
                 "looking for beginning of value"
@@ -73,6 +171,16 @@ fn go_syntax_error(bytes: &[u8], error: &serde_json::Error) -> String {
         }
         _ => text,
     }
+}
+
+/// A word that began like `null`, `true` or `false` and went on otherwise. `column` counts from 1.
+fn broken_literal(line: &[u8], column: usize) -> Option<String> {
+    let at = column.checked_sub(1)?;
+    let found = *line.get(at)?;
+    let start = line.get(..at)?.iter().rposition(|b| !b.is_ascii_lowercase()).map_or(0, |before| before + 1);
+    let literal = ["null", "true", "false"].into_iter().find(|l| l.as_bytes().first() == line.get(start))?;
+    let expected = *literal.as_bytes().get(at - start)?;
+    Some(format!("invalid character '{}' in literal {literal} (expecting '{}')", found as char, expected as char))
 }
 
 /// Where a node stands; only spelled out when something is wrong there.
@@ -209,11 +317,11 @@ mod tests {
     fn bad_json_is_explained() {
         for (text, message) in [
             ("{", "unexpected end of JSON input"),
-            ("nope", "invalid character 'o' looking for beginning of value"),
+            ("nope", "invalid character 'o' in literal null (expecting 'u')"),
             (r#"{"a":1}x"#, "invalid character 'x' after top-level value"),
         ] {
             let error = json(text.as_bytes()).unwrap_err();
-            assert!(error == message || error.starts_with("invalid character"), "{text}: {error}");
+            assert_eq!(error, message, "{text}");
         }
         let deep = "[".repeat(5_000);
         assert!(json(deep.as_bytes()).is_err());

@@ -219,11 +219,14 @@ impl Api {
         let end = at.saturating_add(jiff::SignedDuration::from_secs(grace)).unwrap_or(at);
         if first || grace < object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) {
             meta::set(next, "deletionTimestamp", json!(crate::clock::stamp(end)));
-            meta::set(next, "deletionGracePeriodSeconds", json!(grace));
+            // Namespaces and definitions go through a deletion of their own, which knows no grace.
+            if !resource.is("", "Namespace") && !resource.is_definition() {
+                meta::set(next, "deletionGracePeriodSeconds", json!(grace));
+            }
         }
         let list: Vec<&str> = finalizers.iter().map(String::as_str).collect();
         meta::set_finalizers(next, &list);
-        if first && resource.has_generation() {
+        if first && resource.has_generation() && !resource.is_definition() {
             let generation = object["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
             meta::set(next, "generation", json!(generation));
         }

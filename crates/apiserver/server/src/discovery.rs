@@ -66,7 +66,7 @@ impl Api {
     fn resource_list(&self, call: &Call, registry: &Registry, group: &str, version: &str) -> ApiResult<Answer> {
         let known = registry.group(group).filter(|g| !g.is_empty()).ok_or_else(ApiError::no_such_path)?;
         let entry = known.served().find(|v| *v.name == *version).ok_or_else(|| {
-            if group.is_empty() { ApiError::no_such_path() } else { ApiError::no_such_resource() }
+            if known.has_builtins() { ApiError::no_such_resource() } else { ApiError::no_such_path() }
         })?;
         let resources: Vec<Value> = entry.served().flat_map(|r| resource_entries(r)).collect();
         let document = json!({

@@ -144,7 +144,11 @@ impl Api {
             call.warn(warning.clone());
         }
         if !info.rest.is_empty() {
-            return Err(ApiError::no_such_resource());
+            return Err(resource.no_such_route());
+        }
+        // Objects are asked for with GET; no handler listens to HEAD.
+        if call.method == Method::HEAD {
+            return Err(ApiError::method_not_allowed());
         }
         if info.subresource.is_empty() {
             self.main_endpoint(call, &registry, &resource).await
@@ -158,11 +162,11 @@ impl Api {
         let info = &call.info;
         let namespaced_path = !info.namespace.is_empty() && !(resource.group.is_empty() && *resource.plural == *"namespaces");
         match (resource.namespaced, namespaced_path) {
-            (false, true) => Err(ApiError::no_such_resource()),
+            (false, true) => Err(resource.no_such_route()),
             (true, false) if matches!(info.verb, "list" | "watch") => Ok(()),
-            // Without a namespace there is no such route; for collections only the method is wrong.
-            (true, false) if matches!(info.verb, "create" | "deletecollection") => Err(ApiError::method_not_allowed()),
-            (true, false) => Err(ApiError::no_such_resource()),
+            // The collection over all namespaces is a route of built-in kinds, only the method is wrong.
+            (true, false) if info.name.is_empty() && resource.as_builtin().is_some() => Err(ApiError::method_not_allowed()),
+            (true, false) => Err(resource.no_such_route()),
             _ => Ok(()),
         }
     }
@@ -177,7 +181,7 @@ impl Api {
             };
         }
         if !resource.verbs().contains(&info.verb) {
-            return Err(ApiError::method_not_allowed());
+            return Err(resource.method_not_allowed(info.verb));
         }
         match (info.verb, named) {
             ("get", true) => self.get(call, registry, resource).await,
@@ -188,7 +192,10 @@ impl Api {
             ("patch", true) => self.patch(call, registry, resource, None).await,
             ("delete", true) => self.delete(call, registry, resource).await,
             ("deletecollection", false) => self.delete_collection(call, registry, resource).await,
-            _ => Err(ApiError::method_not_allowed()),
+            ("update" | "patch", false) if resource.as_custom().is_some() => {
+                Err(ApiError::bad_request("name must be provided"))
+            }
+            _ => Err(resource.method_not_allowed(info.verb)),
         }
     }
 }

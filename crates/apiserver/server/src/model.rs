@@ -4,6 +4,7 @@
 
 use cobaltcore_patch::Filter;
 use cobaltcore_schema::crd;
+use cobaltcore_schema::meta::validate_builtin_finalizers;
 use cobaltcore_schema::{FieldError, NameRule, Root, prune, validate_object_meta, validate_object_meta_update};
 use serde_json::Value;
 
@@ -114,7 +115,12 @@ impl Resource {
             Some(cobaltcore_builtins::NameRule::Label) => NameRule::Label,
             Some(cobaltcore_builtins::NameRule::PathSegment) => NameRule::PathSegment,
         };
-        validate_object_meta(&object["metadata"], self.namespaced, rule, "metadata")
+        let mut errors = validate_object_meta(&object["metadata"], self.namespaced, rule, "metadata");
+        // Definitions and webhook configurations are held to the rules of custom resources.
+        if self.as_builtin().is_some() && !matches!(&*self.group, "apiextensions.k8s.io" | "admissionregistration.k8s.io") {
+            errors.extend(validate_builtin_finalizers(&object["metadata"], "metadata"));
+        }
+        errors
     }
 
     /// Whether metadata.generation counts changes.

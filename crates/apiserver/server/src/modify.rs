@@ -221,13 +221,17 @@ impl Api {
         };
         let name = meta::name(old);
         if !patched.is_object() {
-            let error = FieldError::invalid("patch", &patched, "the patched object is not an object");
-            return Err(resource.invalid(name, &[error]));
+            return Err(undecodable(resource, &shown_start(&patched), "the patched object is not an object"));
         }
         for field in ["kind", "apiVersion"] {
-            if patched[field] != old[field] {
-                return Err(envelope_changed(resource, &patched, old));
+            if patched[field] == old[field] {
+                continue;
             }
+            // A strategic patch is merged into the type itself, which has no other name.
+            if !matches!(edit, Edit::Strategic(_)) {
+                return Err(envelope_changed(write, &patched, old));
+            }
+            meta::fields(&mut patched).insert(field.into(), old[field].clone());
         }
         if meta::name(&patched) != name {
             check_name(write.call, &patched)?;
@@ -237,21 +241,15 @@ impl Api {
                 "the namespace of the provided object does not match the namespace sent on the request",
             ));
         }
+        let patched_text = shown_start(&patched);
         // Strictness of an apply concerns its configuration and was judged when that was read.
         let unknown = resource.decode(&mut patched).map_err(|e| {
-            if e.code() == 400 { undecodable(resource, name, &e) } else { e }
+            if e.code() == 400 { undecodable(resource, &patched_text, e.message()) } else { e }
         })?;
         if !edit.is_apply() {
             let problems: Vec<String> = unknown.iter().map(|p| crate::call::unknown_field(p)).collect();
             write.call.judge_strictness(write.options.validation, &problems, &resource.kind, &resource.version).map_err(
-                |_| {
-                    let error = FieldError::new(
-                        cobaltcore_schema::Cause::Invalid,
-                        "patch",
-                        format!("Invalid value: {:?}: strict decoding error: {}", "patch", problems.join(", ")),
-                    );
-                    resource.invalid(name, &[error])
-                },
+                |_| undecodable(resource, &patched_text, &format!("strict decoding error: {}", problems.join(", "))),
             )?;
         }
         Ok(patched)
@@ -355,15 +353,22 @@ fn read_patch(write: &Write<'_>, media: &str) -> ApiResult<Edit> {
     let decoded = decode::json(body).map_err(|e| ApiError::bad_request(format!("error decoding patch: {e}")))?;
     let problems: Vec<String> = decoded.duplicates.iter().map(|path| duplicate_field(path)).collect();
     let resource = write.resource;
-    write.call.judge_strictness(write.options.validation, &problems, &resource.kind, &resource.version)?;
+    write
+        .call
+        .judge_strictness(write.options.validation, &problems, &resource.kind, &resource.version)
+        .map_err(|_| undecodable(resource, &shown_start(&decoded.value), &format!("strict decoding error: {}", problems.join(", "))))?;
     let patch = decoded.value;
+    let found = decode::json_type(&patch);
     match media {
         "application/json-patch+json" if patch.is_array() => Ok(Edit::Json(patch)),
         "application/json-patch+json" => {
-            Err(ApiError::bad_request("error decoding patch: json: cannot unmarshal object into Go value of type jsonpatch.Patch"))
+            Err(ApiError::bad_request(format!("error decoding patch: json: cannot unmarshal {found} into Go value of type []handlers.jsonPatchOp")))
+        }
+        "application/strategic-merge-patch+json" if !patch.is_object() => {
+            Err(ApiError::bad_request(format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}")))
         }
         _ if !patch.is_object() => {
-            Err(ApiError::bad_request(format!("error decoding patch: json: cannot unmarshal {patch} into Go value of type map[string]interface {{}}")))
+            Err(ApiError::bad_request(format!("error decoding patch: json: cannot unmarshal {found} into Go value of type map[string]interface {{}}")))
         }
         "application/strategic-merge-patch+json" => Ok(Edit::Strategic(patch)),
         _ => Ok(Edit::Merge(patch)),
@@ -409,7 +414,9 @@ fn read_configuration(write: &Write<'_>, decoded: Decoded) -> ApiResult<Edit> {
 fn check_name(call: &Call, object: &Value) -> ApiResult<()> {
     let (given, wanted) = (meta::name(object), &call.info.name);
     if given.is_empty() {
-        return Err(ApiError::bad_request("name must be provided"));
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({wanted} based on URL) was undeterminable: name must be provided"
+        )));
     }
     if given != wanted {
         return Err(ApiError::bad_request(format!(
@@ -463,30 +470,47 @@ fn uid_conflict(resource: &Resource, new: &Value, old: &Value) -> ApiError {
     )
 }
 
-fn envelope_changed(resource: &Resource, patched: &Value, old: &Value) -> ApiError {
+fn envelope_changed(write: &Write<'_>, patched: &Value, old: &Value) -> ApiError {
+    let resource = write.resource;
     if resource.as_custom().is_some() && patched["kind"] != old["kind"] && patched["apiVersion"] == old["apiVersion"] {
         let error = FieldError::invalid("kind", &patched["kind"], &format!("must be {}", resource.kind));
         return resource.invalid(meta::name(old), &[error]);
     }
     let (kind, version) = (patched["kind"].as_str().unwrap_or_default(), patched["apiVersion"].as_str().unwrap_or_default());
-    ApiError::bad_request(format!(
-        "{kind} in version {version:?} cannot be handled as a {}: the patch changes kind or apiVersion",
-        resource.kind
-    ))
+    if resource.as_custom().is_some() {
+        return ApiError::bad_request(format!(
+            "{kind} in version {version:?} cannot be handled as a {}: the patch changes kind or apiVersion",
+            resource.kind
+        ));
+    }
+    let why = crate::write::foreign(write.registry, resource, kind, version);
+    let why = why.message().split_once(&format!(" cannot be handled as a {}: ", resource.kind)).map_or(why.message(), |(_, why)| why);
+    undecodable(resource, &shown_start(patched), why)
 }
 
-/// A patched object that does not decode is the patch's fault.
-fn undecodable(resource: &Resource, name: &str, error: &ApiError) -> ApiError {
-    let cause = FieldError::new(cobaltcore_schema::Cause::Invalid, "patch", format!("Invalid value: {:?}: {}", "patch", error.message()));
-    resource.invalid(name, &[cause])
+/// A patched object that does not decode is the patch's fault; which object it was is not said.
+fn undecodable(resource: &Resource, shown: &str, why: &str) -> ApiError {
+    let shown = if resource.is("", "Secret") { "" } else { shown };
+    let prefix = format!("{0} in version {1:?} cannot be handled as a {0}: ", resource.kind, resource.version);
+    let why = why.strip_prefix(&prefix).unwrap_or(why);
+    ApiError::invalid("", "", "", &[FieldError::invalid("patch", &json!(shown), why)])
+}
+
+/// As much of a value as an error text may show.
+fn shown_start(value: &Value) -> String {
+    const SHOWN: usize = 64;
+    let text = value.to_string();
+    if text.len() <= SHOWN {
+        return text;
+    }
+    format!("{}...", text.chars().take(SHOWN).collect::<String>())
 }
 
 fn unsupported_patch(resource: &Resource) -> ApiError {
-    let text = if resource.as_builtin().is_some() {
-        "415: Unsupported Media Type"
-    } else {
-        "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"
-    };
+    if resource.as_builtin().is_some() {
+        return ApiError::unsupported_patch_type();
+    }
+    let text = "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
     ApiError::new(415, "UnsupportedMediaType", text)
 }
 

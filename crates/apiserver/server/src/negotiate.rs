@@ -147,7 +147,9 @@ fn include(query: &Query) -> ApiResult<Include> {
         "" | "Metadata" => Ok(Include::Metadata),
         "Object" => Ok(Include::Object),
         "None" => Ok(Include::None),
-        other => Err(ApiError::bad_request(format!("unrecognized includeObject value: {other:?}"))),
+        other => Err(ApiError::bad_request(format!(
+            "Unable to convert to Table as requested: includeObject: Invalid value: {other:?}: must be 'Metadata', 'Object', 'None', or empty"
+        ))),
     }
 }
 

@@ -34,7 +34,11 @@ impl Api {
     pub async fn non_resource(self: &Arc<Self>, call: &Call) -> ApiResult<Answer> {
         let segments: Vec<&str> = call.info.path.split('/').filter(|s| !s.is_empty()).collect();
         if !matches!(call.method, Method::GET | Method::HEAD) {
-            let known = matches!(segments.first(), Some(&("api" | "apis" | "healthz" | "livez" | "readyz" | "version" | "openapi" | "metrics")) | None);
+            // Health is told to whoever asks, however they ask.
+            if let ["healthz" | "livez" | "readyz", rest @ ..] = segments.as_slice() {
+                return self.health(call, rest, segments.first() == Some(&"readyz"));
+            }
+            let known = matches!(segments.first(), Some(&("api" | "apis" | "version" | "openapi" | "metrics")) | None);
             return Err(if known { ApiError::method_not_allowed() } else { ApiError::no_such_path() });
         }
         match segments.as_slice() {

@@ -36,18 +36,7 @@ impl WriteOptions {
     /// a server-side apply.
     pub fn parse(query: &Query, kind: &str, apply: bool) -> ApiResult<Self> {
         let mut errors = Vec::new();
-        let dry_run = dry_run(query, &mut errors);
-        let validation = match query.get("fieldValidation").unwrap_or_default() {
-            "" | "Warn" => FieldValidation::Warn,
-            "Ignore" => FieldValidation::Ignore,
-            "Strict" => FieldValidation::Strict,
-            other => {
-                errors.push(FieldError::not_supported("fieldValidation", &json!(other), &["Ignore", "Strict", "Warn"]));
-                FieldValidation::Warn
-            }
-        };
         let manager = query.get("fieldManager").filter(|m| !m.is_empty()).map(str::to_owned);
-        check_manager(manager.as_deref(), &mut errors);
         let force = query.maybe_flag("force");
         if kind == "PatchOptions" {
             if apply && manager.is_none() {
@@ -57,6 +46,17 @@ impl WriteOptions {
                 errors.push(FieldError::forbidden("force", "may not be specified for non-apply patch"));
             }
         }
+        check_manager(manager.as_deref(), &mut errors);
+        let dry_run = dry_run(query, &mut errors);
+        let validation = match query.get("fieldValidation").unwrap_or_default() {
+            "" | "Warn" => FieldValidation::Warn,
+            "Ignore" => FieldValidation::Ignore,
+            "Strict" => FieldValidation::Strict,
+            other => {
+                errors.push(FieldError::not_supported("fieldValidation", &json!(other), &["", "Ignore", "Strict", "Warn"]));
+                FieldValidation::Warn
+            }
+        };
         refuse(kind, &errors)?;
         Ok(Self { dry_run, validation, manager, force: force.unwrap_or(false) })
     }
@@ -79,12 +79,9 @@ fn check_manager(manager: Option<&str>, errors: &mut Vec<FieldError>) {
     if manager.len() > 128 {
         errors.push(FieldError::too_long("fieldManager", 128));
     }
-    if let Some((at, c)) = manager.char_indices().find(|(_, c)| c.is_control()) {
-        errors.push(FieldError::invalid(
-            "fieldManager",
-            &json!(manager),
-            &format!("should only contain printable characters (contains {c:?} at position {at})"),
-        ));
+    for (at, c) in manager.char_indices().filter(|(_, c)| c.is_control() || (c.is_whitespace() && *c != ' ')) {
+        let why = format!("invalid character U+{:04X} (at position {at})", u32::from(c));
+        errors.push(FieldError::invalid("fieldManager", &json!(manager), &why));
     }
 }
 
@@ -151,20 +148,20 @@ impl DeleteOptions {
         if !kind.is_empty() && kind != "DeleteOptions" {
             let version = body["apiVersion"].as_str().unwrap_or_default();
             let (group, version) = crate::meta::split_api_version(version);
-            return Err(ApiError::bad_request(format!(
-                "decoded object cannot be converted to DeleteOptions: {group}/{version}, Kind={kind}"
-            )));
+            let shown = crate::meta::api_version(group, version);
+            return Err(ApiError::bad_request(format!("no kind {kind:?} is registered for version {shown:?}")));
         }
         Self::from_value(body.clone())
     }
 
     fn from_value(raw: Value) -> ApiResult<Self> {
         let mut errors = Vec::new();
-        let typed = |field: &str, ok: bool| -> ApiResult<()> {
+        let typed = |field: &str, ok: bool, wanted: &str| -> ApiResult<()> {
             if ok {
                 return Ok(());
             }
-            Err(ApiError::bad_request(format!("json: cannot unmarshal into Go struct field DeleteOptions.{field}")))
+            let found = crate::decode::json_type(&raw[field]);
+            Err(ApiError::bad_request(format!("json: cannot unmarshal {found} into Go struct field DeleteOptions.{field} of type {wanted}")))
         };
         let dry: Vec<&str> = raw["dryRun"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         if dry.iter().any(|v| *v != "All") {
@@ -176,9 +173,9 @@ impl DeleteOptions {
         }
         let policy = raw.get("propagationPolicy").filter(|v| !v.is_null());
         let orphan = raw.get("orphanDependents").filter(|v| !v.is_null());
-        typed("propagationPolicy", policy.is_none_or(Value::is_string))?;
-        typed("orphanDependents", orphan.is_none_or(Value::is_boolean))?;
-        typed("gracePeriodSeconds", raw["gracePeriodSeconds"].is_null() || raw["gracePeriodSeconds"].is_i64())?;
+        typed("propagationPolicy", policy.is_none_or(Value::is_string), "v1.DeletionPropagation")?;
+        typed("orphanDependents", orphan.is_none_or(Value::is_boolean), "bool")?;
+        typed("gracePeriodSeconds", raw["gracePeriodSeconds"].is_null() || raw["gracePeriodSeconds"].is_i64(), "int64")?;
         if policy.is_some() && orphan.is_some() {
             errors.push(FieldError::invalid(
                 "propagationPolicy",
@@ -282,31 +279,36 @@ impl ListOptions {
         const FIELD: &str = "resourceVersionMatch";
         let mut errors = Vec::new();
         match self.initial_events {
-            Some(_) if raw_match.is_empty() => errors.push(FieldError::forbidden(
+            Some(_) if self.version_match != Some(Match::NotOlderThan) => errors.push(FieldError::forbidden(
                 FIELD,
                 "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
             )),
-            Some(_) if self.version_match != Some(Match::NotOlderThan) => {
-                errors.push(FieldError::not_supported(FIELD, &json!(raw_match), &["NotOlderThan"]));
-            }
             None if !raw_match.is_empty() => errors.push(FieldError::forbidden(
                 FIELD,
                 "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
             )),
             _ => {}
         }
-        if !self.token.is_empty() {
-            errors.push(FieldError::forbidden("continue", "continue is forbidden for watch"));
+        if !raw_match.is_empty() && self.version_match != Some(Match::NotOlderThan) {
+            errors.push(FieldError::not_supported(FIELD, &json!(raw_match), &["NotOlderThan"]));
+        }
+        if !raw_match.is_empty() && !self.token.is_empty() {
+            errors.push(FieldError::forbidden(FIELD, "resourceVersionMatch is forbidden when continue is provided"));
         }
         errors
     }
 
     fn list_errors(&self, raw_match: &str) -> Vec<FieldError> {
-        const FIELD: &str = "resourceVersionMatch";
-        let mut errors = Vec::new();
+        let mut errors = self.match_errors(raw_match);
         if self.initial_events.is_some() {
             errors.push(FieldError::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
         }
+        errors
+    }
+
+    fn match_errors(&self, raw_match: &str) -> Vec<FieldError> {
+        const FIELD: &str = "resourceVersionMatch";
+        let mut errors = Vec::new();
         if raw_match.is_empty() {
             return errors;
         }
@@ -320,7 +322,7 @@ impl ListOptions {
             errors.push(FieldError::forbidden(FIELD, "resourceVersionMatch is forbidden when continue is provided"));
         }
         match self.version_match {
-            None => errors.push(FieldError::not_supported(FIELD, &json!(raw_match), &["Exact", "NotOlderThan"])),
+            None => errors.push(FieldError::not_supported(FIELD, &json!(raw_match), &["Exact", "NotOlderThan", ""])),
             Some(Match::Exact) if self.resource_version == "0" => errors.push(FieldError::forbidden(
                 FIELD,
                 "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
@@ -336,7 +338,10 @@ impl ListOptions {
             return Ok(None);
         }
         self.resource_version.parse().map(Some).map_err(|_| {
-            ApiError::bad_request(format!("Invalid value: {:?}: must be a valid resource version", self.resource_version))
+            ApiError::bad_request(format!(
+                "invalid resource version: resourceVersion: Invalid value: {0:?}: strconv.ParseUint: parsing {0:?}: invalid syntax",
+                self.resource_version
+            ))
         })
     }
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::engine::DecodePaddingMode;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 
 use crate::api::Api;
@@ -17,6 +18,22 @@ use crate::selector::{FieldSelector, LabelSelector};
 use crate::status::{ApiError, ApiResult};
 use crate::store::{Key, Record};
 use crate::view::View;
+
+/// Tokens as clients may hand them back: unpadded, and not fussy about the bits behind the end.
+const LENIENT: GeneralPurpose = GeneralPurpose::new(
+    &base64::alphabet::URL_SAFE,
+    GeneralPurposeConfig::new().with_encode_padding(false).with_decode_allow_trailing_bits(true).with_decode_padding_mode(DecodePaddingMode::RequireNone),
+);
+
+/// What is wrong with text that is no base64.
+fn illegal_base64(error: base64::DecodeError) -> String {
+    let at = match error {
+        base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _) => at,
+        base64::DecodeError::InvalidLength(length) => length.saturating_sub(1),
+        base64::DecodeError::InvalidPadding => 0,
+    };
+    format!("illegal base64 data at input byte {at}")
+}
 
 /// How long a request waits for a revision from the future.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -90,17 +107,15 @@ impl Token {
 
     fn decode(text: &str) -> ApiResult<Self> {
         let bad = |why: &str| ApiError::bad_request(format!("continue key is not valid: {why}"));
-        let bytes = URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).map_err(|e| bad(&e.to_string()))?;
+        let bytes = LENIENT.decode(text).map_err(|e| bad(&illegal_base64(e)))?;
         let value: Value = serde_json::from_slice(&bytes).map_err(|e| bad(&e.to_string()))?;
         if value["v"] != "meta.k8s.io/v1" {
-            return Err(bad(&format!("server does not recognize this encoded version {}", value["v"])));
+            return Err(bad(&format!("server does not recognize this encoded version {}", value["v"].as_str().unwrap_or_default())));
         }
         let start = value["start"].as_str().unwrap_or_default().trim_end_matches('\u{0}');
-        let (namespace, name) = start.split_once('/').ok_or_else(|| bad("encoded start key empty"))?;
-        let revision = value["rv"].as_i64().ok_or_else(|| bad("incorrect encoded start resourceVersion"))?;
-        if revision == 0 {
-            return Err(bad("incorrect encoded start resourceVersion (version meta.k8s.io/v1)"));
-        }
+        let (namespace, name) = start.split_once('/').ok_or_else(|| bad("encoded start key empty (version meta.k8s.io/v1)"))?;
+        let revision = value["rv"].as_i64().filter(|rv| *rv != 0);
+        let revision = revision.ok_or_else(|| bad("incorrect encoded start resourceVersion (version meta.k8s.io/v1)"))?;
         Ok(Self { revision: revision.max(-1).unsigned_abs(), start: Key::new(namespace, name) })
     }
 }

@@ -278,6 +278,19 @@ impl Resource {
         ApiError::not_found(&self.group, &self.plural, name)
     }
 
+    /// 404 for a path below this type that leads nowhere.
+    pub fn no_such_route(&self) -> ApiError {
+        if self.as_builtin().is_some() { ApiError::no_such_resource() } else { ApiError::no_such_path() }
+    }
+
+    /// 405 for this type.
+    pub fn method_not_allowed(&self, verb: &str) -> ApiError {
+        if self.as_builtin().is_some() {
+            return ApiError::method_not_allowed();
+        }
+        ApiError::method_not_supported(&self.group, &self.plural, verb)
+    }
+
     /// 409 for a stale object of this type.
     pub fn stale(&self, name: &str) -> ApiError {
         ApiError::stale(&self.group, &self.plural, name)
@@ -358,6 +371,12 @@ impl Group {
     pub fn is_empty(&self) -> bool {
         self.served().next().is_none()
     }
+
+    /// Whether the group is one of the server's own. Such groups explain what they do not know;
+    /// those of definitions look like any path that is not there.
+    pub fn has_builtins(&self) -> bool {
+        self.served().flat_map(VersionEntry::served).any(|r| r.as_builtin().is_some())
+    }
 }
 
 impl Registry {
@@ -421,7 +440,7 @@ impl Registry {
             return Ok(found);
         }
         match self.groups.get(group) {
-            Some(known) if !known.is_empty() => Err(ApiError::no_such_resource()),
+            Some(known) if known.has_builtins() => Err(ApiError::no_such_resource()),
             _ => Err(ApiError::no_such_path()),
         }
     }

@@ -275,7 +275,7 @@ impl Parser {
     fn values(&mut self, key: &str) -> Result<BTreeSet<String>, String> {
         match self.next() {
             Token::Open => {}
-            other => return Err(format!("found '{}', expected: '('", other.text())),
+            other => return Err(format!("found '{}' expected: '('", other.text())),
         }
         let mut values = BTreeSet::new();
         loop {
@@ -342,7 +342,7 @@ impl FieldSelector {
                 continue;
             }
             let (at, width, equal) = operator(part)
-                .ok_or_else(|| format!("invalid selector: '{part}'; can't understand '{part}'"))?;
+                .ok_or_else(|| format!("invalid selector: '{text}'; can't understand '{part}'"))?;
             let value = unescape(&part[at + width..])?;
             terms.push(FieldTerm { field: part[..at].to_owned(), value, equal });
         }

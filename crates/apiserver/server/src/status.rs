@@ -20,6 +20,8 @@ struct Inner {
     details: Map<String, Value>,
     /// Fields merged into `metadata` (only `continue`, for expired list tokens).
     metadata: Map<String, Value>,
+    /// Whether `details` appears though it is empty, as it does where no handler was reached.
+    bare_details: bool,
     /// A body that is no `Status` at all (plain 404 pages, passed-through webhook answers).
     raw: Option<Raw>,
 }
@@ -39,6 +41,7 @@ impl ApiError {
             message: message.into(),
             details: Map::new(),
             metadata: Map::new(),
+            bare_details: false,
             raw: None,
         }))
     }
@@ -56,9 +59,7 @@ impl ApiError {
 
     /// 404 for a resource or version that is not served.
     pub fn no_such_resource() -> Self {
-        let mut error = Self::new(404, "NotFound", "the server could not find the requested resource");
-        error.0.details = Map::new();
-        error
+        Self::new(404, "NotFound", "the server could not find the requested resource").unhandled()
     }
 
     /// 404 for a path below no known group.
@@ -88,6 +89,24 @@ impl ApiError {
             "MethodNotAllowed",
             "the server does not allow this method on the requested resource",
         )
+        .unhandled()
+    }
+
+    /// 405 of a custom resource, whose endpoints know what they were asked.
+    pub fn method_not_supported(group: &str, plural: &str, verb: &str) -> Self {
+        let message = format!("{verb} is not supported on resources of kind {:?}", qualified(group, plural));
+        Self::new(405, "MethodNotAllowed", message).about(group, plural, "")
+    }
+
+    /// 415 for a patch in a format built-in kinds do not take.
+    pub fn unsupported_patch_type() -> Self {
+        Self::new(415, "UnsupportedMediaType", "415: Unsupported Media Type").unhandled()
+    }
+
+    /// Marks an answer given before any handler was reached.
+    fn unhandled(mut self) -> Self {
+        self.0.bare_details = true;
+        self
     }
 
     /// 409 AlreadyExists.
@@ -134,7 +153,13 @@ impl ApiError {
 
     /// 422 Invalid: every wrong field as a cause, and all of them in the message.
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
-        let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        // The same error found twice is two causes, but said once.
+        let mut texts: Vec<String> = Vec::with_capacity(errors.len());
+        for text in errors.iter().map(ToString::to_string) {
+            if !texts.contains(&text) {
+                texts.push(text);
+            }
+        }
         let list = match texts.as_slice() {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
@@ -293,7 +318,7 @@ impl ApiError {
             if !inner.reason.is_empty() {
                 map.insert("reason".into(), json!(inner.reason));
             }
-            if !inner.details.is_empty() || inner.reason == "NotFound" {
+            if !inner.details.is_empty() || inner.bare_details {
                 map.insert("details".into(), Value::Object(inner.details.clone()));
             }
         }

@@ -25,10 +25,10 @@ impl Api {
         let info = &call.info;
         let known = resource.subresources();
         let Some((_, verbs)) = known.iter().find(|(name, _)| *name == info.subresource) else {
-            return Err(ApiError::no_such_resource());
+            return Err(if resource.as_custom().is_some() { resource.not_found(&info.name) } else { ApiError::no_such_resource() });
         };
         if !verbs.contains(&info.verb) {
-            return Err(ApiError::method_not_allowed());
+            return Err(resource.method_not_allowed(info.verb));
         }
         match (info.subresource.as_str(), info.verb) {
             ("scale", _) => self.scale(call, registry, resource).await,
@@ -252,13 +252,25 @@ fn check_scale(call: &Call, current: &Value, wanted: &Value) -> ApiResult<i64> {
         return Err(ApiError::bad_request(format!("expected input object type to be Scale, but {}", wanted["kind"])));
     }
     let given = meta::name(wanted);
-    if !given.is_empty() && given != name {
-        return Err(ApiError::bad_request(format!("the name of the object ({given}) does not match the name on the URL ({name})")));
+    if given != name {
+        return Err(ApiError::bad_request(if given.is_empty() {
+            format!("the name of the object ({name} based on URL) was undeterminable: name must be provided")
+        } else {
+            format!("the name of the object ({given}) does not match the name on the URL ({name})")
+        }));
+    }
+    let namespace = meta::namespace(wanted);
+    if !namespace.is_empty() && namespace != call.info.namespace {
+        return Err(ApiError::bad_request("the namespace of the provided object does not match the namespace sent on the request"));
     }
     let replicas = match wanted["spec"].get("replicas") {
         None | Some(Value::Null) => 0,
         Some(value) => value.as_i64().ok_or_else(|| {
-            ApiError::bad_request("Scale in version \"v1\" cannot be handled as a Scale: json: cannot unmarshal value into Go struct field ScaleSpec.spec.replicas of type int32")
+            let why = format!("json: cannot unmarshal {} into Go struct field ScaleSpec.spec.replicas of type int32", crate::decode::json_type(value));
+            if call.info.verb == "patch" {
+                return ApiError::invalid("", "", "", &[FieldError::invalid("patch", value, &why)]);
+            }
+            ApiError::bad_request(format!("Scale in version \"v1\" cannot be handled as a Scale: {why}"))
         })?,
     };
     if replicas < 0 {

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use crate::admission::{Attempt, Operation};
 use crate::api::Api;
-use crate::call::{Answer, Call, duplicate_field, unknown_field};
-use crate::decode::Decoded;
+use crate::call::{Answer, Call, duplicate_field, unknown_field, unregistered};
+use crate::decode::{Decoded, json_type};
 use crate::meta;
 use crate::negotiate::Form;
 use crate::options::{FieldValidation, WriteOptions};
@@ -271,10 +271,14 @@ pub fn version_schemas<'a>(
 /// Checks the envelope of a body, brings it into the type's form, and judges strictness.
 pub fn receive(write: &Write<'_>, decoded: Decoded) -> ApiResult<Value> {
     let Decoded { mut value, duplicates } = decoded;
-    check_envelope(write.resource, &mut value)?;
+    check_envelope(write, &mut value)?;
     let unknown = write.resource.decode(&mut value)?;
-    let mut problems: Vec<String> = unknown.iter().map(|path| unknown_field(path)).collect();
-    problems.extend(duplicates.iter().map(|path| duplicate_field(path)));
+    let mut problems: Vec<(String, String)> = unknown.iter().map(|path| (path.clone(), unknown_field(path))).collect();
+    problems.extend(duplicates.iter().map(|path| (path.clone(), duplicate_field(path))));
+    if problems.len() > 1 {
+        crate::decode::sort_by_place(&write.call.body, &mut problems);
+    }
+    let problems: Vec<String> = problems.into_iter().map(|(_, text)| text).collect();
     if write.options.validation != FieldValidation::Ignore {
         write.call.judge_strictness(write.options.validation, &problems, &write.resource.kind, &write.resource.version)?;
     }
@@ -282,14 +286,22 @@ pub fn receive(write: &Write<'_>, decoded: Decoded) -> ApiResult<Value> {
 }
 
 /// kind and apiVersion of a body must be those of the endpoint.
-fn check_envelope(resource: &Resource, value: &mut Value) -> ApiResult<()> {
+fn check_envelope(write: &Write<'_>, value: &mut Value) -> ApiResult<()> {
+    let resource = write.resource;
     let expected = resource.api_version();
+    let illegible = |error: String| {
+        write.call.unrecognized(&resource.kind, &format!("couldn't get version/kind; json parse error: json: cannot unmarshal {error}"))
+    };
     if !value.is_object() {
-        return Err(ApiError::bad_request(format!(
-            "the object provided is unrecognized (must be of type {}): couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
-            resource.kind,
+        return Err(illegible(format!(
+            "{} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
             json_type(value),
         )));
+    }
+    for key in ["kind", "apiVersion"] {
+        if let Some(wrong) = value.get(key).filter(|v| !v.is_null() && !v.is_string()) {
+            return Err(illegible(format!("{} into Go struct field .{key} of type string", json_type(wrong))));
+        }
     }
     let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (kind, api_version) = (text("kind"), text("apiVersion"));
@@ -300,17 +312,7 @@ fn check_envelope(resource: &Resource, value: &mut Value) -> ApiResult<()> {
             map.insert("apiVersion".into(), json!(expected));
             return Ok(());
         }
-        let (group, version) = meta::split_api_version(&api_version);
-        if kind.is_empty() || kind == *resource.kind {
-            return Err(ApiError::bad_request(format!(
-                "the API version in the data ({api_version}) does not match the expected API version ({expected})"
-            )));
-        }
-        let found = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
-        return Err(ApiError::bad_request(format!(
-            "{kind} in version {version:?} cannot be handled as a {}: converting ({found}, Kind={kind}) to ({expected}, Kind={}): unknown conversion",
-            resource.kind, resource.kind,
-        )));
+        return Err(foreign(write.registry, resource, &kind, &api_version));
     }
     if kind.is_empty() {
         return Err(ApiError::bad_request(format!(
@@ -333,15 +335,26 @@ fn check_envelope(resource: &Resource, value: &mut Value) -> ApiResult<()> {
     Ok(())
 }
 
-fn json_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
+/// 400 for a body of another kind or version than the endpoint of a built-in kind takes. Parts left
+/// out are those of the endpoint.
+pub fn foreign(registry: &Registry, resource: &Resource, kind: &str, api_version: &str) -> ApiError {
+    let expected = resource.api_version();
+    let kind = if kind.is_empty() { &*resource.kind } else { kind };
+    let api_version = if api_version.is_empty() { expected.as_str() } else { api_version };
+    let (group, version) = meta::split_api_version(api_version);
+    if registry.by_kind(group, version, kind).is_none_or(|found| found.as_builtin().is_none()) {
+        return unregistered(kind, &resource.kind, api_version);
     }
+    if *kind == *resource.kind && *group == *resource.group {
+        return ApiError::bad_request(format!(
+            "the API version in the data ({api_version}) does not match the expected API version ({expected})"
+        ));
+    }
+    let package = if resource.group.is_empty() { "core" } else { resource.group.split('.').next().unwrap_or_default() };
+    ApiError::bad_request(format!(
+        "{kind} in version {version:?} cannot be handled as a {0}: converting ({version}.{kind}) to ({package}.{0}): unknown conversion",
+        resource.kind,
+    ))
 }
 
 /// The beginning of a body for an error text.

@@ -33,7 +33,8 @@ fn selector(errors: &mut Errors, object: &Value, kind: &str) {
 fn matching(errors: &mut Errors, object: &Value) {
     let selector = at(object, "spec.selector");
     let labels = map(object, "spec.template.metadata.labels");
-    if selector.is_some_and(|selector| !is_empty(selector)) && !selector_matches(selector, labels) {
+    // No selector selects nothing, an empty one everything.
+    if selector.is_none_or(|selector| !is_empty(selector)) && !selector_matches(selector, labels) {
         mismatch(errors, object);
     }
 }

@@ -23,6 +23,11 @@ impl Api {
                 cobaltcore_builtins::default_tolerations(object);
                 self.pod_priority(object)
             }
+            ("", "Pod", Operation::Update) => {
+                cobaltcore_builtins::default_tolerations(object);
+                keep_priority(object, attempt.old);
+                Ok(())
+            }
             ("", "Node", Operation::Create) => {
                 cobaltcore_builtins::taint_new_node(object);
                 Ok(())
@@ -80,6 +85,19 @@ impl Api {
                 ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
                 doubled.join(", ")
             ));
+        }
+    }
+}
+
+/// What the priority plugin settled when the pod was made stays when an update leaves it out.
+fn keep_priority(pod: &mut Value, old: Option<&Value>) {
+    let Some(old) = old else { return };
+    for key in ["priority", "preemptionPolicy"] {
+        let spec = meta::fields(meta::field(meta::fields(pod), "spec"));
+        if spec.get(key).is_none_or(Value::is_null)
+            && let Some(kept) = old["spec"].get(key)
+        {
+            spec.insert(key.into(), kept.clone());
         }
     }
 }
