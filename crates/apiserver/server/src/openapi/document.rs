@@ -12,7 +12,9 @@ use super::catalogue::{Catalogue, write};
 use super::custom;
 use super::names;
 use super::paths;
+use super::protobuf;
 use super::render;
+use super::serve::Encoding;
 use crate::registry::Resource;
 
 /// What the version 3 index lists besides group versions.
@@ -46,11 +48,14 @@ impl Subject {
     }
 }
 
+/// Title and version of what is built in.
+const INFO: (&str, &str) = ("Kubernetes", "v1.36.0");
+
 /// A document in the making.
 struct Parts<'a> {
     catalogue: &'a Catalogue,
     definitions: BTreeMap<String, std::borrow::Cow<'a, [u8]>>,
-    paths: BTreeMap<String, Value>,
+    paths: BTreeMap<String, Vec<u8>>,
 }
 
 impl<'a> Parts<'a> {
@@ -77,10 +82,8 @@ impl<'a> Parts<'a> {
         let definition = names::meta(kind);
         let schema = render::reference(self.catalogue.edition, &definition);
         self.need(&definition);
-        self.paths.insert(
-            path,
-            render::plain(self.catalogue.edition, id, text, tag, render::DISCOVERY, &schema),
-        );
+        let item = render::plain(self.catalogue.edition, id, text, tag, render::DISCOVERY, &schema);
+        self.paths.insert(path, write(&item));
     }
 
     fn resource(&mut self, resource: &Arc<Resource>, definition: Option<&Value>) {
@@ -91,8 +94,8 @@ impl<'a> Parts<'a> {
                 self.need(&operation.answer);
                 operation.body.iter().for_each(|body| self.need(&body.definition));
             }
-            self.paths
-                .insert(item.path.clone(), render::path_item(edition, &item, &tag));
+            let written = write(&render::path_item(edition, &item, &tag));
+            self.paths.insert(item.path, written);
         }
         if resource.as_custom().is_some() {
             let schemas = custom::definitions(edition, resource, definition.unwrap_or(&Value::Null));
@@ -161,7 +164,7 @@ impl<'a> Parts<'a> {
                     &["application/json"],
                     &schema,
                 );
-                self.paths.insert(key, item);
+                self.paths.insert(key, write(&item));
             }
             "openid/v1/jwks" => {
                 let media = &["application/jwk-set+json"];
@@ -173,7 +176,7 @@ impl<'a> Parts<'a> {
                     media,
                     &text,
                 );
-                self.paths.insert(key, item);
+                self.paths.insert(key, write(&item));
             }
             _ => {
                 let item = render::plain(
@@ -184,7 +187,7 @@ impl<'a> Parts<'a> {
                     &["application/json"],
                     &text,
                 );
-                self.paths.insert(key, item);
+                self.paths.insert(key, write(&item));
             }
         }
     }
@@ -194,7 +197,7 @@ impl<'a> Parts<'a> {
         let (title, version) = if custom {
             ("Kubernetes CRD Swagger", "v0.1.0")
         } else {
-            ("Kubernetes", "v1.36.0")
+            INFO
         };
         let info = write(&json!({"title": title, "version": version}));
         let scheme = json!({"BearerToken": {
@@ -236,10 +239,7 @@ impl<'a> Parts<'a> {
             }
         }
         out.extend_from_slice(b",\"paths\":");
-        members(
-            &mut out,
-            self.paths.iter().map(|(path, item)| (path, write(item))),
-        );
+        members(&mut out, self.paths.iter());
         out.push(b'}');
         out
     }
@@ -292,6 +292,7 @@ pub(super) fn two(
     catalogue: &Catalogue,
     subjects: &[(Subject, Vec<Arc<Resource>>)],
     lookup: &Lookup<'_>,
+    encoding: Encoding,
 ) -> Vec<u8> {
     let mut parts = Parts::new(catalogue);
     for (name, schema) in catalogue.all() {
@@ -311,5 +312,8 @@ pub(super) fn two(
             Subject::Path(path) => parts.path(path),
         }
     }
-    parts.finish(false)
+    match encoding {
+        Encoding::Json => parts.finish(false),
+        Encoding::Protobuf => protobuf::document(INFO, &parts.definitions, &parts.paths),
+    }
 }

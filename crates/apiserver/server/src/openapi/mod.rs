@@ -226,12 +226,8 @@ impl Api {
         {
             return kept;
         }
-        let mut bytes = document::two(&Catalogue::new(Edition::V2), &subjects, &|r| {
-            self.definition_of(r)
-        });
-        if encoding == Encoding::Protobuf {
-            bytes = protobuf::document(&serde_json::from_slice(&bytes).unwrap_or_default());
-        }
+        let catalogue = Catalogue::new(Edition::V2);
+        let bytes = document::two(&catalogue, &subjects, &|r| self.definition_of(r), encoding);
         let kept = Kept::new(&bytes, encoding);
         *slot = Some(Document {
             made_of: resources,

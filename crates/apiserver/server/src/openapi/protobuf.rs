@@ -3,6 +3,8 @@
 //! `explain --output=plaintext-openapiv2` and for checks on its own side. Written from the JSON
 //! document, field by field; what a message has no field for goes into its extensions.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value};
 
 /// A message being written.
@@ -95,6 +97,24 @@ impl Message {
     }
 }
 
+/// Maps of written JSON, read one entry at a time: all of them at once are many megabytes.
+fn named(
+    entries: &BTreeMap<String, impl AsRef<[u8]>>,
+    number: u64,
+    write: fn(&Map<String, Value>) -> Message,
+) -> Message {
+    let mut out = Message::default();
+    for (name, bytes) in entries {
+        if let Ok(entry) = serde_json::from_slice(bytes.as_ref()) {
+            let mut named = Message::default();
+            named.block(1, name.as_bytes());
+            named.message(2, &write(&entry));
+            out.message(number, &named);
+        }
+    }
+    out
+}
+
 /// A message that holds one other message.
 fn wrapped(number: u64, inner: &Message) -> Message {
     let mut outer = Message::default();
@@ -103,46 +123,20 @@ fn wrapped(number: u64, inner: &Message) -> Message {
 }
 
 /// The whole document.
-pub(super) fn document(swagger: &Value) -> Vec<u8> {
+pub(super) fn document(
+    (title, version): (&str, &str),
+    definitions: &BTreeMap<String, impl AsRef<[u8]>>,
+    paths: &BTreeMap<String, impl AsRef<[u8]>>,
+) -> Vec<u8> {
     let mut out = Message::default();
-    out.text(1, swagger.get("swagger"));
+    out.block(1, b"2.0");
     let mut info = Message::default();
-    info.text(1, swagger.pointer("/info/title"));
-    info.text(2, swagger.pointer("/info/version"));
+    info.block(1, title.as_bytes());
+    info.block(2, version.as_bytes());
     out.message(2, &info);
-    let mut paths = Message::default();
-    paths.map(2, swagger.get("paths"), path_item);
-    out.message(8, &paths);
-    let mut definitions = Message::default();
-    definitions.map(1, swagger.get("definitions"), schema);
-    out.message(9, &definitions);
-    for requirement in swagger["security"].as_array().into_iter().flatten() {
-        let mut entry = Message::default();
-        for name in requirement
-            .as_object()
-            .into_iter()
-            .flatten()
-            .map(|(name, _)| name)
-        {
-            let mut named = Message::default();
-            named.block(1, name.as_bytes());
-            named.message(2, &Message::default());
-            entry.message(1, &named);
-        }
-        out.message(12, &entry);
-    }
-    let mut security = Message::default();
-    security.map(1, swagger.get("securityDefinitions"), security_scheme);
-    out.message(13, &security);
+    out.message(8, &named(paths, 2, path_item));
+    out.message(9, &named(definitions, 1, schema));
     out.0
-}
-
-fn security_scheme(entry: &Map<String, Value>) -> Message {
-    let mut key = Message::default();
-    for (number, name) in [(1, "type"), (2, "name"), (3, "in"), (4, "description")] {
-        key.text(number, entry.get(name));
-    }
-    wrapped(2, &key)
 }
 
 fn path_item(entry: &Map<String, Value>) -> Message {
@@ -309,16 +303,13 @@ mod tests {
 
     #[test]
     fn documents_name_their_definitions() {
-        let bytes = document(&json!({
-            "swagger": "2.0", "info": {"title": "t", "version": "v"}, "paths": {}, "security": [], "securityDefinitions": {},
-            "definitions": {"a.B": {"$ref": "#/c"}},
-        }));
-        let parts: [&[u8]; 5] = [
+        let definitions = BTreeMap::from([("a.B".to_owned(), br##"{"$ref": "#/c"}"##)]);
+        let bytes = document(("t", "v"), &definitions, &BTreeMap::<String, Vec<u8>>::new());
+        let parts: [&[u8]; 4] = [
             b"\x0a\x032.0",
             b"\x12\x06\x0a\x01t\x12\x01v",
             b"\x42\x00",
             b"\x4a\x0e\x0a\x0c\x0a\x03a.B\x12\x05\x0a\x03#/c",
-            b"\x6a\x00",
         ];
         assert_eq!(bytes, parts.concat());
     }
