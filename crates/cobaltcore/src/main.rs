@@ -2,6 +2,7 @@
 //! The `cobaltcore` binary: command line, `up`, one subcommand per role, nothing else.
 
 mod apiserver;
+mod bench;
 mod crds;
 mod rbac;
 mod run;
@@ -31,6 +32,8 @@ enum Command {
     Crds(crds::Args),
     #[command(subcommand)]
     Rbac(rbac::Command),
+    #[command(subcommand)]
+    Bench(bench::Command),
 }
 
 fn main() -> ExitCode {
@@ -40,5 +43,6 @@ fn main() -> ExitCode {
         Command::Apiserver(args) => apiserver::run(&log, args),
         Command::Crds(args) => crds::run(&args),
         Command::Rbac(command) => rbac::run(&log, command),
+        Command::Bench(command) => bench::run(&log, command),
     }
 }

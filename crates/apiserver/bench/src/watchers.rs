@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How long a change takes from the moment a client sends it to the moment a watcher has read it,
+//! with few and with many watchers, and what each delivery costs the server.
+
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+
+use crate::client::{Connection, Request, Target};
+use crate::kinds::{self, JSON};
+use crate::load::{once, quantile};
+use crate::report::{Report, Row};
+use crate::{BenchError, Scale, process};
+
+const WRITES_PER_SECOND: u32 = 30;
+/// How long stragglers may take after the last write.
+const PATIENCE: Duration = Duration::from_secs(10);
+const NAMESPACE: &str = "bench-watch";
+/// What stands before the number of a write in its event.
+const MARK: &[u8] = br#""value":"v"#;
+
+/// When each write was sent.
+type Sent = Arc<Vec<OnceLock<Instant>>>;
+
+pub(crate) async fn measure(
+    targets: &[Target],
+    scale: Scale,
+    say: fn(&str),
+    report: &mut Report,
+) -> Result<(), BenchError> {
+    for (at, target) in targets.iter().enumerate() {
+        once(target, &kinds::namespace(NAMESPACE)).await?;
+        let create = Request::new("POST", kinds::configmaps(NAMESPACE), 201);
+        once(target, &create.with(JSON, kinds::configmap(NAMESPACE, 0, 0))).await?;
+        let mut first = 1;
+        for watchers in scale.watchers {
+            say(&format!("watch: {}, {watchers} watchers", target.name));
+            let writes = (scale.watch.as_secs_f64() * f64::from(WRITES_PER_SECOND)) as u64;
+            let row = one(target, *watchers, first, writes).await?;
+            first += writes;
+            if at == 0 {
+                report.extend([row]);
+            } else {
+                report.beside(row);
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn one(target: &Target, watchers: usize, first: u64, writes: u64) -> Result<Row, BenchError> {
+    let sent: Sent = Arc::new((0..writes).map(|_| OnceLock::new()).collect());
+    let mut tasks = JoinSet::new();
+    for _ in 0..watchers {
+        let connection = begin(target).await?;
+        tasks.spawn(follow(connection, first, sent.clone()));
+    }
+    let mut writer = Connection::open(target)
+        .await
+        .map_err(BenchError::io("connect to", target.address.to_string()))?;
+    let cpu = process::cpu(&target.pids);
+    let began = Instant::now();
+    let mut ticks = tokio::time::interval(Duration::from_secs(1) / WRITES_PER_SECOND);
+    for (n, slot) in (first..).zip(sent.iter()) {
+        ticks.tick().await;
+        let request = Request::new("PUT", kinds::configmap_path(NAMESPACE, &kinds::name(0)), 200)
+            .with(JSON, kinds::configmap(NAMESPACE, 0, n));
+        let _ = slot.set(Instant::now());
+        writer.call(&request, false).await?;
+    }
+    let mut times: Vec<Duration> = Vec::with_capacity(watchers * writes as usize);
+    let collect = async {
+        while let Some(done) = tasks.join_next().await {
+            let seen = done.map_err(|e| BenchError::Ended("a watcher".into(), e.to_string()))??;
+            times.extend(seen);
+        }
+        Ok::<(), BenchError>(())
+    };
+    let in_time = tokio::time::timeout(PATIENCE, collect).await;
+    in_time.map_err(|_| BenchError::NotReady(format!("a watcher of {}", target.name), PATIENCE))??;
+    let elapsed = began.elapsed();
+    let cpu = process::cpu(&target.pids).saturating_sub(cpu);
+    times.sort_unstable();
+    let plural = if watchers == 1 { "watcher" } else { "watchers" };
+    Ok(Row::new(
+        format!("watch-{watchers}"),
+        format!("watch fan-out, {watchers} {plural}"),
+    )
+    .figure("p50", &[quantile(&times, 0.5)])
+    .figure("p99", &[quantile(&times, 0.99)])
+    .figure("max", &[quantile(&times, 1.0)])
+    .figure("cpu", &[cpu.as_secs_f64() * 1e6 / times.len().max(1) as f64])
+    .figure("deliveries", &[times.len() as f64 / elapsed.as_secs_f64()]))
+}
+
+/// Opens a watch and waits for the head of its answer.
+async fn begin(target: &Target) -> Result<Connection, BenchError> {
+    let request = Request::get(format!(
+        "{}?watch=true&allowWatchBookmarks=true",
+        kinds::configmaps(NAMESPACE)
+    ));
+    let failed = |why: String, status| BenchError::Answer {
+        request: "a watch".into(),
+        status,
+        body: why,
+    };
+    let mut connection = Connection::open(target)
+        .await
+        .map_err(|e| failed(e.to_string(), 0))?;
+    connection
+        .send(&request)
+        .await
+        .map_err(|e| failed(e.to_string(), 0))?;
+    let status = connection
+        .open_stream()
+        .await
+        .map_err(|e| failed(e.to_string(), 0))?;
+    if status == 200 {
+        Ok(connection)
+    } else {
+        Err(failed("refused".into(), status))
+    }
+}
+
+/// Reads until every write was seen; the times from sending to having read.
+async fn follow(mut connection: Connection, first: u64, sent: Sent) -> Result<Vec<Duration>, BenchError> {
+    let mut times = Vec::with_capacity(sent.len());
+    let mut text = Vec::with_capacity(8 << 10);
+    while times.len() < sent.len() {
+        let piece = connection
+            .piece()
+            .await
+            .map_err(BenchError::io("read", "a watch"))?;
+        let Some(piece) = piece else {
+            return Err(BenchError::Ended(
+                "a watch".into(),
+                format!("after {} events", times.len()),
+            ));
+        };
+        let now = Instant::now();
+        text.extend_from_slice(piece);
+        for n in numbers(&mut text) {
+            let slot = n.checked_sub(first).and_then(|at| sent.get(at as usize));
+            times.extend(slot.and_then(OnceLock::get).map(|sent| now.duration_since(*sent)));
+        }
+    }
+    Ok(times)
+}
+
+/// Takes the numbers of the writes out of a text; what may be the beginning of the next stays.
+fn numbers(text: &mut Vec<u8>) -> Vec<u64> {
+    let mut found = Vec::new();
+    let mut from = 0;
+    while let Some(at) = text
+        .get(from..)
+        .and_then(|rest| rest.windows(MARK.len()).position(|w| w == MARK))
+    {
+        let begin = from + at + MARK.len();
+        let digits = text.get(begin..).unwrap_or_default();
+        let Some(length) = digits.iter().position(|b| *b == b'"') else {
+            // The number is not all there yet.
+            text.drain(..from + at);
+            return found;
+        };
+        let digits = std::str::from_utf8(digits.get(..length).unwrap_or_default()).unwrap_or_default();
+        found.extend(digits.parse::<u64>().ok());
+        from = begin + length;
+    }
+    let keep = text.len().saturating_sub(MARK.len()).max(from);
+    text.drain(..keep);
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_found_across_pieces() {
+        let whole = br#"{"data":{"value":"v12"}}{"data":{"value":"v345"}}"#;
+        for cut in 0..whole.len() {
+            let (one, two) = whole.split_at(cut);
+            let mut text = one.to_vec();
+            let mut found = numbers(&mut text);
+            text.extend_from_slice(two);
+            found.extend(numbers(&mut text));
+            assert_eq!(found, [12, 345], "cut at {cut}");
+        }
+    }
+}
