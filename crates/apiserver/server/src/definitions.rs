@@ -51,21 +51,13 @@ pub fn mark_terminating(definition: &mut Value, now: &str) {
 
 impl Api {
     /// Fills in the status of a definition that is about to be stored.
-    pub fn settle_definition(&self, definition: &mut Value, old: Option<&Value>) {
+    pub fn settle_definition(&self, definition: &mut Value) {
         let now = self.clock.stamp();
-        if old.is_none() {
-            let mut finalizers = meta::finalizers(definition).iter().map(ToString::to_string).collect::<Vec<_>>();
-            if !finalizers.iter().any(|f| f == CLEANUP) {
-                finalizers.push(CLEANUP.into());
-            }
-            let list: Vec<&str> = finalizers.iter().map(String::as_str).collect();
-            meta::set_finalizers(definition, &list);
-        }
-        self.note_stored_versions(definition);
-        let wanted = definition["spec"]["names"].clone();
-        match self.name_conflict(definition) {
+        note_stored_versions(definition);
+        let (accepted, conflict) = self.judge_names(definition);
+        definition["status"]["acceptedNames"] = accepted;
+        match conflict {
             None => {
-                definition["status"]["acceptedNames"] = wanted;
                 set_condition(definition, "NamesAccepted", "True", "NoConflicts", "no conflicts found", &now);
                 if !is_true(definition, "Established") {
                     let text = "the initial names have been accepted";
@@ -77,70 +69,98 @@ impl Api {
                 if !is_true(definition, "Established") {
                     let text = "not all names are accepted";
                     set_condition(definition, "Established", "False", "NotAccepted", text, &now);
-                    definition["status"]["acceptedNames"] = json!({"kind": "", "plural": ""});
                 }
             }
         }
         note_approval(definition, &now);
     }
 
-    fn note_stored_versions(&self, definition: &mut Value) {
-        let storage = definition["spec"]["versions"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .find(|v| v["storage"] == true)
-            .map(|v| v["name"].clone());
-        let stored = meta::field(meta::fields(meta::field(meta::fields(definition), "status")), "storedVersions");
-        if !stored.is_array() {
-            *stored = json!([]);
+    /// The names a definition may use, and what it asked for in vain. Each free name is taken even
+    /// when another is not; of several conflicts the last one is told.
+    fn judge_names(&self, definition: &Value) -> (Value, Option<(&'static str, String)>) {
+        let (resources, kinds) = self.names_in_use(definition);
+        let wanted = &definition["spec"]["names"];
+        let held = &definition["status"]["acceptedNames"];
+        let mut accepted = json!({"plural": "", "kind": ""});
+        let mut conflict = None;
+        let used = |name: &str| format!("{name:?} is already in use");
+        let mut judge = |key: &str, reason: &'static str, pool: &[String]| {
+            let (name, own) = (wanted[key].as_str().unwrap_or_default(), held[key].as_str().unwrap_or_default());
+            if name == own || !pool.iter().any(|u| u == name) {
+                keep(&mut accepted, key, &wanted[key]);
+            } else {
+                keep(&mut accepted, key, &held[key]);
+                conflict = Some((reason, used(name)));
+            }
+        };
+        judge("plural", "PluralConflict", &resources);
+        judge("singular", "SingularConflict", &resources);
+        let taken: Vec<String> = texts(&wanted["shortNames"])
+            .filter(|short| !texts(&held["shortNames"]).any(|own| own == *short) && resources.iter().any(|u| u == short))
+            .map(used)
+            .collect();
+        let short_conflict = match taken.as_slice() {
+            [] => None,
+            [one] => Some(one.clone()),
+            several => Some(format!("[{}]", several.join(", "))),
+        };
+        if let Some(text) = &short_conflict {
+            conflict = Some(("ShortNamesConflict", text.clone()));
         }
-        if let (Value::Array(list), Some(storage)) = (stored, storage)
-            && !list.contains(&storage)
-        {
-            list.push(storage);
-        }
+        let mut judge = |key: &str, reason: &'static str| {
+            let (name, own) = (wanted[key].as_str().unwrap_or_default(), held[key].as_str().unwrap_or_default());
+            if name == own || !kinds.iter().any(|u| u == name) {
+                keep(&mut accepted, key, &wanted[key]);
+            } else {
+                keep(&mut accepted, key, &held[key]);
+                conflict = Some((reason, used(name)));
+            }
+        };
+        judge("kind", "KindConflict");
+        judge("listKind", "ListKindConflict");
+        keep(&mut accepted, "shortNames", if short_conflict.is_some() { &held["shortNames"] } else { &wanted["shortNames"] });
+        keep(&mut accepted, "categories", &wanted["categories"]);
+        (accepted, conflict)
     }
 
-    /// The first of a definition's names that another definition of the group has already.
-    fn name_conflict(&self, definition: &Value) -> Option<(&'static str, String)> {
-        let own = meta::name(definition);
-        let group = definition["spec"]["group"].as_str().unwrap_or_default();
-        let names = &definition["spec"]["names"];
-        let mut resources: Vec<String> = Vec::new();
-        let mut kinds: Vec<String> = Vec::new();
+    /// The names other definitions of the group have been given: resources and kinds.
+    fn names_in_use(&self, definition: &Value) -> (Vec<String>, Vec<String>) {
+        let (own, group) = (meta::name(definition), &definition["spec"]["group"]);
+        let (mut resources, mut kinds) = (Vec::new(), Vec::new());
         for other in self.objects("apiextensions.k8s.io", "customresourcedefinitions", None) {
-            if meta::name(&other) == own || other["spec"]["group"] != group {
+            if meta::name(&other) == own || other["spec"]["group"] != *group {
                 continue;
             }
             let accepted = &other["status"]["acceptedNames"];
-            for key in ["plural", "singular"] {
-                resources.extend(accepted[key].as_str().map(str::to_owned));
+            let text = |key: &str| accepted[key].as_str().filter(|t| !t.is_empty()).map(str::to_owned);
+            resources.extend(["plural", "singular"].into_iter().filter_map(text));
+            resources.extend(texts(&accepted["shortNames"]).map(str::to_owned));
+            kinds.extend(["kind", "listKind"].into_iter().filter_map(text));
+        }
+        (resources, kinds)
+    }
+
+    /// Looks again at definitions whose names were taken, after another definition of the group changed.
+    pub(crate) async fn review_names(&self, group: &str) -> ApiResult<()> {
+        let _turn = self.definitions.lock().await;
+        let table = self.table("apiextensions.k8s.io", "customresourcedefinitions")?;
+        for (name, definition) in stored_definitions(self) {
+            if definition["spec"]["group"] != group || is_true(&definition, "NamesAccepted") {
+                continue;
             }
-            resources.extend(accepted["shortNames"].as_array().into_iter().flatten().filter_map(|s| s.as_str().map(str::to_owned)));
-            for key in ["kind", "listKind"] {
-                kinds.extend(accepted[key].as_str().map(str::to_owned));
+            let mut next = definition.clone();
+            self.settle_definition(&mut next);
+            if next == definition {
+                continue;
+            }
+            let plural = definition["spec"]["names"]["plural"].as_str().unwrap_or_default();
+            self.store.register(vec![(group.to_owned(), plural.to_owned())])?;
+            let key = crate::store::Key::new("", &name);
+            if let Some(record) = table.get(&key) {
+                self.replace_record(&table, &key, &record, &next).await?;
             }
         }
-        let clash = |pool: &[String], name: &str| !name.is_empty() && pool.iter().any(|used| used == name);
-        let text = |key: &str| names[key].as_str().unwrap_or_default();
-        let used = |name: &str| format!("{name:?} is already in use");
-        for (key, reason) in [("plural", "PluralConflict"), ("singular", "SingularConflict")] {
-            if clash(&resources, text(key)) {
-                return Some((reason, used(text(key))));
-            }
-        }
-        for short in names["shortNames"].as_array().into_iter().flatten().filter_map(Value::as_str) {
-            if clash(&resources, short) {
-                return Some(("ShortNamesConflict", used(short)));
-            }
-        }
-        for (key, reason) in [("kind", "KindConflict"), ("listKind", "ListKindConflict")] {
-            if clash(&kinds, text(key)) {
-                return Some((reason, used(text(key))));
-            }
-        }
-        None
+        Ok(())
     }
 
     /// Keeps the served types in step with stored definitions. Called by the writer.
@@ -167,6 +187,7 @@ impl Api {
             _ => Vec::new(),
         };
         self.swap_types(&group, &plural, served);
+        self.queue.add(crate::control::queue::Work::Names(group.clone()));
         if event.op == Op::Deleted
             && let Some(table) = self.store.find(&group, &plural)
         {
@@ -217,6 +238,36 @@ impl Api {
         self.registry.store(Arc::new(next));
         self.openapi.forget();
     }
+}
+
+/// Adds the storage version of a definition to those it has ever stored.
+pub fn note_stored_versions(definition: &mut Value) {
+    let storage = definition["spec"]["versions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|v| v["storage"] == true)
+        .map(|v| v["name"].clone());
+    let stored = meta::field(meta::fields(meta::field(meta::fields(definition), "status")), "storedVersions");
+    if !stored.is_array() {
+        *stored = json!([]);
+    }
+    if let (Value::Array(list), Some(storage)) = (stored, storage)
+        && !list.contains(&storage)
+    {
+        list.push(storage);
+    }
+}
+
+/// Keeps a name that says something.
+fn keep(names: &mut Value, key: &str, value: &Value) {
+    if !value.is_null() {
+        meta::fields(names).insert(key.to_owned(), value.clone());
+    }
+}
+
+fn texts(list: &Value) -> impl Iterator<Item = &str> {
+    list.as_array().into_iter().flatten().filter_map(Value::as_str)
 }
 
 /// Columns without a description are described by their path.

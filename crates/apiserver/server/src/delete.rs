@@ -175,6 +175,13 @@ impl Api {
             }
             None => {}
         }
+        if resource.is_definition() && !meta::deleting(object) {
+            // The first deletion of a definition only begins the removal of its instances.
+            finalizers = before.clone();
+            if !finalizers.iter().any(|f| f == crate::definitions::CLEANUP) {
+                finalizers.push(crate::definitions::CLEANUP.into());
+            }
+        }
         let grace = self.grace(resource, object, options);
         let held = !finalizers.is_empty() || !resource.own_finalizers_done(object);
         if !held && grace == 0 {

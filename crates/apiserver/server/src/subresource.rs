@@ -61,26 +61,44 @@ impl Api {
             return Ok(Answer::bytes(200, form.content_type(), view::encode(form, crate::store::serialize(&scale).into())));
         };
         let write = Write { call, registry, resource, subresource: Some("scale"), options: &options, form };
-        let parent = write.view(self).tree(&record);
-        let current = scale_of(resource, &parent);
-        let wanted = self.wanted_scale(call, &write, &current)?;
-        let replicas = check_scale(call, &current, &wanted)?;
-        let mut next = parent.clone();
-        set_path(&mut next, &resource.scale_paths().spec_replicas, json!(replicas));
-        match meta::text(&wanted, "resourceVersion") {
-            "" => meta::set(&mut next, "resourceVersion", Value::Null),
-            version => meta::set(&mut next, "resourceVersion", json!(version)),
-        }
-        if meta::text(&wanted, "resourceVersion").is_empty() && !resource.unconditional_update() {
-            meta::set(&mut next, "resourceVersion", json!(record.revision.to_string()));
-        }
-        let (code, outcome) = self.modify(&write, Edit::Replace(next)).await?;
+        let (code, outcome) = self.write_scale(&write, &key).await?;
         let stored = match outcome {
             Outcome::Stored(record) => write.view(self).tree(&record),
             Outcome::Tree(tree) => tree,
         };
         let body = crate::store::serialize(&scale_of(resource, &stored));
         Ok(Answer::bytes(code, form.content_type(), view::encode(form, body.into())))
+    }
+
+    /// Writes the replicas into the parent as it is now; only a revision the client named itself
+    /// makes another change in between a conflict.
+    async fn write_scale(self: &Arc<Self>, write: &Write<'_>, key: &crate::store::Key) -> ApiResult<(u16, Outcome)> {
+        let (call, resource) = (write.call, write.resource);
+        let mut attempts = SCALE_ATTEMPTS;
+        loop {
+            let record = resource.table.get(key).ok_or_else(|| resource.not_found(&call.info.name))?;
+            let parent = write.view(self).tree(&record);
+            let current = scale_of(resource, &parent);
+            let wanted = self.wanted_scale(call, write, &current)?;
+            let replicas = check_scale(call, resource, &current, &wanted)?;
+            if negotiate::body_type(&call.headers) == "application/apply-patch+yaml" {
+                let mut config = json!({"apiVersion": resource.api_version(), "kind": &*resource.kind,
+                    "metadata": {"name": meta::name(&parent), "namespace": parent["metadata"]["namespace"]}});
+                meta::set(&mut config, "resourceVersion", wanted["metadata"]["resourceVersion"].clone());
+                set_path(&mut config, &resource.scale_paths().spec_replicas, json!(replicas));
+                return self.modify(write, Edit::Apply(config)).await;
+            }
+            let pinned = meta::text(&wanted, "resourceVersion").to_owned();
+            let mut next = parent;
+            set_path(&mut next, &resource.scale_paths().spec_replicas, json!(replicas));
+            let version = if pinned.is_empty() { record.revision.to_string() } else { pinned.clone() };
+            meta::set(&mut next, "resourceVersion", json!(version));
+            attempts -= 1;
+            match self.modify(write, Edit::Replace(next)).await {
+                Err(error) if error.reason() == "Conflict" && pinned.is_empty() && attempts > 0 => {}
+                other => return other,
+            }
+        }
     }
 
     /// The Scale a request asks for.
@@ -224,6 +242,9 @@ impl Api {
     }
 }
 
+/// A change of the replicas is tried this often while others change the object.
+const SCALE_ATTEMPTS: usize = 5;
+
 /// The Scale of an object.
 fn scale_of(resource: &Resource, parent: &Value) -> Value {
     let source = &parent["metadata"];
@@ -240,13 +261,13 @@ fn scale_of(resource: &Resource, parent: &Value) -> Value {
         status["selector"] = json!(selector);
     }
     let mut spec = json!({});
-    if let Some(replicas) = path(parent, &paths.spec_replicas) {
+    if let Some(replicas) = path(parent, &paths.spec_replicas).filter(|r| **r != 0) {
         spec["replicas"] = replicas.clone();
     }
     json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status})
 }
 
-fn check_scale(call: &Call, current: &Value, wanted: &Value) -> ApiResult<i64> {
+fn check_scale(call: &Call, resource: &Resource, current: &Value, wanted: &Value) -> ApiResult<i64> {
     let name = &call.info.name;
     if wanted["kind"].as_str().is_some_and(|k| k != "Scale") {
         return Err(ApiError::bad_request(format!("expected input object type to be Scale, but {}", wanted["kind"])));
@@ -273,7 +294,8 @@ fn check_scale(call: &Call, current: &Value, wanted: &Value) -> ApiResult<i64> {
             ApiError::bad_request(format!("Scale in version \"v1\" cannot be handled as a Scale: {why}"))
         })?,
     };
-    if replicas < 0 {
+    // The numbers of custom resources are checked with the object they are part of.
+    if replicas < 0 && resource.as_builtin().is_some() {
         let error = FieldError::invalid("spec.replicas", &json!(replicas), "must be greater than or equal to 0");
         return Err(ApiError::invalid("autoscaling", "Scale", name, &[error]));
     }

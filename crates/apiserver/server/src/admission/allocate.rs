@@ -19,8 +19,10 @@ impl Api {
     pub fn before_validation(&self, write: &Write<'_>, object: &mut Value, old: Option<&Value>) -> ApiResult<()> {
         let resource = write.resource;
         if resource.is_definition() && write.subresource.is_none() {
+            // A new storage version counts as stored from now on; validation asks for it.
+            crate::definitions::note_stored_versions(object);
             if resource.validate_create(object).is_empty() {
-                self.settle_definition(object, old);
+                self.settle_definition(object);
             }
             return Ok(());
         }

@@ -13,7 +13,7 @@ use crate::definitions::{self, CLEANUP};
 use crate::meta;
 use crate::options::Propagation;
 use crate::registry::Resource;
-use crate::status::{ApiError, ApiResult, qualified};
+use crate::status::{ApiError, ApiResult};
 use crate::store::{Action, Change, CommitError, Draft, Event, Expect, Key, Op, Record, Table};
 
 const NAMESPACES: &str = "namespace-controller";
@@ -60,7 +60,8 @@ impl Api {
         for resource in registry.resources().filter(|r| r.namespaced && r.is_storage() && r.is_stored()) {
             let left = self.empty_collection(resource, Some(name), NAMESPACES).await?;
             if !left.is_empty() {
-                remaining.push((qualified(&resource.group, &resource.plural), left.len()));
+                // The group is named even when it is the core's empty one.
+                remaining.push((format!("{}.{}", resource.plural, resource.group), left.len()));
                 count_finalizers(&left, &mut finalizers);
             }
         }

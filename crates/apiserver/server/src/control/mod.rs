@@ -21,7 +21,9 @@ use queue::Work;
 
 const WORKERS: usize = 4;
 /// Old events are looked for this often.
-const EXPIRY: Duration = Duration::from_secs(15);
+const EXPIRY: jiff::SignedDuration = jiff::SignedDuration::from_secs(15);
+/// The clock is looked at this often.
+const GLANCE: Duration = Duration::from_millis(250);
 /// After this many failures in a row a thing is worth a log line.
 const WORRY: u32 = 5;
 
@@ -38,8 +40,14 @@ pub(crate) fn spawn(api: &Arc<Api>, tasks: &mut JoinSet<()>) {
     tasks.spawn(async move {
         let stop = api.stop.clone();
         stop.run_until_cancelled(async {
+            let mut last = api.clock.now();
             loop {
-                tokio::time::sleep(EXPIRY).await;
+                // Looked up often and by the server's own clock, which tests move.
+                tokio::time::sleep(GLANCE).await;
+                if api.clock.now().duration_since(last) < EXPIRY {
+                    continue;
+                }
+                last = api.clock.now();
                 if let Err(error) = api.expire_events().await {
                     tracing::warn!(%error, "expiring events");
                 }
@@ -112,6 +120,7 @@ impl Api {
             Work::Accounts(namespace) => self.keep_accounts(namespace).await,
             Work::Budgets(namespace) => self.keep_budgets(namespace).await,
             Work::Roles => self.keep_roles().await,
+            Work::Names(group) => self.review_names(group).await,
         }
     }
 }

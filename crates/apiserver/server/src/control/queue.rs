@@ -30,6 +30,8 @@ pub(crate) enum Work {
     Budgets(String),
     /// Roles that collect the rules of others.
     Roles,
+    /// Definitions of a group whose names were taken.
+    Names(String),
 }
 
 /// The list.

@@ -80,10 +80,12 @@ impl Api {
         let pods = self.objects("", "pods", Some(namespace));
         let resource = self.builtin("policy", "v1", "poddisruptionbudgets")?;
         for budget in budgets {
-            let next = cobaltcore_builtins::pdb_status(&budget, &pods, self.clock.now(), |owner| self.scale_of(namespace, owner, 0));
-            if next["status"] == budget["status"] {
+            let status = cobaltcore_builtins::pdb_status(&budget, &pods, self.clock.now(), |owner| self.scale_of(namespace, owner, 0));
+            if budget["status"] == status {
                 continue;
             }
+            let mut next = budget.clone();
+            next["status"] = status;
             let key = Key::new(namespace, meta::name(&budget));
             Hand::new(self, "disruption-controller").replace(&resource, &key, next, Some("status")).await?;
         }
