@@ -17,8 +17,18 @@ use crate::reqinfo::{Query, RequestInfo};
 use crate::status::{ApiError, ApiResult};
 use crate::yaml;
 
-/// Warnings are limited like the reference limits them.
+/// Characters of all warnings together; beyond that each is cut to [`CUT_WARNING`].
 const MAX_WARNINGS: usize = 4_096;
+/// Characters of a warning once there are too many.
+const CUT_WARNING: usize = 256;
+
+/// Warnings, limited like the reference limits them.
+#[derive(Debug, Default)]
+struct Warnings {
+    texts: Vec<String>,
+    written: usize,
+    cutting: bool,
+}
 
 /// A request takes no longer than this, whatever it waits for.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -40,7 +50,7 @@ pub struct Call {
     pub body: Bytes,
     /// When the client is no longer waited for.
     pub deadline: Instant,
-    warnings: Mutex<Vec<String>>,
+    warnings: Mutex<Warnings>,
 }
 
 impl Call {
@@ -54,15 +64,24 @@ impl Call {
     pub fn warn(&self, text: impl Into<String>) {
         let mut warnings = self.warnings.lock();
         let text = text.into();
-        let total: usize = warnings.iter().map(String::len).sum();
-        if total + text.len() <= MAX_WARNINGS && !warnings.contains(&text) {
-            warnings.push(text);
+        let full = warnings.cutting && warnings.written >= MAX_WARNINGS;
+        if full || text.is_empty() || warnings.texts.contains(&text) {
+            return;
         }
+        let cut = |text: &String| text.chars().count().min(CUT_WARNING);
+        if !warnings.cutting && warnings.written + text.chars().count() > MAX_WARNINGS {
+            warnings.cutting = true;
+            warnings.written = warnings.texts.iter().map(cut).sum();
+        }
+        warnings.written += if warnings.cutting { cut(&text) } else { text.chars().count() };
+        warnings.texts.push(text);
     }
 
     /// The warnings collected.
     pub fn warnings(&self) -> Vec<String> {
-        self.warnings.lock().clone()
+        let warnings = self.warnings.lock();
+        let longest = if warnings.cutting { CUT_WARNING } else { usize::MAX };
+        warnings.texts.iter().map(|text| text.chars().take(longest).collect()).collect()
     }
 
     /// A header as text.
@@ -278,6 +297,11 @@ mod tests {
         call.warn("a");
         call.warn("a");
         call.warn("b".repeat(5_000));
-        assert_eq!(call.warnings(), ["a"]);
+        assert_eq!(call.warnings(), ["a".to_owned(), "b".repeat(256)]);
+        for n in 0..100 {
+            call.warn(format!("{n:0>200}"));
+        }
+        let total: usize = call.warnings().iter().map(String::len).sum();
+        assert!((MAX_WARNINGS..MAX_WARNINGS + CUT_WARNING).contains(&total), "{total}");
     }
 }

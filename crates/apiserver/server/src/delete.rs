@@ -102,22 +102,31 @@ impl Api {
             let record = resource.table.get(key).ok_or_else(|| resource.not_found(&key.name))?;
             let object = write.view(self).tree(&record);
             check_preconditions(resource, &object, options)?;
-            let attempt = Attempt {
-                write,
-                operation: Operation::Delete,
-                namespace: key.namespace.to_string(),
-                name: key.name.to_string(),
-                old: Some(&object),
-                options: options.raw.clone(),
-            };
-            let mut none = Value::Null;
-            self.mutate(&attempt, &mut none).await?;
-            self.validate(&attempt, None).await?;
+            self.admit_removal(write, key, &object, options).await?;
             if let Some(done) = self.remove_once(write, key, &record, object, options).await? {
                 return Ok(done);
             }
         }
         Err(resource.stale(&key.name))
+    }
+
+    /// Asks the webhooks. They are not asked again about what is under way already, nor about the
+    /// removal that follows an eviction: they were asked about the eviction.
+    async fn admit_removal(&self, write: &Write<'_>, key: &Key, object: &Value, options: &DeleteOptions) -> ApiResult<()> {
+        if write.subresource.is_some() || matches!(self.plan(write.resource, object, options), Plan::Nothing) {
+            return Ok(());
+        }
+        let collection = write.call.info.verb == "deletecollection";
+        let attempt = Attempt {
+            write,
+            operation: Operation::Delete,
+            namespace: key.namespace.to_string(),
+            name: if collection { String::new() } else { key.name.to_string() },
+            old: Some(object),
+            options: options.raw.clone(),
+        };
+        self.mutate(&attempt, &mut Value::Null).await?;
+        self.validate(&attempt, None).await
     }
 
     async fn remove_once(&self, write: &Write<'_>, key: &Key, record: &Arc<Record>, object: Value, options: &DeleteOptions) -> ApiResult<Option<Deleted>> {

@@ -107,7 +107,7 @@ impl Api {
         }
         for warning in warnings {
             let quoted = warning.replace('\\', "\\\\").replace('"', "\\\"");
-            if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{}\"", quoted.replace(['\n', '\r'], " "))) {
+            if let Ok(value) = HeaderValue::from_bytes(format!("299 - \"{}\"", quoted.replace(['\n', '\r'], " ")).as_bytes()) {
                 headers.append(WARNING, value);
             }
         }

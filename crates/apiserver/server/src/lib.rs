@@ -57,6 +57,7 @@ mod watch;
 mod write;
 mod yaml;
 
+pub use admission::Handler as WebhookHandler;
 pub use api::Api;
 pub use client::InProcess;
 pub use clock::Clock;

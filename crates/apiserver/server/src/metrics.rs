@@ -11,6 +11,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
+use crate::admission::WebhookCounts;
 use crate::api::Api;
 use crate::audit::Entry;
 use crate::status::qualified;
@@ -51,6 +52,8 @@ pub struct Metrics {
     watch_events: Counter,
     watch_bytes: Counter,
     collected: Counter,
+    /// Calls of admission webhooks.
+    pub webhooks: WebhookCounts,
 }
 
 impl Default for Metrics {
@@ -66,6 +69,7 @@ impl Default for Metrics {
             watch_events: Counter::default(),
             watch_bytes: Counter::default(),
             collected: Counter::default(),
+            webhooks: WebhookCounts::default(),
             registry: Registry::default(),
         };
         registry.register("apiserver_request", "Requests answered", metrics.requests.clone());
@@ -189,6 +193,7 @@ impl Api {
                 let _ = writeln!(out, "{name}{{resource=\"{resource}\"}} {}", read(&table));
             }
         }
+        self.metrics.webhooks.render(&mut out);
         out.push_str("# EOF\n");
         out
     }

@@ -90,7 +90,11 @@ impl Resource {
         let mut errors = self.check_meta(object);
         errors.extend(match &self.model {
             Model::Builtin(_) if self.is_definition() => crd::validate_crd(object),
-            Model::Builtin(kind) => kind.validate_create(object),
+            Model::Builtin(kind) => {
+                let mut found = kind.validate_create(object);
+                found.extend(self.condition_errors(object));
+                found
+            }
             Model::Custom(custom) => custom.validate(object, None),
         });
         errors
@@ -102,10 +106,20 @@ impl Resource {
         errors.extend(validate_object_meta_update(&new["metadata"], &old["metadata"], "metadata"));
         errors.extend(match &self.model {
             Model::Builtin(_) if self.is_definition() => crd::validate_crd_update(new, old),
-            Model::Builtin(kind) => kind.validate_update(new, old, subresource),
+            Model::Builtin(kind) => {
+                let mut found = kind.validate_update(new, old, subresource);
+                found.extend(self.condition_errors(new));
+                found
+            }
             Model::Custom(custom) => custom.validate(new, Some(old)),
         });
         errors
+    }
+
+    /// Expressions of webhook configurations that do not compile.
+    fn condition_errors(&self, object: &Value) -> Vec<FieldError> {
+        let hooks = *self.group == *"admissionregistration.k8s.io" && self.kind.ends_with("WebhookConfiguration");
+        if hooks { crate::admission::condition_errors(object) } else { Vec::new() }
     }
 
     fn check_meta(&self, object: &Value) -> Vec<FieldError> {

@@ -155,12 +155,17 @@ impl Api {
             old: Some(&old),
             options: json!({"kind": options_kind(edit), "apiVersion": "meta.k8s.io/v1"}),
         };
-        let _turn = self.take_turn(resource).await;
-        self.admit_builtin(&mut attempt, &mut new)?;
-        self.mutate(&attempt, &mut new).await?;
         if !edit.is_apply() {
+            // What admission adds belongs to nobody.
             self.own(write, Some(&old), &mut new);
         }
+        self.admit_builtin(&mut attempt, &mut new)?;
+        if self.mutate(&attempt, &mut new).await? {
+            keep_server_owned(resource, &mut new, &old);
+            resource.prepare_update(&mut new, &old, write.subresource);
+            resource.default(&mut new);
+        }
+        let turn = self.take_turn(resource).await;
         if resource.has_generation() && write.subresource.is_none_or(|s| s == "scale") && resource.spec_changed(&new, &old) {
             let generation = old["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
             meta::set(&mut new, "generation", json!(generation));
@@ -171,7 +176,14 @@ impl Api {
             return Err(resource.invalid(&key.name, &errors));
         }
         self.guard(write, &new, Some(&old))?;
+        let turns = turn.is_some();
+        // Webhooks may write themselves, so nobody waits for them with a turn in hand.
+        drop(turn);
         self.validate(&attempt, Some(&new)).await?;
+        let _turn = self.take_turn(resource).await;
+        if turns {
+            self.before_validation(write, &mut new, Some(&old))?;
+        }
         let finished = is_finished(resource, &new);
         if !finished && cobaltcore_patch::unchanged(&old, &new) {
             return Ok(Some(Outcome::Stored(record.clone())));

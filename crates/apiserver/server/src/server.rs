@@ -172,6 +172,12 @@ impl Server {
         crate::manifests::apply_one(&self.api, object).await
     }
 
+    /// Serves the webhooks of a service inside this process: calls for it need no network, no
+    /// certificate and no Service object.
+    pub fn register_webhook(&self, namespace: &str, name: &str, path: &str, handler: crate::admission::Handler) {
+        self.api.register_webhook(namespace, name, path, handler);
+    }
+
     /// Waits until something stops the server.
     pub async fn stopped(&self) {
         self.api.stop.cancelled().await;

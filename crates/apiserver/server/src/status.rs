@@ -78,6 +78,9 @@ impl ApiError {
     pub fn passed_through(code: u16, status: Value) -> Self {
         let mut error =
             Self::new(code, "", status.get("message").and_then(Value::as_str).unwrap_or_default());
+        if let Some(details) = status.get("details").and_then(Value::as_object) {
+            error.0.details.clone_from(details);
+        }
         error.0.raw = Some(Raw::Status(status));
         error
     }

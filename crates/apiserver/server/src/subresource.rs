@@ -7,6 +7,7 @@ use cobaltcore_builtins::Eviction;
 use cobaltcore_schema::FieldError;
 use serde_json::{Value, json};
 
+use crate::admission::{Attempt, Operation};
 use crate::api::Api;
 use crate::call::{Answer, Call};
 use crate::delete::Deleted;
@@ -34,7 +35,7 @@ impl Api {
             ("scale", _) => self.scale(call, registry, resource).await,
             ("binding", "create") => self.bind_pod(call, registry, resource, &info.name).await,
             ("eviction", "create") => self.evict_pod(call, registry, resource).await,
-            ("token", "create") => self.request_token(call, resource),
+            ("token", "create") => self.request_token(call, registry, resource).await,
             (_, "get") => self.get(call, registry, resource).await,
             (sub, "update") => self.update(call, registry, resource, Some(sub)).await,
             (sub, "patch") => self.patch(call, registry, resource, Some(sub)).await,
@@ -144,25 +145,20 @@ impl Api {
     /// Puts a pod on a node.
     pub async fn bind_pod(self: &Arc<Self>, call: &Call, registry: &Arc<Registry>, pods: &Arc<Resource>, name: &str) -> ApiResult<Answer> {
         let options = WriteOptions::parse(&call.query, "CreateOptions", false)?;
-        let binding = call.decode_body("Binding")?.value;
+        let mut binding = call.decode_body("Binding")?.value;
+        fill_envelope(&mut binding, "v1", "Binding");
+        // `POST bindings` is a resource of its own to admission.
+        let own = if call.info.subresource.is_empty() { registry.get("", "v1", "bindings") } else { None };
+        let (resource, subresource) = own.as_ref().map_or((pods, Some("binding")), |bindings| (bindings, None));
+        let write = Write { call, registry, resource, subresource, options: &options, form: Form::JSON };
+        let attempt = self.admit_part(&write, name, &mut binding).await?;
         let errors = cobaltcore_builtins::validate_binding(&binding);
         if !errors.is_empty() {
             return Err(ApiError::invalid("", "Binding", name, &errors));
         }
+        self.validate(&attempt, Some(&binding)).await?;
         let key = crate::store::Key::new(&call.info.namespace, name);
         let record = pods.table.get(&key).ok_or_else(|| pods.not_found(name))?;
-        let write = Write { call, registry, resource: pods, subresource: Some("binding"), options: &options, form: Form::JSON };
-        let mut binding = binding;
-        let attempt = crate::admission::Attempt {
-            write: &write,
-            operation: crate::admission::Operation::Create,
-            namespace: call.info.namespace.clone(),
-            name: name.to_owned(),
-            old: None,
-            options: json!({"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"}),
-        };
-        self.mutate(&attempt, &mut binding).await?;
-        self.validate(&attempt, Some(&binding)).await?;
         let mut pod = record.parse();
         cobaltcore_builtins::bind(&mut pod, &binding, self.clock.now())
             .map_err(|why| ApiError::conflict("", "pods/binding", name, &why.to_string()))?;
@@ -172,15 +168,33 @@ impl Api {
         Ok(Answer::json(201, &json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})))
     }
 
+    /// Mutating admission of a body that is created at a subresource.
+    async fn admit_part<'a>(&self, write: &'a Write<'a>, name: &str, body: &mut Value) -> ApiResult<Attempt<'a>> {
+        let attempt = Attempt {
+            write,
+            operation: Operation::Create,
+            namespace: write.call.info.namespace.clone(),
+            name: name.to_owned(),
+            old: None,
+            options: json!({}),
+        };
+        self.mutate(&attempt, body).await?;
+        Ok(attempt)
+    }
+
     /// Removes a pod unless a disruption budget forbids it.
     async fn evict_pod(self: &Arc<Self>, call: &Call, registry: &Arc<Registry>, pods: &Arc<Resource>) -> ApiResult<Answer> {
         let write_options = WriteOptions::parse(&call.query, "CreateOptions", false)?;
-        let eviction = call.decode_body("Eviction")?.value;
+        let mut eviction = call.decode_body("Eviction")?.value;
+        fill_envelope(&mut eviction, "policy/v1", "Eviction");
         let name = &call.info.name;
+        let asked = Write { call, registry, resource: pods, subresource: Some("eviction"), options: &write_options, form: Form::JSON };
+        let attempt = self.admit_part(&asked, name, &mut eviction).await?;
         let given = meta::name(&eviction);
         if !given.is_empty() && given != *name {
             return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
         }
+        self.validate(&attempt, Some(&eviction)).await?;
         let body = eviction.get("deleteOptions").filter(|v| !v.is_null());
         let mut options = DeleteOptions::parse(&call.query, Some(body.unwrap_or(&json!({}))))?;
         options.dry_run |= write_options.dry_run;
@@ -191,7 +205,7 @@ impl Api {
             options.resource_version = Some(record.revision.to_string());
         }
         let quiet = crate::delete::quiet(options.dry_run);
-        let write = Write { call, registry, resource: pods, subresource: None, options: &quiet, form: Form::JSON };
+        let write = Write { options: &quiet, ..asked };
         match self.remove(&write, &key, &options).await? {
             Deleted::Gone(_) | Deleted::Waiting(_) => Ok(Answer::json(
                 201,
@@ -233,10 +247,15 @@ impl Api {
         }
     }
 
-    fn request_token(&self, call: &Call, accounts: &Resource) -> ApiResult<Answer> {
+    async fn request_token(&self, call: &Call, registry: &Arc<Registry>, accounts: &Arc<Resource>) -> ApiResult<Answer> {
+        let options = WriteOptions::parse(&call.query, "CreateOptions", false)?;
+        let mut body = call.decode_body("TokenRequest")?.value;
+        fill_envelope(&mut body, "authentication.k8s.io/v1", "TokenRequest");
+        let write = Write { call, registry, resource: accounts, subresource: Some("token"), options: &options, form: Form::JSON };
+        let attempt = self.admit_part(&write, &call.info.name, &mut body).await?;
+        self.validate(&attempt, Some(&body)).await?;
         let key = self.key_of(call, accounts);
         let account = accounts.table.get(&key).ok_or_else(|| accounts.not_found(&call.info.name))?.parse();
-        let body = call.decode_body("TokenRequest")?.value;
         let answer = cobaltcore_access::tokens::token_request(&self.authenticator, &body, &account, self, self.clock.now())?;
         Ok(Answer::json(201, &answer))
     }
@@ -245,8 +264,24 @@ impl Api {
 /// A change of the replicas is tried this often while others change the object.
 const SCALE_ATTEMPTS: usize = 5;
 
+/// kind and apiVersion of a body that left them to its endpoint.
+fn fill_envelope(body: &mut Value, api_version: &str, kind: &str) {
+    let map = meta::fields(body);
+    for (key, text) in [("apiVersion", api_version), ("kind", kind)] {
+        if map.get(key).and_then(Value::as_str).unwrap_or_default().is_empty() {
+            map.insert(key.into(), json!(text));
+        }
+    }
+}
+
+/// Takes over the replicas of a Scale.
+pub(crate) fn put_replicas(resource: &Resource, parent: &mut Value, scale: &Value) {
+    let replicas = scale["spec"].get("replicas").cloned().unwrap_or_else(|| json!(0));
+    set_path(parent, &resource.scale_paths().spec_replicas, replicas);
+}
+
 /// The Scale of an object.
-fn scale_of(resource: &Resource, parent: &Value) -> Value {
+pub(crate) fn scale_of(resource: &Resource, parent: &Value) -> Value {
     let source = &parent["metadata"];
     let mut metadata = json!({});
     for key in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {

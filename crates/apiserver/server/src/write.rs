@@ -105,26 +105,13 @@ impl Api {
                 "create not allowed while custom resource definition is terminating",
             ));
         }
-        self.stamp_new(resource, &mut object);
-        let generated = meta::name(&object).is_empty() && !meta::text(&object, "generateName").is_empty();
-        for attempt in 1.. {
-            let mut candidate = object.clone();
-            if generated {
-                let name = made_up_name(meta::text(&object, "generateName"));
-                meta::set(&mut candidate, "name", json!(name));
-            }
-            match self.insert_once(write, candidate, applied).await {
-                Err(error) if generated && error.reason() == "AlreadyExists" && attempt < NAME_ATTEMPTS => {}
-                other => return other,
-            }
-        }
-        Err(ApiError::internal("no name could be found"))
-    }
-
-    async fn insert_once(self: &Arc<Self>, write: &Write<'_>, mut object: Value, applied: Option<()>) -> ApiResult<Outcome> {
-        let resource = write.resource;
+        wipe_system_fields(&mut object);
         resource.default(&mut object);
-        resource.prepare_create(&mut object);
+        if applied.is_none() {
+            // What admission adds belongs to nobody.
+            self.own(write, None, &mut object);
+        }
+        self.check_namespace_open(write.resource, &object)?;
         let mut attempt = Attempt {
             write,
             operation: Operation::Create,
@@ -133,13 +120,36 @@ impl Api {
             old: None,
             options: json!({"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"}),
         };
-        self.check_namespace_open(write.resource, &object)?;
-        let _turn = self.take_turn(resource).await;
         self.admit_builtin(&mut attempt, &mut object)?;
-        self.mutate(&attempt, &mut object).await?;
-        if applied.is_none() {
-            self.own(write, None, &mut object);
+        if self.mutate(&attempt, &mut object).await? {
+            self.check_namespace_match(write.call, resource, &mut object)?;
+            wipe_system_fields(&mut object);
         }
+        self.stamp_new(resource, &mut object);
+        let generated = meta::name(&object).is_empty() && !meta::text(&object, "generateName").is_empty();
+        for round in 1.. {
+            let mut candidate = object.clone();
+            if generated {
+                let name = made_up_name(meta::text(&object, "generateName"));
+                meta::set(&mut candidate, "name", json!(name));
+            }
+            meta::name(&candidate).clone_into(&mut attempt.name);
+            match self.insert_once(&attempt, candidate).await {
+                Err(error) if generated && error.reason() == "AlreadyExists" && round < NAME_ATTEMPTS => {}
+                other => return other,
+            }
+        }
+        Err(ApiError::internal("no name could be found"))
+    }
+
+    /// One attempt to store an object that went through mutating admission.
+    async fn insert_once(self: &Arc<Self>, attempt: &Attempt<'_>, mut object: Value) -> ApiResult<Outcome> {
+        let write = attempt.write;
+        let resource = write.resource;
+        // Some defaults follow from the name, which may have been made up a moment ago.
+        resource.default(&mut object);
+        resource.prepare_create(&mut object);
+        let turn = self.take_turn(resource).await;
         self.before_validation(write, &mut object, None)?;
         let name = meta::name(&object).to_owned();
         let errors = resource.validate_create(&object);
@@ -147,7 +157,14 @@ impl Api {
             return Err(resource.invalid(&name, &errors));
         }
         self.guard(write, &object, None)?;
-        self.validate(&attempt, Some(&object)).await?;
+        let turns = turn.is_some();
+        // Webhooks may write themselves, so nobody waits for them with a turn in hand.
+        drop(turn);
+        self.validate(attempt, Some(&object)).await?;
+        let _turn = self.take_turn(resource).await;
+        if turns {
+            self.before_validation(write, &mut object, None)?;
+        }
         let key = Key::new(meta::namespace(&object), &name);
         if write.options.dry_run {
             if let Some(existing) = resource.table.get(&key) {
@@ -215,10 +232,6 @@ impl Api {
             ("uid", json!(uuid::Uuid::new_v4().to_string())),
             ("creationTimestamp", json!(stamp)),
             ("generation", generation),
-            ("deletionTimestamp", Value::Null),
-            ("deletionGracePeriodSeconds", Value::Null),
-            ("selfLink", Value::Null),
-            ("resourceVersion", Value::Null),
         ] {
             meta::set(object, key, value);
         }
@@ -364,6 +377,21 @@ fn quoted_start(value: &Value) -> String {
 
 fn taken(resource: &Resource, name: &str, existing: &Record) -> ApiError {
     ApiError::already_exists(&resource.group, &resource.plural, name, existing.facts.deleting)
+}
+
+/// Removes the metadata only the server sets.
+fn wipe_system_fields(object: &mut Value) {
+    for key in [
+        "uid",
+        "creationTimestamp",
+        "generation",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "selfLink",
+        "resourceVersion",
+    ] {
+        meta::set(object, key, Value::Null);
+    }
 }
 
 /// A base with a random ending.

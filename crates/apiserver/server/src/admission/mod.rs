@@ -11,9 +11,12 @@ use serde_json::Value;
 
 use crate::api::Api;
 use crate::status::ApiResult;
+use crate::subresource::{put_replicas, scale_of};
 use crate::write::Write;
 
-pub use webhooks::{Handler, Webhooks};
+pub(crate) use webhooks::condition_errors;
+pub use webhooks::Handler;
+pub(crate) use webhooks::{WebhookCounts, Webhooks};
 
 /// What a request does to an object, as admission sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +41,7 @@ impl Operation {
 }
 
 /// One object going through admission.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Attempt<'a> {
     /// The write it belongs to.
     pub write: &'a Write<'a>,
@@ -55,13 +58,32 @@ pub struct Attempt<'a> {
 }
 
 impl Api {
-    /// Mutating webhooks. The object is in its type's form again afterwards.
-    pub async fn mutate(&self, attempt: &Attempt<'_>, object: &mut Value) -> ApiResult<()> {
-        self.webhooks.mutate(self, attempt, object).await
+    /// Mutating webhooks; tells whether they changed the object, which is in its type's form again
+    /// then. `object` is null for deletions.
+    pub async fn mutate(&self, attempt: &Attempt<'_>, object: &mut Value) -> ApiResult<bool> {
+        if attempt.write.subresource != Some("scale") {
+            return self.webhooks.mutate(self, attempt, object).await;
+        }
+        let resource = attempt.write.resource;
+        let old = attempt.old.map(|old| scale_of(resource, old));
+        let mut scale = scale_of(resource, object);
+        let seen = Attempt { old: old.as_ref(), ..attempt.clone() };
+        let changed = self.webhooks.mutate(self, &seen, &mut scale).await?;
+        if changed {
+            put_replicas(resource, object, &scale);
+        }
+        Ok(changed)
     }
 
     /// Validating webhooks; `object` is absent for deletions.
     pub async fn validate(&self, attempt: &Attempt<'_>, object: Option<&Value>) -> ApiResult<()> {
-        self.webhooks.validate(self, attempt, object).await
+        if attempt.write.subresource != Some("scale") {
+            return self.webhooks.validate(self, attempt, object).await;
+        }
+        let resource = attempt.write.resource;
+        let old = attempt.old.map(|old| scale_of(resource, old));
+        let scale = object.map(|object| scale_of(resource, object));
+        let seen = Attempt { old: old.as_ref(), ..attempt.clone() };
+        self.webhooks.validate(self, &seen, scale.as_ref()).await
     }
 }

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Match conditions: expressions that a request must satisfy before a webhook is called. They are
+//! compiled when the configuration is committed and run under a budget.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use cobaltcore_cel::{Budget, DeclType, Env, Input, ListKind, Outcome, Program};
+use cobaltcore_schema::FieldError;
+use serde_json::{Value, json};
+
+use super::hook::Hook;
+
+/// One condition.
+#[derive(Debug)]
+pub(super) struct Condition {
+    expression: String,
+    program: Result<Program, String>,
+}
+
+impl Condition {
+    pub(super) fn of(condition: &Value) -> Self {
+        let expression = condition["expression"].as_str().unwrap_or_default().to_owned();
+        let program = compile(&expression);
+        Self { expression, program }
+    }
+}
+
+/// Whether all conditions of a webhook hold; the error is why that cannot be told, where the
+/// webhook wants the request to fail then.
+pub(super) fn hold(hook: &Hook, object: &Value, old: &Value, request: &Value) -> Result<bool, String> {
+    let mut budget = Budget::match_conditions();
+    let mut errors: Vec<String> = Vec::new();
+    let bindings = [
+        ("object", Input::Json(object)),
+        ("oldObject", Input::Json(old)),
+        ("request", Input::Json(request)),
+        ("namespaceObject", Input::Json(&Value::Null)),
+    ];
+    for condition in &hook.conditions {
+        let result = match &condition.program {
+            Ok(program) => program
+                .evaluate(&bindings, &mut budget)
+                .map_err(|error| error.to_string()),
+            Err(text) => Err(text.clone()),
+        };
+        match result {
+            // One plain no decides, whatever else failed.
+            Ok(Outcome::Bool(false)) => return Ok(false),
+            Ok(_) => {}
+            Err(why) => {
+                let text = format!("expression '{}' resulted in error: {why}", condition.expression);
+                if !errors.contains(&text) {
+                    errors.push(text);
+                }
+            }
+        }
+    }
+    match errors.as_slice() {
+        [] => Ok(true),
+        _ if hook.fails_open => Ok(false),
+        [one] => Err(one.clone()),
+        many => Err(format!("[{}]", many.join(", "))),
+    }
+}
+
+/// What is wrong with the conditions of a configuration.
+pub(crate) fn errors(configuration: &Value) -> Vec<FieldError> {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let mut errors = Vec::new();
+    for (at, hook) in list(&configuration["webhooks"]).iter().enumerate() {
+        for (position, condition) in list(&hook["matchConditions"]).iter().enumerate() {
+            let expression = condition["expression"].as_str().unwrap_or_default();
+            if expression.trim().is_empty() {
+                continue; // the kind's own validation says so
+            }
+            if let Err(why) = compile(expression) {
+                let field = format!("webhooks[{at}].matchConditions[{position}].expression");
+                errors.push(FieldError::invalid(field, &json!(expression), &why));
+            }
+        }
+    }
+    errors
+}
+
+fn compile(expression: &str) -> Result<Program, String> {
+    let program = cobaltcore_cel::compile(expression, environment()).map_err(|error| {
+        let stage = if error.is_instantiation() {
+            "program instantiation"
+        } else {
+            "compilation"
+        };
+        format!("{stage} failed: {error}")
+    })?;
+    if program.result_is_bool() {
+        Ok(program)
+    } else {
+        Err("must evaluate to bool".into())
+    }
+}
+
+/// The variables: bodies of any kind, and the request with the fields it always has.
+fn environment() -> &'static Env {
+    static ENV: OnceLock<Env> = OnceLock::new();
+    ENV.get_or_init(|| {
+        Env::new()
+            .variable("object", DeclType::Dyn)
+            .variable("oldObject", DeclType::Dyn)
+            .variable("namespaceObject", DeclType::Dyn)
+            .variable("request", request_type())
+    })
+}
+
+fn request_type() -> DeclType {
+    let text = || DeclType::String { max: None };
+    let kind = || {
+        record(
+            "kubernetes.GroupVersionKind",
+            vec![("group", text()), ("version", text()), ("kind", text())],
+        )
+    };
+    let resource = || {
+        record(
+            "kubernetes.GroupVersionResource",
+            vec![("group", text()), ("version", text()), ("resource", text())],
+        )
+    };
+    let texts = || DeclType::List {
+        element: Arc::new(text()),
+        kind: ListKind::Atomic,
+        max: None,
+    };
+    let user = record(
+        "kubernetes.UserInfo",
+        vec![
+            ("username", text()),
+            ("uid", text()),
+            ("groups", texts()),
+            (
+                "extra",
+                DeclType::Map {
+                    value: Arc::new(texts()),
+                    max: None,
+                },
+            ),
+        ],
+    );
+    record(
+        "kubernetes.AdmissionRequest",
+        vec![
+            ("kind", kind()),
+            ("resource", resource()),
+            ("subResource", text()),
+            ("requestKind", kind()),
+            ("requestResource", resource()),
+            ("requestSubResource", text()),
+            ("name", text()),
+            ("namespace", text()),
+            ("operation", text()),
+            ("userInfo", user),
+            ("dryRun", DeclType::Bool),
+            ("options", DeclType::Dyn),
+        ],
+    )
+}
+
+fn record(name: &str, fields: Vec<(&str, DeclType)>) -> DeclType {
+    let fields: BTreeMap<String, Arc<DeclType>> = fields
+        .into_iter()
+        .map(|(name, ty)| (name.to_owned(), Arc::new(ty)))
+        .collect();
+    DeclType::Object {
+        name: name.to_owned(),
+        fields: Arc::new(fields),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conditions_are_compiled_against_the_request() {
+        let configuration = |expression: &str| json!({"webhooks": [{"matchConditions": [{"name": "a", "expression": expression}]}]});
+        for good in [
+            "request.operation == 'CREATE'",
+            "!('system:nodes' in request.userInfo.groups)",
+            "object.metadata.name.startsWith('x') || oldObject == null",
+            "request.?subResource.orValue('') == ''",
+        ] {
+            assert_eq!(errors(&configuration(good)), [], "{good}");
+        }
+        for (bad, text) in [
+            (
+                "nonsense",
+                "compilation failed: ERROR: <input>:1:1: undeclared reference to 'nonsense'",
+            ),
+            (
+                "request.verb == ''",
+                "compilation failed: ERROR: <input>:1:8: undefined field 'verb'",
+            ),
+            ("'text'", "must evaluate to bool"),
+        ] {
+            let found = errors(&configuration(bad));
+            assert_eq!(found.len(), 1, "{bad}");
+            assert_eq!(found[0].field, "webhooks[0].matchConditions[0].expression");
+            assert!(found[0].message.contains(text), "{bad}: {}", found[0].message);
+        }
+    }
+}

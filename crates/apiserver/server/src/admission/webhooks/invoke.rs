@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One call of one webhook: the review is sent to wherever the webhook is served, within its time,
+//! and the answer is judged. Handlers inside this process are asked without network or certificate.
+
+use std::panic::AssertUnwindSafe;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures::FutureExt;
+use serde_json::Value;
+
+use super::Webhooks;
+use super::endpoints;
+use super::hook::{Hook, Target};
+use super::line::Letter;
+use super::review::{self, Failure, Verdict};
+use super::subject::{Form, Subject};
+use crate::api::Api;
+use crate::status::ApiError;
+
+/// Characters of a server's error page that are quoted.
+const QUOTED: usize = 512;
+const LATE: &str = "context deadline exceeded";
+
+/// How a call can end badly.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// The webhook could not be asked; its failure policy decides.
+    Call { why: String, code: u16 },
+    /// The webhook said no.
+    Denied(ApiError),
+    /// The server itself must refuse, whatever the policy says.
+    Internal(ApiError),
+}
+
+impl Trouble {
+    fn call(why: impl Into<String>) -> Self {
+        Self::Call {
+            why: why.into(),
+            code: 503,
+        }
+    }
+}
+
+impl Webhooks {
+    /// Asks one webhook and reports its warnings.
+    pub(super) async fn invoke(
+        &self,
+        api: &Api,
+        hook: &Hook,
+        subject: &Subject<'_>,
+        form: &Form,
+        object: Option<&Value>,
+        mutating: bool,
+    ) -> Result<Verdict, Trouble> {
+        if subject.dry_run && !hook.dry_run_safe {
+            let text = format!("admission webhook {:?} does not support dry run", hook.name);
+            return Err(Trouble::Internal(ApiError::bad_request(text)));
+        }
+        let Some(version) = hook.review else {
+            return Err(Trouble::call(
+                "could not create admission objects: webhook does not accept known AdmissionReview versions (v1, v1beta1)",
+            ));
+        };
+        let uid = uuid::Uuid::new_v4().to_string();
+        let review = review::request(&uid, version, subject, form, object);
+        let limit = hook
+            .timeout
+            .min(subject.call.deadline.saturating_duration_since(Instant::now()));
+        let url = Url {
+            target: &hook.target,
+            timeout: limit,
+        };
+        let asked = tokio::time::timeout(limit, self.ask(api, hook, &url, review)).await;
+        let answer = match asked {
+            Ok(answer) => answer?,
+            Err(_) => {
+                return Err(Trouble::call(format!(
+                    "failed to call webhook: Post \"{url}\": {LATE}"
+                )));
+            }
+        };
+        let verdict = review::verdict(&uid, version, mutating, &answer).map_err(|failure| match failure {
+            Failure::Call(why) => Trouble::call(format!("failed to call webhook: {why}")),
+            Failure::Invalid(why) => Trouble::call(format!("received invalid webhook response: {why}")),
+        })?;
+        for warning in &verdict.warnings {
+            subject.call.warn(warning.clone());
+        }
+        if verdict.allowed {
+            Ok(verdict)
+        } else {
+            Err(Trouble::Denied(review::denied(hook, &verdict.result)))
+        }
+    }
+
+    async fn ask(&self, api: &Api, hook: &Hook, url: &Url<'_>, review: Value) -> Result<Value, Trouble> {
+        let unreached = |why: String| Trouble::call(format!("failed to call webhook: Post \"{url}\": {why}"));
+        if let Target::Service {
+            namespace,
+            name,
+            path,
+            ..
+        } = &hook.target
+            && self.serves(namespace, name)
+        {
+            let Some(handler) = self.handler(namespace, name, path) else {
+                return Err(refused(404, "404 page not found"));
+            };
+            // A handler that panics is a webhook that failed, not a server that did.
+            let answer = AssertUnwindSafe(async move { handler(review).await })
+                .catch_unwind()
+                .await;
+            return answer.map_err(|_| unreached("EOF".into()));
+        }
+        hook.line
+            .tls()
+            .map_err(|why| Trouble::call(format!("could not get REST client: {why}")))?;
+        let addresses = match &hook.target {
+            Target::Url { host, port, .. } if host.contains(':') => vec![format!("[{host}]:{port}")],
+            Target::Url { host, port, .. } => vec![format!("{host}:{port}")],
+            Target::Service {
+                namespace,
+                name,
+                port,
+                ..
+            } => endpoints::of_service(api, namespace, name, *port).map_err(unreached)?,
+        };
+        let letter = Letter {
+            addresses: &addresses,
+            server_name: &hook.target.server_name(),
+            authority: &hook.target.authority(),
+            path: &url.path_and_query(),
+            body: crate::store::serialize(&review).into(),
+        };
+        let (code, body) = hook.line.send(&letter).await.map_err(unreached)?;
+        read(code, &body)
+    }
+}
+
+/// The URL of a call, for the request and for messages.
+struct Url<'a> {
+    target: &'a Target,
+    timeout: Duration,
+}
+
+impl Url<'_> {
+    fn path_and_query(&self) -> String {
+        // Webhooks are told whole seconds, rounded up.
+        let seconds = self.timeout.as_secs() + u64::from(self.timeout.subsec_nanos() > 0);
+        format!("{}?timeout={seconds}s", self.target.path())
+    }
+}
+
+impl std::fmt::Display for Url<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "https://{}{}", self.target.authority(), self.path_and_query())
+    }
+}
+
+fn read(code: u16, body: &Bytes) -> Result<Value, Trouble> {
+    if !(200..300).contains(&code) {
+        return Err(refused(code, &String::from_utf8_lossy(body)));
+    }
+    match crate::decode::json(body) {
+        Ok(decoded) => Ok(decoded.value),
+        Err(why) => Err(Trouble::call(format!(
+            "failed to call webhook: couldn't get version/kind; json parse error: {why}"
+        ))),
+    }
+}
+
+/// An answer that is an error, in the words of the reference's client.
+fn refused(code: u16, body: &str) -> Trouble {
+    let text = match code {
+        401 => "the server has asked for the client to provide credentials".to_owned(),
+        403 => "unknown".to_owned(),
+        404 => "the server could not find the requested resource".to_owned(),
+        405 => "the server does not allow this method on the requested resource".to_owned(),
+        409 => "the server reported a conflict".to_owned(),
+        429 => "the server has received too many requests and has asked us to try again later".to_owned(),
+        503 => "the server is currently unable to handle the request".to_owned(),
+        504 => "the server was unable to return a response in the time allotted, but may still be processing the request".to_owned(),
+        400 => "the server rejected our request for an unknown reason".to_owned(),
+        500.. => {
+            let shown: String = body.trim().chars().take(QUOTED).collect();
+            let shown = if shown.is_empty() { "unknown".to_owned() } else { shown };
+            format!("an error on the server ({shown:?}) has prevented the request from succeeding")
+        }
+        _ => format!("the server responded with the status code {code} but did not return more information"),
+    };
+    Trouble::Call {
+        why: format!("failed to call webhook: {text}"),
+        code,
+    }
+}

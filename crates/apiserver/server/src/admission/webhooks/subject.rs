@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A request as webhooks are told about it: which resource and subresource, which kind the bodies
+//! have, which namespace and name; and the same request in the words of another version.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::admission::{Attempt, Operation};
+use crate::call::Call;
+use crate::meta;
+use crate::registry::{Registry, Resource};
+
+/// A kind by group, version and name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Kind {
+    pub group: String,
+    pub version: String,
+    pub kind: String,
+}
+
+impl Kind {
+    fn of(resource: &Resource) -> Self {
+        Self {
+            group: resource.group.to_string(),
+            version: resource.version.to_string(),
+            kind: resource.kind.to_string(),
+        }
+    }
+
+    /// The kind of the bodies at an endpoint, and whether it is the resource's own.
+    fn at(resource: &Resource, subresource: &str) -> (Self, bool) {
+        let entry = resource
+            .subresource_entries()
+            .into_iter()
+            .find(|entry| entry.name == subresource);
+        match entry {
+            Some(entry) if !entry.version.is_empty() => (
+                Self {
+                    group: entry.group,
+                    version: entry.version,
+                    kind: entry.kind,
+                },
+                false,
+            ),
+            Some(entry) if *entry.kind != *resource.kind => (
+                Self {
+                    kind: entry.kind,
+                    ..Self::of(resource)
+                },
+                false,
+            ),
+            _ => (Self::of(resource), true),
+        }
+    }
+}
+
+/// What a request is about.
+#[derive(Debug)]
+pub(super) struct Subject<'a> {
+    pub call: &'a Call,
+    pub registry: &'a Registry,
+    pub resource: &'a Arc<Resource>,
+    pub subresource: &'a str,
+    pub kind: Kind,
+    /// The bodies are objects of the resource itself, in one of its versions.
+    pub own_kind: bool,
+    pub operation: Operation,
+    pub namespace: String,
+    pub name: String,
+    pub old: Option<&'a Value>,
+    pub options: &'a Value,
+    pub dry_run: bool,
+}
+
+impl<'a> Subject<'a> {
+    pub(super) fn of(attempt: &'a Attempt<'a>) -> Self {
+        let write = attempt.write;
+        let subresource = write.subresource.unwrap_or_default();
+        let (kind, own_kind) = Kind::at(write.resource, subresource);
+        let mut subject = Self {
+            call: write.call,
+            registry: write.registry,
+            resource: write.resource,
+            subresource,
+            kind,
+            own_kind,
+            operation: attempt.operation,
+            namespace: attempt.namespace.clone(),
+            name: attempt.name.clone(),
+            old: attempt.old,
+            options: &attempt.options,
+            dry_run: write.options.dry_run,
+        };
+        if subject.is_namespace() {
+            // A namespace counts as lying in itself.
+            subject.namespace.clone_from(&subject.name);
+        }
+        subject
+    }
+
+    pub(super) fn is_namespace(&self) -> bool {
+        self.resource.is("", "Namespace")
+    }
+}
+
+/// The request in the words of the version a webhook asked for.
+#[derive(Debug)]
+pub(super) struct Form {
+    pub resource: Arc<Resource>,
+    pub kind: Kind,
+    /// Bodies have to be converted.
+    converts: bool,
+}
+
+/// The bodies of a request in some form.
+#[derive(Debug)]
+pub(super) struct Bodies<'a> {
+    pub object: Cow<'a, Value>,
+    pub old: Cow<'a, Value>,
+}
+
+impl Form {
+    /// As the client asked.
+    pub(super) fn requested(subject: &Subject<'_>) -> Self {
+        Self {
+            resource: subject.resource.clone(),
+            kind: subject.kind.clone(),
+            converts: false,
+        }
+    }
+
+    /// In another version.
+    pub(super) fn equivalent(subject: &Subject<'_>, other: &Arc<Resource>) -> Self {
+        let (kind, own) = Kind::at(other, subject.subresource);
+        Self {
+            resource: other.clone(),
+            kind,
+            converts: own && subject.own_kind,
+        }
+    }
+
+    /// The bodies in this form; what is absent is null.
+    pub(super) fn view<'a>(&self, subject: &Subject<'a>, object: Option<&'a Value>) -> Bodies<'a> {
+        let show = |body: Option<&'a Value>| match body {
+            None => Cow::Owned(Value::Null),
+            Some(body) if !self.converts => Cow::Borrowed(body),
+            Some(body) => {
+                let mut converted = body.clone();
+                subject.resource.to_storage(&mut converted, subject.registry);
+                self.resource.from_storage(&mut converted, subject.registry);
+                Cow::Owned(converted)
+            }
+        };
+        Bodies {
+            object: show(object),
+            old: show(subject.old),
+        }
+    }
+
+    /// A changed body in its type's form again, and in the version the client asked for.
+    pub(super) fn accept(&self, subject: &Subject<'_>, mut changed: Value) -> Result<Value, String> {
+        let api_version = meta::api_version(&self.kind.group, &self.kind.version);
+        if changed["kind"] != *self.kind.kind || changed["apiVersion"] != *api_version {
+            return Err(format!(
+                "no kind {:?} is registered for version {:?}",
+                changed["kind"].as_str().unwrap_or_default(),
+                changed["apiVersion"].as_str().unwrap_or_default()
+            ));
+        }
+        let bodies = if subject.own_kind {
+            Some(self.resource.clone())
+        } else {
+            subject
+                .registry
+                .by_kind(&self.kind.group, &self.kind.version, &self.kind.kind)
+        };
+        if let Some(bodies) = bodies {
+            bodies
+                .decode(&mut changed)
+                .map_err(|error| error.message().to_owned())?;
+            bodies.default(&mut changed);
+        }
+        if self.converts {
+            self.resource.to_storage(&mut changed, subject.registry);
+            subject.resource.from_storage(&mut changed, subject.registry);
+        }
+        Ok(changed)
+    }
+}
