@@ -72,7 +72,8 @@ impl From<anyhow::Error> for Failure {
 
 impl From<cobaltcore_apiserver::ServerError> for Failure {
     fn from(error: cobaltcore_apiserver::ServerError) -> Self {
-        Self { code: error.exit_code(), error: error.into() }
+        // Its text names the cause already; the chain would say it twice.
+        Self { code: error.exit_code(), error: anyhow::anyhow!("{error}") }
     }
 }
 
