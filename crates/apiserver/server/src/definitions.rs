@@ -188,9 +188,8 @@ impl Api {
         };
         self.swap_types(&group, &plural, served);
         self.queue.add(crate::control::queue::Work::Names(group.clone()));
-        if event.op == Op::Deleted
-            && let Some(table) = self.store.find(&group, &plural)
-        {
+        // Watches of what is gone or defined differently end.
+        if let Some(table) = self.store.find(&group, &plural) {
             table.wake();
         }
     }

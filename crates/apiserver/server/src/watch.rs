@@ -203,7 +203,7 @@ impl Watch {
             if let Some(bytes) = self.joined() {
                 return Some(bytes);
             }
-            if self.ended || self.api.stop.is_cancelled() {
+            if self.ended || self.api.stop.is_cancelled() || self.outdated() {
                 return None;
             }
             self.catch_up();
@@ -262,6 +262,18 @@ impl Watch {
     fn cut_off(&mut self) {
         self.api.metrics.watcher_dropped();
         self.ended = true;
+    }
+
+    /// Whether the version watched is defined differently now. Its events would be shown in a form
+    /// that is no longer right, so the client has to come back.
+    fn outdated(&self) -> bool {
+        let Model::Custom(_) = &self.resource.model else { return false };
+        let now = self.api.registry.load();
+        let same = |other: &Resource| other.served && other.schema_generation() == self.resource.schema_generation();
+        match now.get(&self.resource.group, &self.resource.version, &self.resource.plural) {
+            Some(other) => !same(&other),
+            None => now.any_version(&self.resource.group, &self.resource.plural).is_some(),
+        }
     }
 
     /// Whether the definition behind a custom type was removed.
