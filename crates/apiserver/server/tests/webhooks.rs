@@ -1,6 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Admission webhooks served inside the process: what their answers do.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::needless_pass_by_value,
+    clippy::items_after_statements,
+    reason = "a test may fail loudly and read plainly"
+)]
+
 mod hooks;
 
 use std::sync::Arc;

@@ -2,6 +2,13 @@
 //! Admission webhooks over the wire: a real HTTPS server on the loopback address, reached by URL and
 //! by the operator's word for a Service; and everything that can go wrong on the way.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::needless_pass_by_value,
+    clippy::items_after_statements,
+    reason = "a test may fail loudly and read plainly"
+)]
+
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -2,6 +2,13 @@
 //! Admission webhooks served inside the process: which requests they are asked about, and what they
 //! are told.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::needless_pass_by_value,
+    clippy::items_after_statements,
+    reason = "a test may fail loudly and read plainly"
+)]
+
 mod hooks;
 
 use hooks::{MAPS, PODS, REGISTRATION, World, allow, annotate, map, patch, pod, rule};

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Words the webhook tests share: a server whose webhooks are closures, configurations, answers.
 
-#![allow(dead_code, unreachable_pub, reason = "every test file uses its own part")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    missing_docs,
+    reason = "every test file uses its own part"
+)]
 
 use std::sync::{Arc, Mutex};
 

@@ -69,7 +69,7 @@ pub(super) fn request(
 }
 
 fn kind(kind: &Kind) -> Value {
-    json!({"group": kind.group, "version": kind.version, "kind": kind.kind})
+    json!({"group": kind.group, "version": kind.version, "kind": kind.name})
 }
 
 fn resource(resource: &Resource) -> Value {
@@ -257,6 +257,11 @@ pub(super) fn denied(hook: &Hook, result: &Value) -> ApiError {
 }
 
 #[cfg(test)]
+#[allow(
+    clippy::unwrap_used,
+    clippy::needless_pass_by_value,
+    reason = "a test may fail loudly and read plainly"
+)]
 mod tests {
     use super::*;
 

@@ -17,7 +17,7 @@ use crate::registry::{Registry, Resource};
 pub(super) struct Kind {
     pub group: String,
     pub version: String,
-    pub kind: String,
+    pub name: String,
 }
 
 impl Kind {
@@ -25,7 +25,7 @@ impl Kind {
         Self {
             group: resource.group.to_string(),
             version: resource.version.to_string(),
-            kind: resource.kind.to_string(),
+            name: resource.kind.to_string(),
         }
     }
 
@@ -40,13 +40,13 @@ impl Kind {
                 Self {
                     group: entry.group,
                     version: entry.version,
-                    kind: entry.kind,
+                    name: entry.kind,
                 },
                 false,
             ),
             Some(entry) if *entry.kind != *resource.kind => (
                 Self {
-                    kind: entry.kind,
+                    name: entry.kind,
                     ..Self::of(resource)
                 },
                 false,
@@ -162,7 +162,7 @@ impl Form {
     /// A changed body in its type's form again, and in the version the client asked for.
     pub(super) fn accept(&self, subject: &Subject<'_>, mut changed: Value) -> Result<Value, String> {
         let api_version = meta::api_version(&self.kind.group, &self.kind.version);
-        if changed["kind"] != *self.kind.kind || changed["apiVersion"] != *api_version {
+        if changed["kind"] != *self.kind.name || changed["apiVersion"] != *api_version {
             return Err(format!(
                 "no kind {:?} is registered for version {:?}",
                 changed["kind"].as_str().unwrap_or_default(),
@@ -174,7 +174,7 @@ impl Form {
         } else {
             subject
                 .registry
-                .by_kind(&self.kind.group, &self.kind.version, &self.kind.kind)
+                .by_kind(&self.kind.group, &self.kind.version, &self.kind.name)
         };
         if let Some(bodies) = bodies {
             bodies
