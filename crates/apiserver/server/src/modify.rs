@@ -318,9 +318,9 @@ impl Api {
                 if resource.unconditional_update() {
                     return Ok(false);
                 }
-                let value = if asked.is_empty() { json!(0) } else { json!(asked) };
-                let error = FieldError::invalid("metadata.resourceVersion", &value, "must be specified for an update");
-                return Err(resource.invalid(meta::name(old), &[error]));
+                let error = FieldError::invalid("metadata.resourceVersion", &json!(0), "must be specified for an update");
+                // The reference names the resource where other refusals name the kind.
+                return Err(ApiError::invalid(&resource.group, &resource.plural, meta::name(old), &[error]));
             }
             Edit::Replace(_) => {}
             // A patch that does not touch the resource version leaves the stored one in place.
