@@ -143,6 +143,9 @@ impl Api {
         {
             call.warn(warning.clone());
         }
+        if let Some(warning) = resource.as_builtin().and_then(|kind| kind.deprecation()) {
+            call.warn(warning);
+        }
         if !info.rest.is_empty() {
             return Err(resource.no_such_route());
         }

@@ -55,7 +55,13 @@ impl Resource {
     /// What creation does with an object before it is looked at: status is not the client's to set.
     pub fn prepare_create(&self, object: &mut Value) {
         match &self.model {
-            Model::Builtin(kind) => kind.prepare_create(object),
+            Model::Builtin(kind) => {
+                if self.is("", "Service") {
+                    // What cannot be settled is told when addresses are allocated.
+                    let _ = cobaltcore_builtins::prepare_service(object, None);
+                }
+                kind.prepare_create(object);
+            }
             Model::Custom(custom) if custom.version().status => {
                 meta::fields(object).remove("status");
             }
@@ -66,7 +72,12 @@ impl Resource {
     /// Each endpoint changes its own part: the main one not the status, `/status` nothing else.
     pub fn prepare_update(&self, new: &mut Value, old: &Value, subresource: Option<&str>) {
         match &self.model {
-            Model::Builtin(kind) => kind.prepare_update(new, old, subresource),
+            Model::Builtin(kind) => {
+                if self.is("", "Service") && subresource.is_none() {
+                    let _ = cobaltcore_builtins::prepare_service(new, Some(old));
+                }
+                kind.prepare_update(new, old, subresource);
+            }
             Model::Custom(custom) if !custom.version().status => {}
             Model::Custom(_) => match subresource {
                 Some("status") => {
@@ -82,6 +93,23 @@ impl Resource {
                 }
                 _ => meta::take_field(new, old, "status"),
             },
+        }
+    }
+
+    /// Times the server sets while it prepares a change.
+    pub fn stamp_update(&self, new: &mut Value, old: &Value, subresource: Option<&str>, now: jiff::Timestamp) {
+        if let Some(kind) = self.as_builtin() {
+            kind.stamp_update(new, old, subresource, now);
+        }
+    }
+
+    /// What is allowed in an object but unwise.
+    pub fn warnings(&self, new: &Value, old: Option<&Value>) -> Vec<String> {
+        match (&self.model, old) {
+            (Model::Builtin(_), _) if self.is_definition() => crd::crd_warnings(new, old),
+            (Model::Builtin(kind), None) => kind.warnings_create(new),
+            (Model::Builtin(kind), Some(old)) => kind.warnings_update(new, old),
+            (Model::Custom(_), _) => cobaltcore_schema::meta::finalizer_warnings(&new["metadata"], old.map(|o| &o["metadata"])),
         }
     }
 

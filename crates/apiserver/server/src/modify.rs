@@ -165,6 +165,7 @@ impl Api {
             resource.prepare_update(&mut new, &old, write.subresource);
             resource.default(&mut new);
         }
+        resource.stamp_update(&mut new, &old, write.subresource, self.clock.now());
         let turn = self.take_turn(resource).await;
         if resource.has_generation() && write.subresource.is_none_or(|s| s == "scale") && resource.spec_changed(&new, &old) {
             let generation = old["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
@@ -176,6 +177,7 @@ impl Api {
             return Err(resource.invalid(&key.name, &errors));
         }
         self.guard(write, &new, Some(&old))?;
+        write.warn(&new, Some(&old));
         let turns = turn.is_some();
         // Webhooks may write themselves, so nobody waits for them with a turn in hand.
         drop(turn);

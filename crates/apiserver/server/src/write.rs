@@ -70,6 +70,13 @@ impl Write<'_> {
         Answer::bytes(code, self.form.content_type(), body)
     }
 
+    /// Tells the client what is allowed but unwise.
+    pub fn warn(&self, new: &Value, old: Option<&Value>) {
+        if self.subresource.is_none() {
+            self.resource.warnings(new, old).into_iter().for_each(|text| self.call.warn(text));
+        }
+    }
+
     /// The manager changes are attributed to.
     pub fn manager(&self) -> String {
         self.call.manager(self.options.manager.as_deref())
@@ -157,6 +164,7 @@ impl Api {
             return Err(resource.invalid(&name, &errors));
         }
         self.guard(write, &object, None)?;
+        write.warn(&object, None);
         let turns = turn.is_some();
         // Webhooks may write themselves, so nobody waits for them with a turn in hand.
         drop(turn);

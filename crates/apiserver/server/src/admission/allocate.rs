@@ -43,99 +43,84 @@ impl Api {
         }
     }
 
+    /// Fills in what the kind itself cannot know: free addresses and ports. What the client chose is
+    /// checked against the range and against what others have.
     fn allocate_service(&self, service: &mut Value, old: Option<&Value>) -> ApiResult<()> {
-        let kind = service["spec"]["type"].as_str().unwrap_or("ClusterIP").to_owned();
-        if kind == "ExternalName" {
-            let spec = meta::fields(meta::field(meta::fields(service), "spec"));
-            for key in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"] {
-                spec.remove(key);
-            }
-            return Ok(());
-        }
         let name = meta::name(service).to_owned();
-        let used = self.used_by_services(meta::namespace(service), &name);
-        let mut errors = self.allocate_address(service, old, &used.addresses);
-        errors.extend(self.allocate_ports(service, &kind, &used.ports));
-        if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid("", "Service", &name, &errors)) }
-    }
-
-    fn allocate_address(&self, service: &mut Value, old: Option<&Value>, used: &BTreeSet<Ipv4Addr>) -> Vec<FieldError> {
+        let mut errors = cobaltcore_builtins::prepare_service(service, old);
+        let needs = cobaltcore_builtins::service_needs(service);
+        let mut used = self.used_by_services(meta::namespace(service), &name);
+        errors.extend(self.check_choices(service, &used));
+        if !errors.is_empty() {
+            return Err(ApiError::invalid("", "Service", &name, &errors));
+        }
         let spec = meta::fields(meta::field(meta::fields(service), "spec"));
-        if let Some(old) = old {
-            let before = &old["spec"];
-            let empty = spec.get("clusterIP").and_then(Value::as_str).unwrap_or_default().is_empty();
-            if empty && before["clusterIP"].as_str().is_some_and(|ip| !ip.is_empty()) {
-                for key in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
-                    if let Some(value) = before.get(key) {
-                        spec.insert(key.into(), value.clone());
-                    }
+        if needs.cluster_ip {
+            let free = self.free_address(&used.addresses).ok_or_else(|| ApiError::internal("failed to allocate a serviceIP: range is full"))?;
+            spec.insert("clusterIP".into(), json!(free.to_string()));
+            spec.insert("clusterIPs".into(), json!([free.to_string()]));
+        }
+        let full = || ApiError::internal("failed to allocate a nodePort: range is full");
+        if let Some(Value::Array(ports)) = spec.get_mut("ports") {
+            for port in ports.iter() {
+                used.ports.extend(port["nodePort"].as_u64().and_then(|p| u16::try_from(p).ok()));
+            }
+            for at in &needs.node_ports {
+                let free = self.free_port(&used.ports).ok_or_else(full)?;
+                used.ports.insert(free);
+                if let Some(Value::Object(port)) = ports.get_mut(*at) {
+                    port.insert("nodePort".into(), json!(free));
                 }
             }
         }
-        let given = spec.get("clusterIP").and_then(Value::as_str).unwrap_or_default().to_owned();
-        match given.as_str() {
-            "" => {
-                let Some(free) = self.free_address(used) else {
-                    return vec![FieldError::new(
-                        cobaltcore_schema::Cause::InternalError,
-                        "spec.clusterIPs[0]",
-                        "failed to allocate IP: range is full",
-                    )];
-                };
-                spec.insert("clusterIP".into(), json!(free.to_string()));
-            }
-            "None" => {}
-            text => {
-                let parsed: Result<Ipv4Addr, _> = text.parse();
-                let problem = match parsed {
-                    Err(_) => None, // the kind's own validation names the wrong address
-                    Ok(ip) if !self.in_service_range(ip) => Some(format!(
-                        "failed to allocate IP {ip}: the provided IP ({ip}) is not in the valid range. The range of valid IPs is {}/{}",
-                        self.config.service_cidr.0, self.config.service_cidr.1
-                    )),
-                    Ok(ip) if used.contains(&ip) => Some(format!("failed to allocate IP {ip}: provided IP is already allocated")),
-                    Ok(_) => None,
-                };
-                if let Some(why) = problem {
-                    return vec![FieldError::invalid("spec.clusterIPs", &json!([text]), &why)];
-                }
-            }
+        if needs.health_check_port {
+            let free = self.free_port(&used.ports).ok_or_else(full)?;
+            spec.insert("healthCheckNodePort".into(), json!(free));
         }
-        let address = spec.get("clusterIP").cloned().unwrap_or_default();
-        spec.entry("clusterIPs").or_insert_with(|| json!([address]));
-        spec.entry("ipFamilies").or_insert_with(|| json!(["IPv4"]));
-        spec.entry("ipFamilyPolicy").or_insert_with(|| json!("SingleStack"));
-        Vec::new()
+        Ok(())
     }
 
-    fn allocate_ports(&self, service: &mut Value, kind: &str, used: &BTreeSet<u16>) -> Vec<FieldError> {
-        let wants = kind == "NodePort"
-            || (kind == "LoadBalancer" && service["spec"]["allocateLoadBalancerNodePorts"] != false);
-        let Some(Value::Array(ports)) = service.get_mut("spec").and_then(|s| s.get_mut("ports")) else { return Vec::new() };
+    /// Addresses and ports the client chose itself must be in range and free.
+    fn check_choices(&self, service: &Value, used: &Used) -> Vec<FieldError> {
         let mut errors = Vec::new();
-        let mut taken = used.clone();
-        for (at, port) in ports.iter_mut().enumerate() {
-            let given = port["nodePort"].as_u64().unwrap_or(0);
-            if given != 0 {
-                let field = format!("spec.ports[{at}].nodePort");
-                let number = u16::try_from(given).unwrap_or(0);
-                let (low, high) = self.config.node_ports;
-                if !(low..=high).contains(&number) {
-                    let why = format!("provided port is not in the valid range. The range of valid ports is {low}-{high}");
-                    errors.push(FieldError::invalid(field, &json!(given), &why));
-                } else if used.contains(&number) {
-                    errors.push(FieldError::invalid(field, &json!(given), "provided port is already allocated"));
-                }
-                taken.insert(number);
-            } else if wants {
-                let (low, high) = self.config.node_ports;
-                if let Some(free) = (low..=high).find(|p| !taken.contains(p)) {
-                    port["nodePort"] = json!(free);
-                    taken.insert(free);
-                }
+        let text = service["spec"]["clusterIP"].as_str().unwrap_or_default();
+        if let Ok(ip) = text.parse::<Ipv4Addr>() {
+            let why = if !self.in_service_range(ip) {
+                let (base, bits) = self.config.service_cidr;
+                Some(format!("failed to allocate IP {ip}: the provided IP ({ip}) is not in the valid range. The range of valid IPs is {base}/{bits}"))
+            } else if used.addresses.contains(&ip) {
+                Some(format!("failed to allocate IP {ip}: provided IP is already allocated"))
+            } else {
+                None
+            };
+            if let Some(why) = why {
+                errors.push(FieldError::invalid("spec.clusterIPs", &json!([text]), &why));
             }
+        }
+        let (low, high) = self.config.node_ports;
+        for (at, port) in service["spec"]["ports"].as_array().into_iter().flatten().enumerate() {
+            let given = port["nodePort"].as_u64().unwrap_or(0);
+            if given == 0 {
+                continue;
+            }
+            let number = u16::try_from(given).unwrap_or(0);
+            let why = if !(low..=high).contains(&number) {
+                format!("provided port is not in the valid range. The range of valid ports is {low}-{high}")
+            } else if used.ports.contains(&number) {
+                "provided port is already allocated".to_owned()
+            } else {
+                continue;
+            };
+            errors.push(FieldError::invalid(format!("spec.ports[{at}].nodePort"), &json!(given), &why));
         }
         errors
+    }
+
+    fn free_port(&self, used: &BTreeSet<u16>) -> Option<u16> {
+        let (low, high) = self.config.node_ports;
+        let size = u32::from(high - low) + 1;
+        let offset = uuid::Uuid::new_v4().as_u128() as u32 % size;
+        (0..size).map(|step| low + ((offset + step) % size) as u16).find(|port| !used.contains(port))
     }
 
     fn in_service_range(&self, ip: Ipv4Addr) -> bool {
@@ -156,7 +141,9 @@ impl Api {
 
     fn used_by_services(&self, namespace: &str, name: &str) -> Used {
         let mut used = Used::default();
-        used.addresses.insert(self.config.service_ip());
+        if (namespace, name) != ("default", "kubernetes") {
+            used.addresses.insert(self.config.service_ip());
+        }
         for service in self.objects("", "services", None) {
             if meta::namespace(&service) == namespace && meta::name(&service) == name {
                 continue;
