@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn built_in_kinds_are_read_from_protobuf_and_custom_ones_are_not() {
         let body: &[u8] = include_bytes!("../../protobuf/tests/captured/namespace.bin");
-        for (group, kind, code) in [("", "Namespace", 200), ("kvm.cloud.sap", "Hypervisor", 415), ("kvm.cloud.sap", "Scale", 200)] {
+        for (group, kind, code) in [("", "Namespace", 200), ("kvm.cloud.sap", "Hypervisor", 415), ("kvm.cloud.sap", "Scale", 400)] {
             let mut call = call("kubectl/v1.32");
             call.headers.insert(http::header::CONTENT_TYPE, "application/vnd.kubernetes.protobuf".parse().unwrap());
             call.info.group = group.into();
