@@ -142,6 +142,10 @@ async fn an_owner_in_another_namespace_counts_as_absent() {
     create(&admin, MAPS, &owned("child", json!([owner(&far, false)]))).await;
     gone(&admin, &format!("{MAPS}/child")).await;
     assert_eq!(admin.get("/api/v1/namespaces/far/configmaps/owner").await.code, 200);
+    let told = until(&admin, "/api/v1/namespaces/default/events?fieldSelector=reason%3DOwnerRefInvalidNamespace", |r| r.body["items"] != json!([])).await;
+    let event = &told.body["items"][0];
+    assert_eq!((&event["type"], &event["involvedObject"]["name"]), (&json!("Warning"), &json!("child")));
+    assert_eq!(event["message"], format!("ownerRef [v1/ConfigMap, namespace: default, name: owner, uid: {}] does not exist in namespace \"default\"", uid(&far)));
 }
 
 #[tokio::test]

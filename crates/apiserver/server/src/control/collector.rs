@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::internal::Hand;
 use super::queue::Work;
@@ -71,6 +71,7 @@ impl Api {
             self.look_again(Work::Dependent(id, key.clone()));
             return Ok(());
         }
+        self.report_far_owners(&resource, &object, &sorted.dangling).await?;
         let has_dependents = record.facts.uid.is_some_and(|uid| !self.owners.dependents(uid).is_empty());
         let finalizers = meta::finalizers(&object);
         let policy = if !sorted.waiting.is_empty() && has_dependents {
@@ -88,6 +89,38 @@ impl Api {
             Err(error) => Err(error),
             Ok(_) => Ok(()),
         }
+    }
+
+    /// Tells in an Event that an owner exists, but in a namespace from which it cannot own.
+    async fn report_far_owners(self: &Arc<Self>, resource: &Resource, object: &Value, dangling: &[&Value]) -> ApiResult<()> {
+        let namespace = meta::namespace(object);
+        for owner in dangling {
+            let text = |key: &str| owner[key].as_str().unwrap_or_default();
+            if self.owners.place(Uid::parse(text("uid"))).is_none_or(|(_, key)| *key.namespace == *namespace) {
+                continue;
+            }
+            let message = format!(
+                "ownerRef [{}/{}, namespace: {namespace}, name: {}, uid: {}] does not exist in namespace {namespace:?}",
+                text("apiVersion"),
+                text("kind"),
+                text("name"),
+                text("uid")
+            );
+            let (now, name) = (self.clock.stamp(), meta::name(object));
+            let home = if namespace.is_empty() { "default" } else { namespace };
+            let event = json!({"apiVersion": "v1", "kind": "Event",
+                "metadata": {"name": format!("{name}.{:x}", self.clock.now().as_nanosecond()), "namespace": home},
+                "involvedObject": {"kind": &*resource.kind, "apiVersion": resource.api_version(), "namespace": namespace,
+                    "name": name, "uid": meta::text(object, "uid")},
+                "reason": "OwnerRefInvalidNamespace", "type": "Warning", "message": message, "count": 1,
+                "firstTimestamp": now, "lastTimestamp": now, "source": {"component": "garbage-collector-controller"}});
+            let events = self.builtin("", "v1", "events")?;
+            // The object goes whether or not the Event could be written.
+            if let Err(error) = Hand::new(self, NAME).create(&events, home, event).await {
+                tracing::debug!(%error, "the Event about an owner elsewhere was not written");
+            }
+        }
+        Ok(())
     }
 
     /// Looks at an object that is being deleted and may wait for its dependents.
