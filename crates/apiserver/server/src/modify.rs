@@ -392,21 +392,13 @@ fn read_patch(write: &Write<'_>, media: &str) -> ApiResult<Edit> {
 /// Reads an apply configuration: its strictness is judged, its content left as the client wrote it.
 fn read_configuration(write: &Write<'_>, decoded: Decoded) -> ApiResult<Edit> {
     let resource = write.resource;
-    let Decoded { value: config, duplicates } = decoded;
+    let Decoded { value: mut config, duplicates } = decoded;
     if !config.is_object() {
         return Err(ApiError::bad_request("error decoding YAML: the configuration is not an object"));
     }
-    let mut scratch = config.clone();
-    let same_kind = config["kind"] == *resource.kind && config["apiVersion"] == resource.api_version();
-    let unknown = if same_kind { resource.unknown_fields(&mut scratch) } else { Vec::new() };
-    let mut problems: Vec<String> = unknown.iter().map(|p| crate::call::unknown_field(p)).collect();
-    problems.extend(duplicates.iter().map(|p| duplicate_field(p)));
+    // Unknown fields are no matter of strictness: the typed check refuses them in every mode.
+    let problems: Vec<String> = duplicates.iter().map(|p| duplicate_field(p)).collect();
     write.call.judge_strictness(write.options.validation, &problems, &resource.kind, &resource.version)?;
-    let mut config = config;
-    if !unknown.is_empty() {
-        // What the type does not know must not reach ownership.
-        config = scratch;
-    }
     if meta::name(&config).is_empty() {
         meta::set(&mut config, "name", json!(write.call.info.name));
     }
