@@ -74,9 +74,14 @@ pub(crate) fn autoscaler_to_v2(object: &mut Value) {
             .and_then(|v| v.as_array().cloned())
             .unwrap_or_default(),
     );
-    if !metrics.is_empty() {
-        ensure(object, "spec").insert("metrics".to_owned(), Value::Array(metrics));
+    // v1 has no default of its own: it is given here, where it is known that no other metric is wanted.
+    if metrics.is_empty() {
+        metrics.push(json!({
+            "type": "Resource",
+            "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}},
+        }));
     }
+    ensure(object, "spec").insert("metrics".to_owned(), Value::Array(metrics));
     if let Some(behavior) = from_annotation(object, BEHAVIOR) {
         ensure(object, "spec").insert("behavior".to_owned(), behavior);
     }
