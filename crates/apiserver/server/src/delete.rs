@@ -55,7 +55,10 @@ impl Api {
             Deleted::Gone(object) if resource.as_builtin().is_some_and(|k| k.delete_returns_object) => {
                 Ok(write.answer(self, 200, Outcome::Tree(object)))
             }
-            Deleted::Gone(object) => Ok(Answer::json(200, &success(resource, &object))),
+            Deleted::Gone(object) => {
+                let body = crate::view::encode(form, crate::store::serialize(&success(resource, &object)).into());
+                Ok(Answer::bytes(200, form.content_type(), body))
+            }
         }
     }
 

@@ -20,10 +20,13 @@ use crate::api::Api;
 use crate::audit::Entry;
 use crate::call::{Answer, Body};
 use crate::dispatch::{Credentials, Head};
+use crate::negotiate::Form;
 use crate::status::{ApiError, ApiResult};
 
 /// Bodies above this size are compressed for clients that accept it.
 const COMPRESS_ABOVE: usize = 128 << 10;
+/// As much of a body that is too large is read before the refusal is sent.
+const DRAINED: usize = 64 << 20;
 /// A request that takes longer is logged.
 const SLOW: std::time::Duration = std::time::Duration::from_secs(1);
 static AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
@@ -88,9 +91,17 @@ impl Api {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let began = Instant::now();
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
+        // HTTP/2 names the host in the request line.
+        if let Some(authority) = parts.uri.authority()
+            && !parts.headers.contains_key(HOST)
+            && let Ok(host) = HeaderValue::from_str(authority.as_str())
+        {
+            parts.headers.insert(HOST, host);
+        }
         let audit_id = audit_id(&parts.headers);
         let accepts_gzip = accepts_gzip(&parts.headers);
+        let form = Form::of_errors(&parts.headers, parts.uri.query().unwrap_or_default());
         let head_only = parts.method == Method::HEAD;
         let head = Head::new(parts.method, &parts.uri, parts.headers);
         let mut entry = Entry::new(&head, &origin.peer, &audit_id);
@@ -99,7 +110,7 @@ impl Api {
             tracing::error!(audit_id = ?audit_id, "a request handler panicked");
             (Err(ApiError::internal("this request caused a failure inside the server")), Vec::new())
         });
-        let mut response = render(result, accepts_gzip, entry.may_compress());
+        let mut response = render(result, form, accepts_gzip, entry.may_compress());
         let headers = response.headers_mut();
         headers.insert(AUDIT_ID.clone(), audit_id);
         if !headers.contains_key(CACHE_CONTROL) {
@@ -176,13 +187,34 @@ impl Api {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let limit = self.config.max_request_bytes;
+        let mut body = std::pin::pin!(body);
         if body.size_hint().lower() > limit as u64 {
+            drain(body.as_mut()).await;
             return Err(ApiError::too_large(limit));
         }
-        match Limited::new(body, limit).collect().await {
+        match Limited::new(body.as_mut(), limit).collect().await {
             Ok(collected) => Ok(collected.to_bytes()),
-            Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(ApiError::too_large(limit)),
+            Err(error) if error.is::<http_body_util::LengthLimitError>() => {
+                drain(body.as_mut()).await;
+                Err(ApiError::too_large(limit))
+            }
             Err(error) => Err(ApiError::bad_request(format!("error reading the body: {error}"))),
+        }
+    }
+}
+
+/// Reads what a client is still sending, and forgets it: most clients read the answer only when they
+/// are done. Whoever sends much more than is allowed is cut off.
+async fn drain<B>(mut body: Pin<&mut B>)
+where
+    B: HttpBody,
+{
+    let mut rest = DRAINED;
+    while let Some(Ok(frame)) = std::future::poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
+        let size = frame.data_ref().map_or(0, bytes::Buf::remaining);
+        match rest.checked_sub(size) {
+            Some(left) => rest = left,
+            None => return,
         }
     }
 }
@@ -200,13 +232,13 @@ fn accepts_gzip(headers: &http::HeaderMap) -> bool {
         .iter()
         .filter_map(|v| v.to_str().ok())
         .flat_map(|v| v.split(','))
-        .any(|coding| coding.split(';').next().is_some_and(|name| name.trim() == "gzip"))
+        .any(|coding| coding.trim() == "gzip")
 }
 
-fn render(result: ApiResult<Answer>, accepts_gzip: bool, may_compress: bool) -> Response<ResponseBody> {
+fn render(result: ApiResult<Answer>, form: Form, accepts_gzip: bool, may_compress: bool) -> Response<ResponseBody> {
     let answer = match result {
         Ok(answer) => answer,
-        Err(error) => return render_error(&error),
+        Err(error) => return render_error(&error, form),
     };
     let mut response = Response::new(ResponseBody::Full(None));
     *response.status_mut() = http::StatusCode::from_u16(answer.code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
@@ -232,10 +264,10 @@ fn render(result: ApiResult<Answer>, accepts_gzip: bool, may_compress: bool) -> 
     response
 }
 
-fn render_error(error: &ApiError) -> Response<ResponseBody> {
+fn render_error(error: &ApiError, form: Form) -> Response<ResponseBody> {
     let (content_type, body) = match error.as_text() {
         Some(text) => ("text/plain; charset=utf-8", Bytes::from(text.to_owned())),
-        None => ("application/json", crate::store::serialize(&error.to_status()).into()),
+        None => (form.content_type(), crate::view::encode(form, crate::store::serialize(&error.to_status()).into())),
     };
     let mut response = Response::new(ResponseBody::Full(Some(body.clone())));
     *response.status_mut() = http::StatusCode::from_u16(error.code()).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);

@@ -79,6 +79,36 @@ impl Form {
         Err(ApiError::not_acceptable())
     }
 
+    /// The form of a refusal: that of the answer asked for, as far as a `Status` has it.
+    pub fn of_errors(headers: &HeaderMap, query: &str) -> Self {
+        let query = Query::parse(query);
+        match Self::negotiate(headers, &query, true) {
+            Ok(form) => Self { shape: Shape::Object, ..form },
+            Err(_) => Self { pretty: query.flag("pretty"), ..Self::JSON },
+        }
+    }
+
+    /// Refuses the list form of metadata for a single object.
+    pub fn for_object(self) -> ApiResult<Self> {
+        if matches!(self.shape, Shape::Metadata { list: true, .. }) {
+            return Err(ApiError::new(
+                406,
+                "NotAcceptable",
+                "you requested PartialObjectMetadataList, but the requested object is not a list type",
+            ));
+        }
+        Ok(self)
+    }
+
+    /// Refuses the form of single metadata for a list.
+    pub fn for_list(self, list_kind: &str) -> ApiResult<Self> {
+        if matches!(self.shape, Shape::Metadata { list: false, .. }) {
+            let text = format!("you requested PartialObjectMetadata, but the requested object is a list ({list_kind})");
+            return Err(ApiError::new(406, "NotAcceptable", text));
+        }
+        Ok(self)
+    }
+
     /// The content type of the answer.
     pub fn content_type(&self) -> &'static str {
         match self.format {

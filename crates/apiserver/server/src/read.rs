@@ -151,7 +151,7 @@ impl Listing {
 impl Api {
     /// One object.
     pub async fn get(&self, call: &Call, registry: &Registry, resource: &Resource) -> ApiResult<Answer> {
-        let form = Form::negotiate(&call.headers, &call.query, true)?;
+        let form = Form::negotiate(&call.headers, &call.query, true)?.for_object()?;
         let options = ListOptions { resource_version: call.query.get("resourceVersion").unwrap_or_default().into(), ..ListOptions::default() };
         if let Some(revision) = options.revision()? {
             self.wait_for(revision).await?;
@@ -164,7 +164,7 @@ impl Api {
 
     /// A collection.
     pub async fn list(&self, call: &Call, registry: &Registry, resource: &Resource) -> ApiResult<Answer> {
-        let form = Form::negotiate(&call.headers, &call.query, true)?;
+        let form = Form::negotiate(&call.headers, &call.query, true)?.for_list(&resource.list_kind)?;
         let options = ListOptions::parse(&call.query, false)?;
         let filter = Filter::parse(resource, &call.info.namespace, &options)?;
         let view = View { resource, registry, form, now: self.clock.now() };

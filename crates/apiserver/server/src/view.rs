@@ -190,7 +190,7 @@ pub fn partial(object: &Value, beta: bool) -> Value {
 /// What a row carries of its object.
 pub fn included(object: Value, include: Include, beta: bool) -> Option<Value> {
     match include {
-        Include::None => None,
+        Include::None => Some(Value::Null),
         Include::Object => Some(object),
         Include::Metadata => Some(partial(&object, beta)),
     }

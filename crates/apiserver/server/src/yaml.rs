@@ -279,6 +279,7 @@ fn write_node(out: &mut String, value: &Value, indent: usize, inline: bool) {
                 write_node(out, child, indent + 2, true);
             }
         }
+        Value::String(text) if is_block(text) => write_block(out, text, indent),
         Value::String(text) => {
             write_scalar(out, text);
             out.push('\n');
@@ -299,11 +300,44 @@ fn write_child(out: &mut String, child: &Value, indent: usize) {
             out.push('\n');
             write_node(out, child, indent, false);
         }
+        Value::String(text) if is_block(text) => {
+            out.push(' ');
+            write_block(out, text, indent + 2);
+        }
         _ => {
             out.push(' ');
             write_node(out, child, indent, true);
         }
     }
+}
+
+/// Whether a text is written as a block: it has lines, and nothing in it gets lost that way.
+fn is_block(text: &str) -> bool {
+    text.contains('\n')
+        && !text.ends_with(' ')
+        && !text.contains(" \n")
+        && text.chars().all(|c| c == '\n' || (!c.is_control() && c != '\u{feff}'))
+}
+
+/// A text of several lines, line by line.
+fn write_block(out: &mut String, text: &str, indent: usize) {
+    out.push('|');
+    if text.starts_with([' ', '\n']) {
+        out.push('2');
+    }
+    match text.strip_suffix('\n') {
+        None => out.push('-'),
+        Some(rest) if rest.is_empty() || rest.ends_with('\n') => out.push('+'),
+        Some(_) => {}
+    }
+    for line in text.strip_suffix('\n').unwrap_or(text).split('\n') {
+        out.push('\n');
+        if !line.is_empty() {
+            pad(out, indent);
+            out.push_str(line);
+        }
+    }
+    out.push('\n');
 }
 
 fn pad(out: &mut String, indent: usize) {
