@@ -196,6 +196,13 @@ impl Api {
 
     /// The resources a definition serves. Its table must exist.
     pub fn compile(&self, definition: &Value) -> ApiResult<Vec<Arc<Resource>>> {
+        // A definition is served under the names it was given, not those it asks for.
+        let mut definition = definition.clone();
+        let accepted = definition["status"]["acceptedNames"].clone();
+        if accepted["plural"].as_str().is_some_and(|p| !p.is_empty()) {
+            definition["spec"]["names"] = accepted;
+        }
+        let definition = &definition;
         let mut compiled = crd::compile(definition).map_err(|errors| {
             ApiError::invalid("apiextensions.k8s.io", "CustomResourceDefinition", meta::name(definition), &errors)
         })?;

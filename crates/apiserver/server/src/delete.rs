@@ -189,7 +189,7 @@ impl Api {
         }
         if resource.is_definition() && !meta::deleting(object) {
             // The first deletion of a definition only begins the removal of its instances.
-            finalizers = before.clone();
+            finalizers.clone_from(&before);
             if !finalizers.iter().any(|f| f == crate::definitions::CLEANUP) {
                 finalizers.push(crate::definitions::CLEANUP.into());
             }

@@ -30,6 +30,8 @@ const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 /// Most watches at once.
 const MAX_WATCHES: i64 = 10_000;
+/// A client that lags and took nothing for this long is cut off.
+const NEGLECT: Duration = Duration::from_secs(30);
 /// Events rendered per step, so that one watcher does not hold a thread for long.
 const STEP: usize = 256;
 /// Frames are joined up to this size.
@@ -51,6 +53,8 @@ struct Watch {
     next_bookmark: Instant,
     deadline: Instant,
     queue: VecDeque<Bytes>,
+    /// When the client was last handed something.
+    handed: Instant,
     ended: bool,
     /// Events left before an injected fault ends the stream.
     remaining: Option<usize>,
@@ -111,6 +115,7 @@ impl Api {
             next_bookmark: now,
             deadline: now + timeout_of(&options),
             queue: VecDeque::new(),
+            handed: now,
             ended: false,
             remaining,
             _count: count,
@@ -199,14 +204,17 @@ impl Watch {
 
     /// The next piece of the stream; `None` ends it.
     async fn next(&mut self) -> Option<Bytes> {
+        // Between two calls the client (or its connection) was busy with what it had been handed.
+        let mut neglected = self.handed.elapsed() > NEGLECT;
         loop {
             if let Some(bytes) = self.joined() {
+                self.handed = Instant::now();
                 return Some(bytes);
             }
             if self.ended || self.api.stop.is_cancelled() || self.outdated() {
                 return None;
             }
-            self.catch_up();
+            self.catch_up(std::mem::take(&mut neglected));
             if !self.queue.is_empty() || self.ended {
                 continue;
             }
@@ -237,11 +245,12 @@ impl Watch {
         Some(frame.freeze())
     }
 
-    fn catch_up(&mut self) {
+    fn catch_up(&mut self, neglected: bool) {
         self.changes.mark_unchanged();
         let limit = self.api.config.watch_queue;
         let table = self.resource.table.clone();
-        if table.lag(self.revision) > limit {
+        // What it missed waits in the ring anyway; only a client that stopped reading is given up.
+        if table.lag(self.revision) > limit && neglected {
             self.cut_off();
             return;
         }

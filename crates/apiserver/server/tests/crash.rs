@@ -5,6 +5,9 @@
 //!
 //! The number of rounds is `COBALTCORE_CRASH_ROUNDS`, 20 when it is not set.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test that cannot go on has failed")]
+#![allow(clippy::needless_pass_by_value, clippy::semicolon_if_nothing_returned, reason = "literals read better in place")]
+
 #[path = "common/remote.rs"]
 mod remote;
 
@@ -84,13 +87,20 @@ impl Drop for Process {
     }
 }
 
+/// A change that was sent: the value it sets, or that it removes the object.
+#[derive(Debug, Clone, PartialEq)]
+enum Change {
+    Set(String),
+    Remove,
+}
+
 /// What is known of one object.
 #[derive(Debug, Clone, PartialEq, Default)]
 struct Known {
     /// The last acknowledged state: value and revision; `None` when it does not exist.
     acknowledged: Option<(String, u64)>,
-    /// A change that was sent but never answered: the value it would set, `None` for a deletion.
-    doubtful: Option<Option<String>>,
+    /// A change that was sent but never answered.
+    doubtful: Option<Change>,
 }
 
 /// What all clients together know.
@@ -114,7 +124,7 @@ impl Ledger {
         self.objects.insert(name.to_owned(), Known { acknowledged: state, doubtful: None });
     }
 
-    fn doubt(&mut self, name: &str, change: Option<String>) {
+    fn doubt(&mut self, name: &str, change: Change) {
         self.objects.entry(name.to_owned()).or_default().doubtful = Some(change);
     }
 }
@@ -130,8 +140,8 @@ async fn write(remote: Remote, ledger: Arc<Mutex<Ledger>>, writer: usize, round:
         let name = format!("w{writer}-{}", (step * 7 + round as u64) % NAMES);
         let value = format!("{round}.{step}");
         let exists = ledger.lock().unwrap().objects.get(&name).is_some_and(|k| k.acknowledged.is_some());
-        let change = if exists && step % 5 == 4 { None } else { Some(value.clone()) };
-        let sent = one_write(&mut connection, &name, exists, change.as_deref()).await;
+        let change = if exists && step % 5 == 4 { Change::Remove } else { Change::Set(value) };
+        let sent = one_write(&mut connection, &name, exists, &change).await;
         let mut ledger = ledger.lock().unwrap();
         match sent {
             Ok(state) => ledger.acknowledge(&name, state),
@@ -141,9 +151,9 @@ async fn write(remote: Remote, ledger: Arc<Mutex<Ledger>>, writer: usize, round:
 }
 
 /// One change; the state that was acknowledged.
-async fn one_write(connection: &mut Connection, name: &str, exists: bool, value: Option<&str>) -> Result<Option<(String, u64)>, Failure> {
+async fn one_write(connection: &mut Connection, name: &str, exists: bool, change: &Change) -> Result<Option<(String, u64)>, Failure> {
     let path = format!("{MAPS}/{name}");
-    let Some(value) = value else {
+    let Change::Set(value) = change else {
         let (code, body) = connection.send(Method::DELETE, &path, None).await?;
         assert_eq!(code, 200, "{body}");
         return Ok(None);
@@ -156,7 +166,7 @@ async fn one_write(connection: &mut Connection, name: &str, exists: bool, value:
         connection.post(MAPS, &object).await?
     };
     assert_eq!(code, if exists { 200 } else { 201 }, "{body}");
-    Ok(Some((value.to_owned(), revision(&body))))
+    Ok(Some((value.clone(), revision(&body))))
 }
 
 /// Follows the changes from where the last watch was cut off; returns when the server is gone, or at
@@ -196,7 +206,11 @@ async fn verify(remote: &Remote, ledger: &Mutex<Ledger>) -> u64 {
     for (name, known) in &mut ledger.objects {
         let found = stored.remove(name);
         let as_acknowledged = found == known.acknowledged;
-        let as_doubtful = known.doubtful.as_ref().is_some_and(|change| found.as_ref().map(|(v, _)| v) == change.as_ref());
+        let as_doubtful = match (&known.doubtful, &found) {
+            (Some(Change::Set(value)), Some((stored, _))) => value == stored,
+            (Some(Change::Remove), None) => true,
+            _ => false,
+        };
         assert!(as_acknowledged || as_doubtful, "{name} is {found:?}, known is {known:?}");
         *known = Known { acknowledged: found, doubtful: None };
     }

@@ -2,6 +2,9 @@
 //! Who may do what: tokens and their end, impersonation, roles and bindings, and the report about
 //! rights that were missing.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test that cannot go on has failed")]
+#![allow(clippy::needless_pass_by_value, clippy::semicolon_if_nothing_returned, reason = "literals read better in place")]
+
 #[path = "common/wire.rs"]
 mod wire;
 

@@ -2,6 +2,9 @@
 //! Server-side apply in the corners: times of entries, keys with defaults, metadata, nulls, objects on
 //! their way out, several versions, and requests that race.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test that cannot go on has failed")]
+#![allow(clippy::needless_pass_by_value, clippy::semicolon_if_nothing_returned, reason = "literals read better in place")]
+
 #[path = "common/wire.rs"]
 mod wire;
 

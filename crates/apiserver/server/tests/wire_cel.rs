@@ -2,6 +2,9 @@
 //! Rules in schemas: what is refused at registration, what each rule says when it fails, and that
 //! none of them can hold the server up.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test that cannot go on has failed")]
+#![allow(clippy::needless_pass_by_value, clippy::semicolon_if_nothing_returned, reason = "literals read better in place")]
+
 #[path = "common/wire.rs"]
 mod wire;
 

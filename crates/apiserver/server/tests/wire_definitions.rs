@@ -2,6 +2,9 @@
 //! More about definitions and the objects they define: what may change, what is protected, and the
 //! metadata of custom objects.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test that cannot go on has failed")]
+#![allow(clippy::needless_pass_by_value, clippy::semicolon_if_nothing_returned, reason = "literals read better in place")]
+
 #[path = "common/wire.rs"]
 mod wire;
 
@@ -135,7 +138,7 @@ async fn numbers_and_texts_survive() {
     let reply = admin.send(Method::POST, WIDGETS, &[("content-type", "application/json")], text).await;
     assert_eq!(reply.code, 201, "{}", reply.body);
     let spec = &reply.body["spec"];
-    assert_eq!(spec["big"], json!(9007199254740993_i64));
+    assert_eq!(spec["big"], json!(9_007_199_254_740_993_i64));
     assert_eq!(spec["neg"], json!(i64::MIN));
     assert_eq!((&spec["half"], &spec["text"], &spec["empty"], &spec["list"]), (&json!(0.5), &json!("ä😀"), &json!({}), &json!([1, "2", null])));
     assert!(String::from_utf8_lossy(&reply.raw).contains("\"exp\":100"), "{}", String::from_utf8_lossy(&reply.raw));

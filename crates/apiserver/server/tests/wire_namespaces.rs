@@ -2,6 +2,9 @@
 //! Namespaces: what each begins with, how it ends, and what the server keeps by itself in between:
 //! budgets and old events.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test that cannot go on has failed")]
+#![allow(clippy::needless_pass_by_value, clippy::semicolon_if_nothing_returned, reason = "literals read better in place")]
+
 #[path = "common/wire.rs"]
 mod wire;
 

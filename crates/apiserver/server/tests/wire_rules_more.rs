@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Rules at work in the corners: maps, sets, embedded objects, formats, status and defaults.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test that cannot go on has failed")]
+#![allow(clippy::needless_pass_by_value, clippy::semicolon_if_nothing_returned, reason = "literals read better in place")]
+
 #[path = "common/wire.rs"]
 mod wire;
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The same server over its socket: TLS, tokens, and watches as they travel.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test that cannot go on has failed")]
+#![allow(clippy::needless_pass_by_value, clippy::semicolon_if_nothing_returned, reason = "literals read better in place")]
+
 #[path = "common/remote.rs"]
 mod remote;
 #[path = "common/wire.rs"]
@@ -57,11 +60,8 @@ async fn a_streaming_list_travels_and_ends_on_time() {
     assert_eq!(brief(&next(&mut events).await), "ADDED kube-root-ca.crt");
     let end = next(&mut events).await;
     assert_eq!((&end["type"], &end["object"]["metadata"]["annotations"]), (&json!("BOOKMARK"), &json!({"k8s.io/initial-events-end": "true"})));
-    loop {
-        match events.next().await.expect("a clean end") {
-            Some(event) => assert_eq!(event["type"], "BOOKMARK"),
-            None => break,
-        }
+    while let Some(event) = events.next().await.expect("a clean end") {
+        assert_eq!(event["type"], "BOOKMARK");
     }
 }
 

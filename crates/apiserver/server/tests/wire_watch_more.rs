@@ -2,6 +2,9 @@
 //! Further ways to watch: after definitions change, through selectors with sets, by metadata only
 //! with bookmarks, and what happens to a watch when rights or kinds go away.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test that cannot go on has failed")]
+#![allow(clippy::needless_pass_by_value, clippy::semicolon_if_nothing_returned, reason = "literals read better in place")]
+
 #[path = "common/wire.rs"]
 mod wire;
 
@@ -147,5 +150,33 @@ async fn delete_collection_is_seen_one_by_one() {
     assert_eq!((reply.code, names(&reply.body)), (200, vec!["m0", "m1", "m2"]));
     for name in ["m0", "m1", "m2"] {
         assert_eq!(brief(&events.expect().await), format!("DELETED {name}"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_burst_does_not_cost_an_attentive_watcher_its_stream() {
+    let server = TestServer::start().await;
+    let admin = server.admin();
+    let from = rv(&admin.get(MAPS).await.body);
+    let mut events = admin.watch(&format!("{MAPS}?watch=true&resourceVersion={from}")).await;
+    let writers: Vec<_> = (0..8)
+        .map(|w| {
+            let admin = admin.clone();
+            tokio::spawn(async move {
+                for n in 0..400 {
+                    create(&admin, MAPS, &map(&format!("b{w}-{n}"), "1")).await;
+                }
+            })
+        })
+        .collect();
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    // It was not read at all during the burst; now it is.
+    let mut last = from;
+    for n in 0..3_200 {
+        let event = events.next().await.unwrap_or_else(|| panic!("cut off after {n} events"));
+        assert!(rv(&event["object"]) > last);
+        last = rv(&event["object"]);
     }
 }
