@@ -214,9 +214,23 @@ impl Api {
         }
     }
 
-    /// Asks the budgets of the pod's namespace and takes one disruption where one is needed. Tells
-    /// whether the pod may only be removed in the state that was judged.
+    /// Asks the budgets of the pod's namespace, again when one was changed meanwhile: its keeper and
+    /// other evictions write it too. Tells whether the pod may only be removed in the state that was
+    /// judged.
     async fn judge_eviction(&self, pod: &Value, dry_run: bool) -> ApiResult<bool> {
+        const ATTEMPTS: u32 = 20;
+        for _ in 0..ATTEMPTS {
+            match self.ask_budgets(pod, dry_run).await {
+                Err(error) if error.code() == 409 => tokio::time::sleep(std::time::Duration::from_millis(5)).await,
+                answer => return answer,
+            }
+        }
+        let text = format!("Timeout: couldn't update the PodDisruptionBudget of pod {:?} due to conflicts", meta::name(pod));
+        Err(ApiError::new(504, "Timeout", text).retry_after(10))
+    }
+
+    /// Takes one disruption where one is needed.
+    async fn ask_budgets(&self, pod: &Value, dry_run: bool) -> ApiResult<bool> {
         let namespace = meta::namespace(pod);
         let budgets = self.objects("policy", "poddisruptionbudgets", Some(namespace));
         match cobaltcore_builtins::evict(pod, &budgets, self.clock.now()) {
