@@ -217,7 +217,7 @@ async fn entries_are_read_changed_and_committed() {
         slow.get_mut().data = map("e", "slow").data;
         match slow.commit(&post).await {
             Err(kube::api::entry::CommitError::Save(kube::Error::Api(status))) => {
-                assert_eq!(status.code, 409)
+                assert_eq!(status.code, 409);
             }
             other => panic!("the slower one has to read again: {other:?}"),
         }
@@ -475,7 +475,7 @@ async fn apply_owns_what_it_lists() {
     }
 }
 
-async fn kinds(discovery: &Discovery) -> BTreeSet<String> {
+fn kinds(discovery: &Discovery) -> BTreeSet<String> {
     discovery
         .groups()
         .flat_map(|group| {
@@ -493,8 +493,8 @@ async fn discovery_finds_the_same_both_ways() {
     for (way, client) in world.both_ways().await {
         let plain = Discovery::new(client.clone()).run().await.unwrap();
         let aggregated = Discovery::new(client.clone()).run_aggregated().await.unwrap();
-        let found = kinds(&plain).await;
-        assert_eq!(found, kinds(&aggregated).await);
+        let found = kinds(&plain);
+        assert_eq!(found, kinds(&aggregated));
         for kind in [
             "v1/Pod",
             "apps/v1/Deployment",

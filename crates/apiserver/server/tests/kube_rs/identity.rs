@@ -71,7 +71,7 @@ async fn a_requested_token_is_an_identity() {
     );
 
     let robot = over_tls(&world.home, |config| {
-        config.auth_info = serde_json::from_value(json!({"token": token})).unwrap()
+        config.auth_info = serde_json::from_value(json!({"token": token})).unwrap();
     })
     .await;
     assert_eq!(name_of(&robot).await, "system:serviceaccount:tls:robot");
@@ -87,7 +87,7 @@ async fn a_requested_token_is_an_identity() {
         "a new right holds at once"
     );
     let stranger = over_tls(&world.home, |config| {
-        config.auth_info = serde_json::from_value(json!({"token": "nonsense"})).unwrap()
+        config.auth_info = serde_json::from_value(json!({"token": "nonsense"})).unwrap();
     })
     .await;
     let maps: Api<ConfigMap> = Api::namespaced(stranger, "tls");

@@ -158,7 +158,7 @@ async fn a_controller_survives_the_storm() {
         .map(|seed| tokio::spawn(disturb(client.clone(), seed)))
         .into();
     for _ in 0..2 {
-        tokio::time::sleep(Duration::from_millis(1_000)).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
         server.stop().await;
         server = TestServer::with(on_disk(Some(address))).await;
     }
