@@ -485,8 +485,8 @@ async fn replacing() {
         );
     }
     let unpinned = admin.put(&format!("{LEASES}/new"), &lease("new", "y")).await;
-    let message = "Lease.coordination.k8s.io \"new\" is invalid: metadata.resourceVersion: Invalid value: 0: must be specified for an update";
-    let details = json!({"group": "coordination.k8s.io", "kind": "Lease", "name": "new", "causes": [
+    let message = "leases.coordination.k8s.io \"new\" is invalid: metadata.resourceVersion: Invalid value: 0: must be specified for an update";
+    let details = json!({"group": "coordination.k8s.io", "kind": "leases", "name": "new", "causes": [
         cause("FieldValueInvalid", "metadata.resourceVersion", "Invalid value: 0: must be specified for an update")]});
     assert_eq!(unpinned.body, failure(422, "Invalid", message, Some(details)));
     made(&admin, DEFINITIONS, &widgets()).await;
