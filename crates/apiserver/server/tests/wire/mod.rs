@@ -4,7 +4,7 @@
 
 #![allow(dead_code)] // each test file uses its own part
 
-use cobaltcore_apiserver::testkit::{Caller, Reply};
+use cobaltcore_apiserver::testkit::{Caller, Reply, TestServer};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -149,4 +149,27 @@ pub(crate) fn version(object: &Value) -> String {
         .as_str()
         .unwrap_or_default()
         .to_owned()
+}
+
+/// Sends each object and compares (field, reason) of the causes.
+pub(crate) async fn refused(path: &str, cases: Vec<(Value, &[(&str, &str)])>) {
+    let server = TestServer::start().await;
+    let admin = server.admin();
+    for (object, expected) in cases {
+        let reply = admin.post(path, &object).await;
+        assert_eq!(
+            (reply.code, reply.reason()),
+            (422, "Invalid"),
+            "{object}: {}",
+            reply.body
+        );
+        let found = causes(&reply);
+        let found: Vec<(&str, &str)> = found.iter().map(|(f, r)| (f.as_str(), r.as_str())).collect();
+        let long: Vec<(&str, String)> = expected
+            .iter()
+            .map(|(f, r)| (*f, format!("FieldValue{r}")))
+            .collect();
+        let long: Vec<(&str, &str)> = long.iter().map(|(f, r)| (*f, r.as_str())).collect();
+        assert_eq!(found, long, "{object}: {}", reply.message());
+    }
 }
