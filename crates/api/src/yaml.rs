@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Writes JSON values as YAML in one fixed style. Manifests are compared byte by byte in
-//! tests and reviewed in diffs, so the style must not depend on a library's version.
+//! Manifests as YAML. They are read by people and by every kind of YAML reader, so texts are
+//! quoted more often than the API's own answers quote them.
 
-use std::fmt::Write as _;
-
+use cobaltcore_text::yaml::{encode_where, is_reserved};
 use serde_json::Value;
 
 /// The value as a YAML document without markers, ending in a line break.
@@ -13,94 +12,18 @@ use serde_json::Value;
 /// assert_eq!(text, "a:\n- 1\n- \"yes\"\nb: {}\n");
 /// ```
 pub fn to_yaml(value: &Value) -> String {
-    let mut text = String::new();
-    match value {
-        Value::Object(map) if !map.is_empty() => write_block(&mut text, value, 0),
-        Value::Array(items) if !items.is_empty() => write_block(&mut text, value, 0),
-        scalar => {
-            text.push_str(&inline(scalar));
-            text.push('\n');
-        }
-    }
-    text
+    encode_where(value, is_plain)
 }
 
-/// Writes a non-empty object or list, one entry per line.
-fn write_block(text: &mut String, value: &Value, indent: usize) {
-    let pad = " ".repeat(indent);
-    match value {
-        Value::Object(map) => {
-            for (key, entry) in map {
-                let _ = write!(text, "{pad}{}:", plain_or_quoted(key));
-                // A list inside an object stays at the object's indentation, as kubectl writes it.
-                let deeper = if entry.is_array() { indent } else { indent + 2 };
-                write_entry(text, entry, deeper);
-            }
-        }
-        Value::Array(items) => {
-            for item in items {
-                if is_block(item) {
-                    let start = text.len();
-                    write_block(text, item, indent + 2);
-                    // The first line of the item carries the dash instead of two spaces.
-                    text.replace_range(start + indent..start + indent + 2, "- ");
-                } else {
-                    let _ = writeln!(text, "{pad}- {}", inline(item));
-                }
-            }
-        }
-        _ => {}
-    }
-}
-
-fn write_entry(text: &mut String, entry: &Value, indent: usize) {
-    if is_block(entry) {
-        text.push('\n');
-        write_block(text, entry, indent);
-    } else {
-        let _ = writeln!(text, " {}", inline(entry));
-    }
-}
-
-fn is_block(value: &Value) -> bool {
-    match value {
-        Value::Object(map) => !map.is_empty(),
-        Value::Array(items) => !items.is_empty(),
-        _ => false,
-    }
-}
-
-fn inline(value: &Value) -> String {
-    match value {
-        Value::String(text) => plain_or_quoted(text),
-        // The schema type stores bounds as floating point; people and diffs expect `1`.
-        Value::Number(number) => match number.as_f64() {
-            Some(float) if number.is_f64() && float.fract() == 0.0 && float.abs() < 1e15 => {
-                format!("{float:.0}")
-            }
-            _ => number.to_string(),
-        },
-        other => other.to_string(),
-    }
-}
-
-/// A text without quotes where no YAML reader can take it for something else.
-fn plain_or_quoted(text: &str) -> String {
+/// Whether no YAML reader can take a text for something else.
+fn is_plain(text: &str) -> bool {
     let safe = |c: char| c.is_ascii_alphanumeric() || "-_./ ,'()".contains(c);
     // A path such as `.spec.reason` may stay plain, a number such as `.5` may not.
     let head = text.strip_prefix('.').unwrap_or(text);
-    let reserved = [
-        "true", "false", "yes", "no", "on", "off", "null", "y", "n", ".inf", ".nan",
-    ];
-    let plain = head.starts_with(|c: char| c.is_ascii_alphabetic())
+    head.starts_with(|c: char| c.is_ascii_alphabetic())
         && !text.ends_with(' ')
         && text.chars().all(safe)
-        && !reserved.contains(&text.to_ascii_lowercase().as_str());
-    if plain {
-        text.to_owned()
-    } else {
-        Value::from(text).to_string()
-    }
+        && !is_reserved(text)
 }
 
 #[cfg(test)]

@@ -221,7 +221,7 @@ impl Refusal {
                     format!(
                         "{} {} is forbidden: {detail}",
                         qualified(resource, group),
-                        crate::go::quote(name)
+                        cobaltcore_text::go::quote(name)
                     )
                 }
             }
@@ -233,7 +233,7 @@ impl Refusal {
                 format!(
                     "{} {} not found",
                     qualified(resource, group),
-                    crate::go::quote(name)
+                    cobaltcore_text::go::quote(name)
                 )
             }
             Self::Conflict {
@@ -244,7 +244,7 @@ impl Refusal {
             } => format!(
                 "Operation cannot be fulfilled on {} {}: {detail}",
                 qualified(resource, group),
-                crate::go::quote(name)
+                cobaltcore_text::go::quote(name)
             ),
             Self::Invalid {
                 group,
@@ -266,7 +266,7 @@ impl Refusal {
                 format!(
                     "{} {} is invalid: {list}",
                     qualified(kind, group),
-                    crate::go::quote(name)
+                    cobaltcore_text::go::quote(name)
                 )
             }
         }

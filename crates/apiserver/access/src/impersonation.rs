@@ -6,8 +6,9 @@
 //! `impersonate-on:<mode>:<verb>` for this very request), else by the plain verb `impersonate`.
 //! When nothing allows it, the first refusal is the answer, as in the reference.
 
+use cobaltcore_text::go;
+
 use crate::error::Refusal;
-use crate::go;
 use crate::identity::{
     ANONYMOUS, AUTHENTICATED, MASTERS, NODE_NAME, NODES, UNAUTHENTICATED, User, is_dns_subdomain,
     service_account_groups, split_node, split_service_account,

@@ -24,7 +24,6 @@
 //! ```
 
 mod error;
-mod go;
 pub mod identity;
 pub mod impersonation;
 pub mod pki;

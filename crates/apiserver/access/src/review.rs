@@ -6,9 +6,9 @@
 //! field errors. TokenReview lives with the tokens.
 
 use crate::error::{FieldCause, Refusal};
-use crate::go;
 use crate::identity::User;
 use crate::rbac::{Attributes, Decision, Index};
+use cobaltcore_text::go;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;

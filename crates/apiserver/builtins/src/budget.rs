@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use cobaltcore_text::go;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
 
@@ -141,8 +142,8 @@ fn expected_scale(pods: &[&Value], scale_lookup: &impl Fn(&Owner) -> Option<i64>
             Some(scale) => owners.insert(owner, scale),
             None => {
                 return Err(format!(
-                    "found no controllers for pod {:?}",
-                    text(pod, "metadata.name")
+                    "found no controllers for pod {}",
+                    go::quote(text(pod, "metadata.name"))
                 ));
             }
         };

@@ -3,6 +3,7 @@
 //! encoder would print, unknown fields are taken out and reported, and values of the wrong JSON type
 //! are refused in the decoder's own words. Reading twice changes nothing.
 
+use cobaltcore_text::go;
 use base64::Engine as _;
 use serde_json::{Map, Number, Value};
 
@@ -116,7 +117,7 @@ impl Reader {
                 .map(Value::String)
                 .map_err(|message| DecodeError { message }),
             Value::Null => Ok(Value::Null),
-            other => Err(self.wrong(found(&other), "string")),
+            other => Err(self.wrong(go::json_kind(&other), "string")),
         }
     }
 
@@ -138,7 +139,7 @@ impl Reader {
             (Form::SchemaOrBool, _) => Err(DecodeError {
                 message: "boolean or JSON schema expected".to_owned(),
             }),
-            (_, other) => Err(self.wrong(found(&other), "v1.JSONSchemaProps")),
+            (_, other) => Err(self.wrong(go::json_kind(&other), "v1.JSONSchemaProps")),
         }
     }
 
@@ -146,7 +147,7 @@ impl Reader {
         let mut given = match value {
             Value::Object(map) => map,
             Value::Null => Map::new(),
-            other => return Err(self.wrong(found(&other), &struct_name(definition))),
+            other => return Err(self.wrong(go::json_kind(&other), &struct_name(definition))),
         };
         let outer = std::mem::replace(&mut self.in_struct, definition.short_name());
         let mut written = Map::new();
@@ -201,12 +202,12 @@ impl Reader {
             FieldType::String => match value {
                 Value::String(_) => Ok(value),
                 Value::Null => Ok(Value::from("")),
-                other => Err(self.wrong(found(&other), &named("string"))),
+                other => Err(self.wrong(go::json_kind(&other), &named("string"))),
             },
             FieldType::Bool => match value {
                 Value::Bool(_) => Ok(value),
                 Value::Null => Ok(Value::from(false)),
-                other => Err(self.wrong(found(&other), &named("bool"))),
+                other => Err(self.wrong(go::json_kind(&other), &named("bool"))),
             },
             FieldType::Int32 => {
                 self.integer(value, &named("int32"), i64::from(i32::MIN), i64::from(i32::MAX))
@@ -215,7 +216,7 @@ impl Reader {
             FieldType::Double => match value {
                 Value::Number(number) => Ok(Value::Number(shortest(number))),
                 Value::Null => Ok(Value::from(0)),
-                other => Err(self.wrong(found(&other), &named("float64"))),
+                other => Err(self.wrong(go::json_kind(&other), &named("float64"))),
             },
             FieldType::Bytes => self.bytes(value),
             FieldType::Object => Ok(value),
@@ -231,7 +232,7 @@ impl Reader {
                     } else {
                         type_name.to_owned()
                     };
-                    Err(self.wrong(found(&other), &name))
+                    Err(self.wrong(go::json_kind(&other), &name))
                 }
             },
             FieldType::Map(inner) => self.map(kind, inner, type_name, value),
@@ -259,7 +260,7 @@ impl Reader {
                 } else {
                     type_name.to_owned()
                 };
-                return Err(self.wrong(found(&other), &name));
+                return Err(self.wrong(go::json_kind(&other), &name));
             }
         };
         let element = type_name
@@ -286,7 +287,7 @@ impl Reader {
                 }),
             },
             Value::Null => Ok(Value::from("")),
-            other => Err(self.wrong(found(&other), "[]uint8")),
+            other => Err(self.wrong(go::json_kind(&other), "[]uint8")),
         }
     }
 
@@ -297,7 +298,7 @@ impl Reader {
                 _ => Err(self.wrong(&format!("number {number}"), type_name)),
             },
             Value::Null => Ok(Value::from(0)),
-            other => Err(self.wrong(found(&other), type_name)),
+            other => Err(self.wrong(go::json_kind(&other), type_name)),
         }
     }
 }
@@ -347,17 +348,6 @@ fn corrupt_at(bytes: &[u8]) -> usize {
         }
     }
     bytes.len()
-}
-
-fn found(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
 }
 
 /// Floats with a whole value are printed without a fraction.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use cobaltcore_schema::Schema;
 
-use crate::names::NameRule;
+use cobaltcore_schema::NameRule;
 use crate::tree::Trees;
 
 /// Which verbs a collection and its objects offer.

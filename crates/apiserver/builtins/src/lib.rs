@@ -41,7 +41,7 @@ pub use defaults::default_token_request;
 pub use definitions::{OpenApi, definition, definitions, reachable};
 pub use fields::event_label;
 pub use kind::{Kind, ScalePaths, Subresource, Verbs, definition_schema, find, find_kind, kinds};
-pub use names::NameRule;
+pub use cobaltcore_schema::NameRule;
 pub use pods::{
     BindError, Eviction, bind, disruption_condition, evict, is_ready, matching_budgets, set_condition,
     validate_binding,

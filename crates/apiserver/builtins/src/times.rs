@@ -2,6 +2,7 @@
 //! Times as the API writes them: RFC 3339 in UTC with seconds, or with six digits of a second where
 //! the type says so. Refusals carry the text of the reference's parser.
 
+use cobaltcore_text::go;
 use jiff::Timestamp;
 use jiff::tz::Offset;
 
@@ -62,15 +63,19 @@ impl Scan<'_> {
 
     fn fail<T>(&self, element: &str) -> Result<T, String> {
         Err(format!(
-            "parsing time {:?} as {:?}: cannot parse {:?} as {element:?}",
-            self.text,
-            self.layout,
-            self.rest()
+            "parsing time {} as {}: cannot parse {} as {}",
+            go::quote_time(self.text),
+            go::quote_time(self.layout),
+            go::quote_time(self.rest()),
+            go::quote_time(element)
         ))
     }
 
     fn out_of_range<T>(&self, what: &str) -> Result<T, String> {
-        Err(format!("parsing time {:?}: {what} out of range", self.text))
+        Err(format!(
+            "parsing time {}: {what} out of range",
+            go::quote_time(self.text)
+        ))
     }
 
     fn number(&mut self, digits: usize, element: &str) -> Result<i64, String> {
@@ -124,9 +129,9 @@ impl Scan<'_> {
         let offset = self.zone()?;
         if !self.rest().is_empty() {
             return Err(format!(
-                "parsing time {:?}: extra text: {:?}",
-                self.text,
-                self.rest()
+                "parsing time {}: extra text: {}",
+                go::quote_time(self.text),
+                go::quote_time(self.rest())
             ));
         }
         let date = jiff::civil::Date::new(year as i16, month as i8, day as i8);

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use cobaltcore_text::go;
 use serde_json::Value;
 
 use crate::json::{at, entries, int, list, map, number, same, text};
@@ -218,8 +219,8 @@ fn fractions(parent: &Value, path: &str, field: &str, warnings: &mut Vec<String>
         let amount = amount.and_then(|amount| Quantity::from_value(amount).ok());
         if let Some(amount) = amount.filter(Quantity::is_fractional) {
             warnings.push(format!(
-                "{field}.{path}[{name}]: fractional byte value {:?} is invalid, must be an integer",
-                amount.to_string()
+                "{field}.{path}[{name}]: fractional byte value {} is invalid, must be an integer",
+                go::quote(&amount.to_string())
             ));
         }
     }

@@ -189,7 +189,10 @@ fn workloads_need_matching_selectors() {
         assert_eq!(errors(kind, workload(json!({}))), [""; 0], "{plural}");
         assert_eq!(
             errors(kind, workload(json!({"selector": null}))),
-            ["spec.selector: Required value"],
+            [
+                "spec.selector: Required value",
+                r#"spec.template.metadata.labels: Invalid value: {"a":"b"}: `selector` does not match template `labels`"#,
+            ],
             "{plural}"
         );
         assert_eq!(
@@ -674,24 +677,24 @@ fn names_are_refused_in_the_words_of_the_reference() {
     use cobaltcore_builtins::NameRule;
     use cobaltcore_builtins::names::{label_value, qualified_name};
     const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
-    assert_eq!(NameRule::Subdomain.check("a.b-c", false), [""; 0]);
-    assert_eq!(NameRule::Subdomain.check("A_b", false), [SUBDOMAIN]);
+    assert_eq!(NameRule::Subdomain.problems("a.b-c", false), [""; 0]);
+    assert_eq!(NameRule::Subdomain.problems("A_b", false), [SUBDOMAIN]);
     assert_eq!(
-        NameRule::Subdomain.check(&"a".repeat(254), false),
+        NameRule::Subdomain.problems(&"a".repeat(254), false),
         ["must be no more than 253 characters"]
     );
     assert_eq!(
-        NameRule::Subdomain.check("prefix-", true),
+        NameRule::Subdomain.problems("prefix-", true),
         [""; 0],
         "a generateName may end in a dash"
     );
-    assert_eq!(NameRule::Label.check("a.b", false), ["must not contain dots"]);
-    assert_eq!(NameRule::PathSegment.check("system:node", false), [""; 0]);
+    assert_eq!(NameRule::Label.problems("a.b", false), ["must not contain dots"]);
+    assert_eq!(NameRule::PathSegment.problems("system:node", false), [""; 0]);
     assert_eq!(
-        NameRule::PathSegment.check("a/b%", false),
+        NameRule::PathSegment.problems("a/b%", false),
         ["may not contain '/'", "may not contain '%'"]
     );
-    assert_eq!(NameRule::PathSegment.check("..", false), ["may not be '..'"]);
+    assert_eq!(NameRule::PathSegment.problems("..", false), ["may not be '..'"]);
     assert_eq!(label_value(&"v".repeat(64)), ["must be no more than 63 bytes"]);
     assert_eq!(qualified_name("/x"), ["prefix part must be non-empty"]);
     assert_eq!(qualified_name("A_b/x"), [format!("prefix part {SUBDOMAIN}")]);

@@ -2,6 +2,8 @@
 //! `'..%s..'.format([..])`, version 1 of the reference's formatter: doubles are shown the
 //! English way, strings inside lists and maps are quoted.
 
+use cobaltcore_text::go;
+
 use crate::error::Issue;
 use crate::eval::{Fail, R};
 use crate::node::{Call, Kind, Node};
@@ -334,12 +336,12 @@ fn string(value: &Value<'_>) -> R<String> {
 /// A value inside a list or map.
 fn member(value: &Value<'_>) -> R<String> {
     Ok(match value {
-        Value::Str(s) => format!("{:?}", s.as_str()),
-        Value::Bytes(b) => format!("b{:?}", String::from_utf8_lossy(b)),
+        Value::Str(s) => go::quote(s.as_str()),
+        Value::Bytes(b) => format!("b{}", go::quote(&String::from_utf8_lossy(b))),
         Value::Double(d) if d.is_finite() => format!("{d:.6}"),
-        Value::Double(_) => format!("{:?}", render::plain(value)),
-        Value::Timestamp(_) => format!("timestamp({:?})", render::plain(value)),
-        Value::Duration(_) => format!("duration({:?})", render::plain(value)),
+        Value::Double(_) => go::quote(&render::plain(value)),
+        Value::Timestamp(_) => format!("timestamp({})", go::quote(&render::plain(value))),
+        Value::Duration(_) => format!("duration({})", go::quote(&render::plain(value))),
         other => string(other)?,
     })
 }

@@ -2,6 +2,8 @@
 //! Values as text: how `string()` converts them, how messages show them, and Go's shortest form
 //! of a double.
 
+use cobaltcore_text::go;
+
 use crate::time;
 use crate::value::{Opaque, Value};
 
@@ -12,7 +14,7 @@ pub(crate) fn plain(value: &Value<'_>) -> String {
         Value::Bool(b) => b.to_string(),
         Value::Int(i) => i.to_string(),
         Value::Uint(u) => u.to_string(),
-        Value::Double(d) => go_double(*d),
+        Value::Double(d) => go::float_g(*d),
         Value::Str(s) => s.as_str().to_owned(),
         Value::Bytes(b) => String::from_utf8_lossy(b).into_owned(),
         Value::Timestamp(t) => t.format(),
@@ -50,24 +52,4 @@ pub(crate) fn opaque(value: &Opaque) -> String {
         Opaque::Semver(s) => s.to_string(),
         Opaque::Format(f) => (*f).to_owned(),
     }
-}
-
-/// Go's `%g` with the fewest digits.
-pub(crate) fn go_double(d: f64) -> String {
-    if d.is_nan() {
-        return "NaN".into();
-    }
-    if d.is_infinite() {
-        return if d > 0.0 { "+Inf".into() } else { "-Inf".into() };
-    }
-    let scientific = format!("{d:e}");
-    let Some((mantissa, exponent)) = scientific.split_once('e') else {
-        return scientific;
-    };
-    let exponent: i32 = exponent.parse().unwrap_or_default();
-    if (-4..6).contains(&exponent) {
-        return format!("{d}");
-    }
-    let sign = if exponent < 0 { '-' } else { '+' };
-    format!("{mantissa}e{sign}{:02}", exponent.abs())
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The string library: positions are counted in code points, as everywhere in CEL.
 
+use cobaltcore_text::go;
+
 use crate::eval::{BYTES_PER_WORK, Fail, Machine, Pattern, R};
 use crate::kube;
 use crate::node::Call;
@@ -214,17 +216,9 @@ pub(crate) fn quote(s: &str) -> String {
     let mut out = String::with_capacity(s.len() + 2);
     out.push('"');
     for c in s.chars() {
-        match c {
-            '\u{7}' => out.push_str("\\a"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{c}' => out.push_str("\\f"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\u{b}' => out.push_str("\\v"),
-            '\\' => out.push_str("\\\\"),
-            '"' => out.push_str("\\\""),
-            other => out.push(other),
+        match go::short_escape(c) {
+            Some(escape) => out.push_str(escape),
+            None => out.push(c),
         }
     }
     out.push('"');

@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use cobaltcore_text::go;
+
 /// An absolute URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Url {
@@ -185,7 +187,7 @@ fn check_authority(authority: &str) -> Result<(), String> {
         check_port(host.get(colon..).unwrap_or_default())?;
     }
     if let Some(bad) = host.chars().find(|c| c.is_ascii() && !host_char(*c)) {
-        return Err(format!("invalid character {:?} in host name", bad.to_string()));
+        return Err(format!("invalid character {} in host name", go::quote(&bad.to_string())));
     }
     percent_decode(host, false).map(drop)
 }
@@ -230,8 +232,8 @@ fn percent_decode(text: &str, plus: bool) -> Result<String, String> {
                         .find(|e| text.is_char_boundary(*e))
                         .unwrap_or(i);
                     return Err(format!(
-                        "invalid URL escape {:?}",
-                        text.get(i..end).unwrap_or("%")
+                        "invalid URL escape {}",
+                        go::quote(text.get(i..end).unwrap_or("%"))
                     ));
                 };
                 out.push(byte);

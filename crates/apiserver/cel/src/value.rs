@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use cobaltcore_text::go;
 use serde_json::Value as Json;
 
 use crate::decl::{DeclType, ListKind};
@@ -136,19 +137,19 @@ impl<'a> Value<'a> {
             (DeclType::Dyn, _) => Ok(Self::from_plain(json)),
             (DeclType::Null, _) => Err("invalid data, expected null".into()),
             (DeclType::Bool, Json::Bool(b)) => Ok(Value::Bool(*b)),
-            (DeclType::Bool, _) => Err(format!("invalid data, expected bool, got {}", go_type(json))),
+            (DeclType::Bool, _) => Err(format!("invalid data, expected bool, got {}", go::type_name(json))),
             (DeclType::Int, Json::Number(n)) => match n.as_i64() {
                 Some(i) => Ok(Value::Int(i)),
                 None => Err("invalid data, expected int, got float64".into()),
             },
-            (DeclType::Int, _) => Err(format!("invalid data, expected int, got {}", go_type(json))),
+            (DeclType::Int, _) => Err(format!("invalid data, expected int, got {}", go::type_name(json))),
             (DeclType::Uint, Json::Number(n)) => n
                 .as_u64()
                 .map(Value::Uint)
                 .ok_or_else(|| "invalid data, expected uint".into()),
             (DeclType::Double, Json::Number(n)) => Ok(Value::Double(n.as_f64().unwrap_or(f64::NAN))),
             (DeclType::Uint | DeclType::Double, _) => {
-                Err(format!("invalid data, expected float, got {}", go_type(json)))
+                Err(format!("invalid data, expected float, got {}", go::type_name(json)))
             }
             (
                 DeclType::String { .. } | DeclType::Bytes { .. } | DeclType::Timestamp | DeclType::Duration,
@@ -157,7 +158,7 @@ impl<'a> Value<'a> {
             (
                 DeclType::String { .. } | DeclType::Bytes { .. } | DeclType::Timestamp | DeclType::Duration,
                 _,
-            ) => Err(format!("invalid data, expected string, got {}", go_type(json))),
+            ) => Err(format!("invalid data, expected string, got {}", go::type_name(json))),
             (DeclType::List { element, kind, .. }, Json::Array(items)) => {
                 Ok(Value::List(List::Json { items, element, kind }))
             }
@@ -398,18 +399,5 @@ impl<'a> Map<'a> {
                 .collect(),
             Map::Owned(entries) => entries.values().map(|(k, _)| k.clone()).collect(),
         }
-    }
-}
-
-/// The type of a JSON value in the words of the reference's messages.
-fn go_type(json: &Json) -> &'static str {
-    match json {
-        Json::Null => "<nil>",
-        Json::Bool(_) => "bool",
-        Json::Number(n) if n.is_i64() => "int64",
-        Json::Number(_) => "float64",
-        Json::String(_) => "string",
-        Json::Array(_) => "[]interface {}",
-        Json::Object(_) => "map[string]interface {}",
     }
 }

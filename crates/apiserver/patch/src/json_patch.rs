@@ -3,6 +3,7 @@
 //! absent object field sets it, an absent field tests equal to null, indices may count from the
 //! end. A patch applies as a whole or not at all.
 
+use cobaltcore_text::go;
 use serde_json::Value;
 
 use crate::error::PatchError;
@@ -55,7 +56,7 @@ fn decode(patch: &Value) -> Result<Vec<Operation<'_>>, PatchError> {
     let Value::Array(items) = patch else {
         return Err(PatchError::BadRequest(format!(
             "json: cannot unmarshal {} into Go value of type jsonpatch.Patch",
-            json_kind(patch)
+            go::json_kind(patch)
         )));
     };
     if items.len() > MAX_OPERATIONS {
@@ -74,7 +75,7 @@ fn operation(item: &Value) -> Result<Operation<'_>, PatchError> {
         other => {
             return Err(PatchError::BadRequest(format!(
                 "json: cannot unmarshal {} into Go value of type jsonpatch.Operation",
-                json_kind(other)
+                go::json_kind(other)
             )));
         }
     };
@@ -86,17 +87,6 @@ fn operation(item: &Value) -> Result<Operation<'_>, PatchError> {
         from: text("from"),
         value: field("value").unwrap_or(&Value::Null),
     })
-}
-
-fn json_kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
 }
 
 fn run(document: &mut Value, operation: &Operation<'_>, copied: &mut usize) -> Result<(), Failure> {

@@ -43,7 +43,6 @@
 
 pub mod apply;
 pub mod error;
-mod go;
 pub mod json_patch;
 pub mod merge_patch;
 pub mod strategic;

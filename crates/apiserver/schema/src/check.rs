@@ -5,6 +5,7 @@
 //! The happy path builds no strings. Alternatives of `anyOf` and `oneOf` are first tried silently;
 //! only when none fits are they tried again to find the failures worth reporting.
 
+use cobaltcore_text::go;
 use serde_json::{Number, Value};
 
 use crate::correlate::Pair;
@@ -12,7 +13,6 @@ use crate::error::{Cause, FieldError};
 use crate::formats;
 use crate::node::{Additional, Schema, Type, Validation};
 use crate::path::Path;
-use crate::text;
 
 /// Checks `new` against `schema`; with `old`, errors at unchanged parts are dropped. `base` is
 /// the field the value stands at: it precedes field paths but not the names inside messages.
@@ -363,7 +363,7 @@ impl Walk<'_> {
         };
         if effective <= 0.0 {
             self.fail(|base| {
-                let shown = text::float(effective);
+                let shown = go::float(effective);
                 let detail = format!(
                     "factor MultipleOf declared for {} must be positive: {shown}",
                     path.dotted()
@@ -382,8 +382,8 @@ impl Walk<'_> {
     fn out_of_bounds(&mut self, value: &Numeric<'_>, path: &Path<'_>, words: &str, bound: &Number) {
         self.fail(|base| {
             let shown = match (value.number.as_i64(), bound.as_f64()) {
-                (Some(_), Some(float)) => text::float(float.trunc()),
-                (None, Some(float)) => text::float(float),
+                (Some(_), Some(float)) => go::float(float.trunc()),
+                (None, Some(float)) => go::float(float),
                 _ => bound.to_string(),
             };
             let detail = format!("{} in body should {words} {shown}", path.dotted());
@@ -485,7 +485,7 @@ impl Walk<'_> {
 
     fn wrong_type(&mut self, path: &Path<'_>, wanted: &str, found: &str) {
         self.fail(|base| {
-            let shown = text::quoted(found);
+            let shown = go::quote(found);
             let detail = format!("{} in body must be of type {wanted}: {shown}", path.dotted());
             FieldError::new(
                 Cause::TypeInvalid,
@@ -497,7 +497,7 @@ impl Walk<'_> {
 
     fn composite(&mut self, path: &Path<'_>, words: &str) {
         self.fail(|base| {
-            let detail = format!("{} {words}", text::quoted(&path.dotted()));
+            let detail = format!("{} {words}", go::quote(&path.dotted()));
             FieldError::invalid(root_of(base), &Value::from(""), &detail)
         });
     }

@@ -5,8 +5,8 @@
 use serde_json::{Map, Value};
 
 use crate::error::FieldError;
-use crate::meta::{NameRule, validate_object_meta};
-use crate::names;
+use crate::meta::validate_object_meta;
+use crate::names::{self, NameRule};
 use crate::node::Schema;
 use crate::objectmeta::check_object_meta;
 use crate::path::Path;

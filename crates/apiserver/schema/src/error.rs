@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-use crate::text;
+use cobaltcore_text::go;
 
 /// The reason a field was refused; becomes `details.causes[].reason` of a `Status`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -102,7 +102,7 @@ impl FieldError {
 
     /// `Unsupported value: "x": supported values: "A", "B"` (values in the given order).
     pub fn not_supported<S: AsRef<str>>(field: impl Into<String>, value: &Value, supported: &[S]) -> Self {
-        let list: Vec<String> = supported.iter().map(|s| text::quoted(s.as_ref())).collect();
+        let list: Vec<String> = supported.iter().map(|s| go::quote(s.as_ref())).collect();
         let detail = if list.is_empty() {
             String::new()
         } else {
@@ -181,7 +181,7 @@ fn with_detail(head: &str, detail: &str) -> String {
 /// composite values as compact JSON. Long values are cut so that messages stay readable.
 pub fn quote(value: &Value) -> String {
     const MAX: usize = 512;
-    let text = text::value(value);
+    let text = go::value(value);
     match text.char_indices().nth(MAX) {
         Some((cut, _)) => format!("{}...", &text[..cut]),
         None => text,

@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 
+use cobaltcore_text::go;
 use serde_json::Value;
 
 mod parser;
@@ -54,8 +55,8 @@ pub fn print(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Null => "null".to_owned(),
-        Value::Number(n) if n.is_f64() => n.as_f64().map(crate::text::float).unwrap_or_default(),
-        other => crate::text::json(other),
+        Value::Number(n) if n.is_f64() => n.as_f64().map(go::float).unwrap_or_default(),
+        other => go::json(other),
     }
 }
 

@@ -25,7 +25,6 @@ pub mod pattern;
 pub mod prune;
 pub mod rules;
 pub mod structural;
-pub mod text;
 pub mod validate;
 
 pub use crd::{
@@ -34,7 +33,8 @@ pub use crd::{
 pub use default::default;
 pub use error::{Cause, FieldError, SchemaError};
 pub use jsonpath::JsonPath;
-pub use meta::{NameRule, validate_object_meta, validate_object_meta_update};
+pub use meta::{validate_object_meta, validate_object_meta_update};
+pub use names::NameRule;
 pub use node::{Additional, ListType, MapType, PatchStrategy, Rule, Schema, Type, Validation};
 pub use objectmeta::check_metadata;
 pub use parse::parse;

@@ -4,49 +4,18 @@
 
 use std::collections::BTreeSet;
 
+use cobaltcore_text::go;
 use serde_json::{Map, Value};
 
 use crate::error::FieldError;
-use crate::names;
+use crate::names::{self, NameRule};
 use crate::path::join;
-use crate::text;
 
 /// The largest sum of annotation keys and values, in bytes.
 pub const ANNOTATIONS_MAX: usize = 256 << 10;
 const MANAGER_MAX: usize = 128;
 const SUBRESOURCE_MAX: usize = 256;
 const IMMUTABLE: &str = "field is immutable";
-
-/// What names of a kind must look like.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NameRule {
-    /// An RFC 1123 subdomain; most kinds.
-    Subdomain,
-    /// An RFC 1123 label: Namespace, Service.
-    Label,
-    /// An RFC 1035 label.
-    Label1035,
-    /// Anything that fits one path segment: RBAC kinds.
-    PathSegment,
-}
-
-impl NameRule {
-    /// What is wrong with a name, or with the beginning of one.
-    pub fn problems(self, name: &str, prefix: bool) -> Vec<String> {
-        let masked = if prefix {
-            names::mask_trailing_dash(name)
-        } else {
-            name.to_owned()
-        };
-        match self {
-            Self::Subdomain => names::dns1123_subdomain(&masked),
-            Self::Label => names::dns1123_label(&masked),
-            Self::Label1035 => names::dns1035_label(&masked),
-            Self::PathSegment if prefix => names::path_segment_prefix(name),
-            Self::PathSegment => names::path_segment(name),
-        }
-    }
-}
 
 fn text_of<'a>(meta: &'a Value, key: &str) -> &'a str {
     meta.get(key).and_then(Value::as_str).unwrap_or_default()
@@ -198,7 +167,7 @@ fn no_new_finalizers(new: &Value, old: &Value, field: &str) -> Option<FieldError
     if added.is_empty() {
         return None;
     }
-    let list: Vec<String> = added.iter().map(|f| text::quoted(f)).collect();
+    let list: Vec<String> = added.iter().map(|f| go::quote(f)).collect();
     let detail = format!(
         "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
         list.join(", ")
@@ -365,7 +334,7 @@ pub fn finalizer_warnings(new: &Value, old: Option<&Value>) -> Vec<String> {
         .collect();
     let mut warnings = Vec::new();
     for finalizer in added {
-        let head = format!("metadata.finalizers: {}", text::quoted(finalizer));
+        let head = format!("metadata.finalizers: {}", go::quote(finalizer));
         for problem in names::qualified_name(finalizer) {
             warnings.push(format!("{head}: {problem}"));
         }
@@ -430,7 +399,7 @@ pub fn validate_field_manager(manager: &str, field: &str) -> Vec<FieldError> {
     if manager.len() > MANAGER_MAX {
         errors.push(FieldError::too_long(field, MANAGER_MAX));
     }
-    for (i, c) in manager.char_indices().filter(|(_, c)| !text::is_printable(*c)) {
+    for (i, c) in manager.char_indices().filter(|(_, c)| !go::is_printable(*c)) {
         let detail = format!("invalid character U+{:04X} (at position {i})", c as u32);
         errors.push(FieldError::invalid(field, &Value::from(manager), &detail));
     }

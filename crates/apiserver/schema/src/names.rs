@@ -21,6 +21,37 @@ pub const LABEL_MAX: usize = 63;
 /// The longest DNS subdomain.
 pub const SUBDOMAIN_MAX: usize = 253;
 
+/// How the name of an object must look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NameRule {
+    /// An RFC 1123 subdomain; most kinds.
+    Subdomain,
+    /// An RFC 1123 label: Namespace, Service.
+    Label,
+    /// Anything that can stand between two slashes of a path: RBAC kinds.
+    PathSegment,
+    /// Not checked: the object is never stored.
+    Any,
+}
+
+impl NameRule {
+    /// What is wrong with a name, or with a generateName when `prefix` is set.
+    pub fn problems(self, name: &str, prefix: bool) -> Vec<String> {
+        let masked = if prefix {
+            mask_trailing_dash(name)
+        } else {
+            name.to_owned()
+        };
+        match self {
+            Self::Subdomain => dns1123_subdomain(&masked),
+            Self::Label => dns1123_label(&masked),
+            Self::PathSegment if prefix => path_segment_prefix(name),
+            Self::PathSegment => path_segment(name),
+            Self::Any => Vec::new(),
+        }
+    }
+}
+
 /// `text (e.g. 'a',  or 'b', regex used for validation is 're')`.
 pub fn regex_error(text: &str, regex: &str, examples: &[&str]) -> String {
     if examples.is_empty() {
@@ -33,11 +64,13 @@ pub fn regex_error(text: &str, regex: &str, examples: &[&str]) -> String {
     )
 }
 
-fn too_many_characters(max: usize) -> String {
+/// The words for a name that is too long.
+pub fn too_many_characters(max: usize) -> String {
     format!("must be no more than {max} characters")
 }
 
-fn too_many_bytes(max: usize) -> String {
+/// The words for a key or value that is too long.
+pub fn too_many_bytes(max: usize) -> String {
     format!("must be no more than {max} bytes")
 }
 
@@ -52,7 +85,8 @@ fn is_label(text: &str) -> bool {
         && bytes.iter().all(|b| lower_edge(*b) || *b == b'-')
 }
 
-fn is_subdomain(text: &str) -> bool {
+/// Whether a text has the form of an RFC 1123 subdomain, whatever its length.
+pub fn is_subdomain(text: &str) -> bool {
     text.split('.').all(is_label)
 }
 
@@ -210,7 +244,12 @@ pub fn port_number(port: i64) -> Vec<String> {
     if (1..=65535).contains(&port) {
         return Vec::new();
     }
-    vec!["must be between 1 and 65535, inclusive".to_owned()]
+    vec![range_error(1, 65535)]
+}
+
+/// `must be between 1 and 65535, inclusive`.
+pub fn range_error(low: i64, high: i64) -> String {
+    format!("must be between {low} and {high}, inclusive")
 }
 
 #[cfg(test)]

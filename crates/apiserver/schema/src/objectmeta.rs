@@ -5,6 +5,7 @@
 //! Custom resources do not describe their metadata; it follows this table instead, at the root of
 //! an object and at the root of every embedded resource.
 
+use cobaltcore_text::go;
 use serde_json::{Map, Value};
 
 use crate::node::Schema;
@@ -149,13 +150,13 @@ fn check_type_meta(key: &str, child: &Value, path: &Path<'_>) -> Result<(), Stri
         "apiVersion" | "kind" if !child.is_string() => Err(format!(
             "{}: Invalid value: {}: must be a string",
             path.child(key),
-            crate::text::value(child)
+            go::value(child)
         )),
         "metadata" => check_object_meta(child).map_err(|e| {
             format!(
                 "{}: Invalid value: {}: {e}",
                 path.child(key),
-                crate::text::value(child)
+                go::value(child)
             )
         }),
         _ => Ok(()),
@@ -169,7 +170,7 @@ pub fn check_object_meta(metadata: &Value) -> Result<(), String> {
         Value::Object(map) => check_fields(map, "ObjectMeta", OBJECT_META, ""),
         other => Err(format!(
             "json: cannot unmarshal {} into Go value of type v1.ObjectMeta",
-            json_kind(other)
+            go::json_kind(other)
         )),
     }
 }
@@ -198,7 +199,7 @@ fn check_fields(
 
 fn check_field(value: &Value, owner: &str, field: &MetaField, stack: &str) -> Result<(), String> {
     let wrong = |value: &Value, kind: &str| {
-        let text = json_kind(value);
+        let text = go::json_kind(value);
         Err(format!(
             "json: cannot unmarshal {text} into Go struct field {owner}.{stack} of type {kind}"
         ))
@@ -224,7 +225,7 @@ fn check_field(value: &Value, owner: &str, field: &MetaField, stack: &str) -> Re
         (MetaType::Time, Value::String(text)) => check_time(text),
         (MetaType::Time, other) => Err(format!(
             "json: cannot unmarshal {} into Go value of type string",
-            json_kind(other)
+            go::json_kind(other)
         )),
         (MetaType::StringMap, Value::Object(map)) => {
             match map.values().find(|v| !v.is_string() && !v.is_null()) {
@@ -260,19 +261,8 @@ fn check_time(text: &str) -> Result<(), String> {
     }
     Err(format!(
         "parsing time {quoted} as \"2006-01-02T15:04:05Z07:00\": cannot parse {quoted} as \"2006\"",
-        quoted = crate::text::quoted(text)
+        quoted = go::quote_time(text)
     ))
-}
-
-fn json_kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
 }
 
 /// Removes what is not in the table from a `metadata` of the right types, nulls and empty values

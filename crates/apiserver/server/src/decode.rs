@@ -9,19 +9,9 @@ use serde::Deserializer;
 use serde::de::{DeserializeSeed, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// Deepest nesting accepted.
-pub const MAX_DEPTH: usize = 200;
-/// At most this many duplicates are reported; a hostile body has no use for more.
-const MAX_DUPLICATES: usize = 100;
-
-/// A decoded body.
-#[derive(Debug, Default, PartialEq)]
-pub struct Decoded {
-    /// The tree.
-    pub value: Value,
-    /// Paths of keys that occurred more than once.
-    pub duplicates: Vec<String>,
-}
+pub use cobaltcore_text::go::json_kind as json_type;
+pub use cobaltcore_text::yaml::Decoded;
+use cobaltcore_text::yaml::{MAX_DEPTH, MAX_DUPLICATES, number};
 
 /// Reads JSON.
 pub fn json(bytes: &[u8]) -> Result<Decoded, String> {
@@ -33,18 +23,6 @@ pub fn json(bytes: &[u8]) -> Result<Decoded, String> {
         .map_err(|e| go_syntax_error(bytes, &e))?;
     deserializer.end().map_err(|e| go_syntax_error(bytes, &e))?;
     Ok(Decoded { value, duplicates })
-}
-
-/// What JSON calls a value's type.
-pub fn json_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
 }
 
 /// Sorts (path, text) pairs by where the path ends in a JSON body: that is the order a reader that
@@ -127,15 +105,6 @@ impl<'de> Visitor<'de> for Walk<'_, '_> {
         }
         Ok(())
     }
-}
-
-/// A number as the tree keeps it: integral values that fit 64 bits are integers.
-pub fn number(float: f64) -> Option<Number> {
-    const EDGE: f64 = 9_223_372_036_854_775_808.0; // 2^63
-    if float.fract() == 0.0 && (-EDGE..EDGE).contains(&float) {
-        return Some(Number::from(float as i64));
-    }
-    Number::from_f64(float)
 }
 
 /// The commonest syntax errors in the words clients know.

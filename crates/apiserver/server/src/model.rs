@@ -151,12 +151,10 @@ impl Resource {
     }
 
     fn check_meta(&self, object: &Value) -> Vec<FieldError> {
-        let rule = match self.as_builtin().map(|kind| kind.name_rule) {
-            None | Some(cobaltcore_builtins::NameRule::Subdomain) => NameRule::Subdomain,
-            Some(cobaltcore_builtins::NameRule::Any) => return Vec::new(),
-            Some(cobaltcore_builtins::NameRule::Label) => NameRule::Label,
-            Some(cobaltcore_builtins::NameRule::PathSegment) => NameRule::PathSegment,
-        };
+        let rule = self.as_builtin().map_or(NameRule::Subdomain, |kind| kind.name_rule);
+        if rule == NameRule::Any {
+            return Vec::new();
+        }
         let mut errors = validate_object_meta(&object["metadata"], self.namespaced, rule, "metadata");
         // Definitions and webhook configurations are held to the rules of custom resources.
         if self.as_builtin().is_some() && !matches!(&*self.group, "apiextensions.k8s.io" | "admissionregistration.k8s.io") {

@@ -9,8 +9,8 @@ use super::index::{Index, RoleKind};
 use super::rule::{PolicyRule, compact, covers};
 use super::{Attributes, authorize};
 use crate::error::Refusal;
-use crate::go;
 use crate::identity::User;
+use cobaltcore_text::go;
 use serde_json::Value;
 use std::fmt::Write as _;
 

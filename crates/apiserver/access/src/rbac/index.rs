@@ -6,8 +6,8 @@
 //! Cloning shares everything but the maps of the touched scope.
 
 use super::rule::PolicyRule;
-use crate::go;
 use crate::identity::{User, service_account_name};
+use cobaltcore_text::go;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

@@ -17,8 +17,9 @@ pub use escalation::{check_binding_write, check_role_write, missing_rights};
 pub use index::{Binding, Index, Role, RoleKind, RuleRef};
 pub use rule::{PolicyRule, breakdown, compact, covers};
 
+use cobaltcore_text::go;
+
 use crate::error::Refusal;
-use crate::go;
 use crate::identity::User;
 
 /// What a request wants to do.

@@ -5,7 +5,7 @@
 //! rule include that rule", which the escalation check and the restoring of bootstrap roles need.
 
 use super::Attributes;
-use crate::go;
+use cobaltcore_text::go;
 use serde_json::{Map, Value, json};
 
 /// A rule of a Role or ClusterRole.

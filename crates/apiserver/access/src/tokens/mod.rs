@@ -254,8 +254,8 @@ impl Authenticator {
         if shared.is_empty() {
             return Err(AuthnError::new(format!(
                 "token audiences {} is invalid for the target audiences {}",
-                crate::go::quote_list(&claims.audiences),
-                crate::go::quote_list(audiences)
+                cobaltcore_text::go::quote_list(&claims.audiences),
+                cobaltcore_text::go::quote_list(audiences)
             )));
         }
         check_times(&claims, now)?;
@@ -328,7 +328,7 @@ fn check_objects(claims: &Claims, now: Timestamp, lookup: &dyn SubjectLookup) ->
     let Some(found) = lookup.find(SubjectKind::ServiceAccount, namespace, &account.name) else {
         return Err(AuthnError::new(format!(
             "serviceaccounts {} not found",
-            crate::go::quote(&account.name)
+            cobaltcore_text::go::quote(&account.name)
         )));
     };
     if found.uid != account.uid {

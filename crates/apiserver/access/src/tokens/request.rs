@@ -7,8 +7,8 @@
 use super::jwt::{Claims, ObjectRef};
 use super::{Authenticator, Subject, SubjectKind, SubjectLookup};
 use crate::error::{FieldCause, Refusal};
-use crate::go;
 use crate::review::stamp;
+use cobaltcore_text::go;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
 

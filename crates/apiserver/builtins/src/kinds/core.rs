@@ -3,7 +3,7 @@
 
 use super::{BASE, CREATE_ONLY, READ_WRITE, REPLICAS, SCALE, own};
 use crate::kind::{Kind, Subresource, Verbs};
-use crate::names::NameRule;
+use cobaltcore_schema::NameRule;
 
 pub(super) static KINDS: &[Kind] = &[
     Kind {

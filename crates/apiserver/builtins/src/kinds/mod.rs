@@ -8,7 +8,7 @@ mod groups;
 use std::sync::OnceLock;
 
 use crate::kind::{Kind, ScalePaths, Subresource, Verbs};
-use crate::names::NameRule;
+use cobaltcore_schema::NameRule;
 
 const READ_WRITE: &[&str] = &["get", "patch", "update"];
 

@@ -2,6 +2,7 @@
 //! The move from client-side to server-side apply: the manager `kubectl` may take over fields its
 //! own last-applied annotation proves to be unchanged since, and keeps the annotation up to date.
 
+use cobaltcore_text::go;
 use serde_json::Value;
 
 use super::ApplyRequest;
@@ -10,7 +11,6 @@ use super::fields::field_set;
 use super::set::FieldSet;
 use super::types::Ty;
 use super::validate::validate;
-use crate::go;
 
 /// The only manager this applies to.
 pub(super) const MANAGER: &str = "kubectl";

@@ -4,11 +4,11 @@
 
 use std::collections::BTreeMap;
 
+use cobaltcore_text::go;
 use serde_json::{Map, Value};
 
 use super::set::{FieldSet, encoded_touches};
 use super::time::unix_seconds;
-use crate::go;
 
 /// Most entries of operation Update; older ones are merged.
 const MAX_UPDATERS: usize = 10;
@@ -86,7 +86,7 @@ impl<'a> Entry<'a> {
             other => {
                 return Err(format!(
                     "invalid fieldsType {} in managed fields entry {position}",
-                    go::quoted(other)
+                    go::quote(other)
                 ));
             }
         }
@@ -129,10 +129,10 @@ impl<'a> Entry<'a> {
 
     /// The manager in the words of conflicts.
     pub(crate) fn described(&self) -> String {
-        let mut text = go::quoted(&self.manager);
+        let mut text = go::quote(&self.manager);
         if !self.subresource.is_empty() {
             text.push_str(" with subresource ");
-            text.push_str(&go::quoted(&self.subresource));
+            text.push_str(&go::quote(&self.subresource));
         }
         if !self.apply {
             text.push_str(" using ");

@@ -7,7 +7,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-use crate::go;
+use cobaltcore_text::go;
 
 /// One step from a container to something in it.
 #[derive(Debug, Clone)]
@@ -148,7 +148,7 @@ pub(crate) fn path_text(path: &[&PathElement]) -> String {
 fn scalar_text(value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),
-        Value::String(s) => go::quoted(s),
+        Value::String(s) => go::quote(s),
         Value::Array(items) => {
             let parts: Vec<String> = items.iter().map(scalar_text).collect();
             format!("[{}]", parts.join(","))

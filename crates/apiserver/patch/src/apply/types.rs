@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
+use cobaltcore_text::go;
 use cobaltcore_schema::{Additional, ListType, MapType, Schema, Type};
 use serde_json::Value;
 
 use super::path::PathElement;
-use crate::go;
 
 /// A schema node in its place.
 #[derive(Clone, Copy)]
@@ -288,7 +288,7 @@ impl<'a> Ty<'a> {
             }
         }
         if fields.is_empty() {
-            let names: Vec<String> = keys.iter().map(|k| go::quoted(k)).collect();
+            let names: Vec<String> = keys.iter().map(|k| go::quote(k)).collect();
             return Err(format!(
                 "associative list with keys has an element that omits all key fields [{}] (and doesn't have default values for any key fields)",
                 names.join(" ")

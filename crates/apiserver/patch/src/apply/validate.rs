@@ -4,11 +4,11 @@
 
 use std::collections::BTreeSet;
 
+use cobaltcore_text::go;
 use serde_json::Value;
 
 use super::path::PathElement;
 use super::types::{Scalar, Shape, Ty};
-use crate::go;
 
 /// Most errors that are reported.
 const MAX_ERRORS: usize = 64;

@@ -5,12 +5,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use cobaltcore_text::go;
 use cobaltcore_schema::Schema;
 use serde_json::{Map, Value};
 
 use super::{PATCH, Strategy, bad_type, clean_map, merge_map, no_merge_key};
 use crate::error::PatchError;
-use crate::go;
 
 /// What identifies an element: the merge key's value, or the element itself.
 fn identity(item: &Value, merge_key: Option<&str>) -> String {

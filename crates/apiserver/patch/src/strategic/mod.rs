@@ -7,11 +7,11 @@ mod lists;
 
 use std::collections::BTreeSet;
 
+use cobaltcore_text::go;
 use cobaltcore_schema::Schema;
 use serde_json::{Map, Value};
 
 use crate::error::PatchError;
-use crate::go;
 
 pub(crate) const PATCH: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";

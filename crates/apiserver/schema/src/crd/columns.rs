@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Printer columns, selectable fields and scale paths of a definition, compiled.
 
+use cobaltcore_text::go;
 use serde_json::Value;
 
 use crate::error::FieldError;
@@ -168,7 +169,7 @@ pub fn validate_scale(scale: &Scale, object: &Value, status_only: bool) -> Vec<F
         let detail = format!(
             "{field} accessor error: {} is of the type {}, expected string",
             show(value),
-            go_type(value)
+            go::type_name(value)
         );
         errors.push(FieldError::invalid(field, &Value::from(""), &detail));
     }
@@ -187,7 +188,7 @@ fn replicas(path: &[String], object: &Value) -> Option<FieldError> {
             let detail = format!(
                 "{field} accessor error: {} is of the type {}, expected int64",
                 show(value),
-                go_type(value)
+                go::type_name(value)
             );
             Some(FieldError::invalid(field, &Value::from(0), &detail))
         }
@@ -208,18 +209,6 @@ fn show(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".to_owned(),
         other => print(other),
-    }
-}
-
-fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Number(n) if n.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
     }
 }
 

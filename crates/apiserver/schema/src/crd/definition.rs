@@ -4,6 +4,7 @@
 //! What all versions have in common is reported where the reference keeps it internally, at
 //! `spec.validation`, `spec.subresources` and so on; what differs, at its version.
 
+use cobaltcore_text::go;
 use serde_json::{Map, Value};
 
 use super::conversion::{check_conversion, speaks_known_version};
@@ -14,11 +15,11 @@ use super::spec::{
 use super::{list, schema_of, text};
 use crate::error::FieldError;
 use crate::keywords::{Leniency, check_keywords};
-use crate::meta::{NameRule, validate_object_meta, validate_object_meta_update};
-use crate::names;
+use crate::meta::{validate_object_meta, validate_object_meta_update};
+use crate::names::{self, NameRule};
 use crate::parse::parse;
 use crate::structural::{check_structural, is_set, subschemas, type_of, unsupported};
-use crate::text::{json, quoted};
+use cobaltcore_text::go::{json, quote as quoted};
 
 const APPROVED: &str = "api-approved.kubernetes.io";
 const IMMUTABLE: &str = "field is immutable";
@@ -310,7 +311,7 @@ fn check_deprecation(version: &Value, at: &str) -> Vec<FieldError> {
     }
     if let Some((i, _)) = warning
         .char_indices()
-        .find(|(_, c)| !crate::text::is_printable(*c))
+        .find(|(_, c)| !go::is_printable(*c))
     {
         errors.push(refuse(&format!(
             "must only contain printable UTF-8 characters; non-printable character found at index {i}"

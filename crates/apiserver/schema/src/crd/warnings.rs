@@ -2,13 +2,13 @@
 //! What is not wrong with a definition but worth saying: formats nobody checks, and keywords
 //! nobody knows.
 
+use cobaltcore_text::go::quote as quoted;
 use serde_json::Value;
 
 use super::{list, schema_of};
 use crate::formats;
 use crate::parse::unknown_keywords;
 use crate::structural::{subschemas, type_of};
-use crate::text::quoted;
 
 /// The paths of unknown keywords in all schemas of a definition, for strict field validation.
 pub fn unknown_fields(crd: &Value) -> Vec<String> {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Rules at registration: their texts, whether they compile, and whether they can be afforded.
 
+use cobaltcore_text::go;
 use serde_json::Value;
 
 use super::{Checker, Context, RULE_COST_MAX, SCHEMA_COST_MAX, Scope};
@@ -8,7 +9,6 @@ use crate::error::{Cause, FieldError};
 use crate::node::{Rule, Schema};
 use crate::path::Path;
 use crate::rules::{declare, valid_field_path};
-use crate::text;
 
 const REASONS: [&str; 4] = [
     "FieldValueDuplicate",
@@ -171,14 +171,14 @@ impl Checker {
 /// A rule as the reference shows it in errors.
 fn show_rule(rule: &Value) -> String {
     let text = |key: &str| {
-        text::json(&Value::from(
+        go::json(&Value::from(
             rule.get(key).and_then(Value::as_str).unwrap_or_default(),
         ))
     };
     let optional = |key: &str| {
         rule.get(key)
             .filter(|v| !v.is_null())
-            .map_or("null".to_owned(), text::json)
+            .map_or("null".to_owned(), go::json)
     };
     format!(
         "{{\"Rule\":{},\"Message\":{},\"MessageExpression\":{},\"Reason\":{},\"FieldPath\":{},\"OptionalOldSelf\":{}}}",

@@ -4,6 +4,7 @@
 //! Rules of a node run before those of its children. When the budget is used up nothing further
 //! runs. A rule that does not look at the old object is forgiven where nothing changed.
 
+use cobaltcore_text::go;
 use cobaltcore_cel::{Budget, EvalError, Input, Outcome};
 use serde_json::{Map, Value};
 
@@ -13,7 +14,6 @@ use crate::correlate::{Pair, find_by_keys};
 use crate::error::{Cause, FieldError};
 use crate::node::{Additional, ListType, Rule, Schema};
 use crate::path::Path;
-use crate::text;
 
 const MESSAGE_MAX: usize = 5 << 10;
 const OUT_OF_BUDGET: &str =
@@ -309,7 +309,7 @@ impl Runner<'_> {
             ),
             Err(EvalError::BudgetExceeded { object: false }) => stop(&format!(
                 "no further validation rules will be run due to call cost exceeds limit for messageExpression: {}",
-                text::quoted(source)
+                go::quote(source)
             )),
             _ => Ok(None),
         }
