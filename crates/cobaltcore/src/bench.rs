@@ -30,6 +30,9 @@ pub(crate) struct ApiserverArgs {
     /// Only these parts: operations, watch, life, size
     #[arg(long, value_name = "PART", value_delimiter = ',', value_parser = ["operations", "watch", "life", "size"])]
     only: Vec<String>,
+    /// Measure the server of another build of this program
+    #[arg(long, value_name = "FILE")]
+    program: Option<std::path::PathBuf>,
     /// How to print it
     #[arg(short, long, value_enum, default_value = "text")]
     output: Output,
@@ -54,9 +57,13 @@ async fn apiserver(args: ApiserverArgs) -> anyhow::Result<()> {
         quick,
         no_reference,
         only,
+        program,
         output,
     } = args;
-    let program = std::env::current_exe().context("cannot find this program to start it as a server")?;
+    let program = match program {
+        Some(program) => program,
+        None => std::env::current_exe().context("cannot find this program to start it as a server")?,
+    };
     let options = Options {
         program,
         quick,

@@ -65,7 +65,7 @@ pub struct Api {
     /// Namespaces on their way out.
     pub(crate) leaving: Mutex<HashSet<String>>,
     /// Objects whose owners were all absent once.
-    pub(crate) second_looks: Mutex<HashSet<String>>,
+    pub(crate) second_looks: Mutex<HashSet<crate::store::Uid>>,
     /// The end of the server.
     pub stop: CancellationToken,
     /// Whether the server takes requests.

@@ -320,6 +320,8 @@ async fn shadow_mode_lists_everything_that_would_be_missing() {
     let robot = server.as_service_account("default", "robot");
     assert_eq!(robot.get(MAPS).await.code, 200);
     assert_eq!(robot.get("/api/v1/namespaces/default/secrets").await.code, 200, "allowed, but noted");
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "more"}, "rules": [rule(&[""], &["pods"], &["get"])]});
+    assert_eq!(robot.post(&format!("{RBAC}/namespaces/default/roles"), &role).await.code, 201, "nothing is refused here, not even escalation");
     let report = admin.get("/debug/rbac?user=system:serviceaccount:default:robot&format=json").await;
     assert_eq!(report.code, 200);
     let text = report.body.to_string();

@@ -155,3 +155,60 @@ async fn a_restart_finishes_what_was_begun() {
     gone(&admin, "/api/v1/namespaces/n").await;
     server.stop().await;
 }
+
+#[tokio::test]
+async fn a_definition_made_anew_begins_its_own_history() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let config = || Config { data_dir: Some(dir.path().to_owned()), authorization: Authorization::AlwaysAllow, ..Config::default() };
+    let crd = definition("widgets", "Widget", json!({"type": "object"}));
+    let server = TestServer::with(config()).await;
+    let admin = server.admin();
+    install(&admin, &crd).await;
+    let first = create(&admin, WIDGETS, &widget("w", json!({}))).await;
+    admin.delete(&format!("{CRDS}/widgets.example.com")).await;
+    gone(&admin, &format!("{CRDS}/widgets.example.com")).await;
+    gone(&admin, WIDGETS).await;
+    install(&admin, &crd).await;
+    let second = create(&admin, WIDGETS, &widget("w", json!({}))).await;
+    assert_ne!(uid(&first), uid(&second));
+    let expect = async |admin: &Caller, when: &str| {
+        let mut events = admin.watch(&format!("{WIDGETS}?watch=true&resourceVersion=1")).await;
+        let event = events.expect().await;
+        assert_eq!((&event["type"], &event["object"]["code"]), (&json!("ERROR"), &json!(410)), "{when}: {event}");
+        let mut events = admin.watch(&format!("{WIDGETS}?watch=true&resourceVersion={}", rv(&second) - 1)).await;
+        assert_eq!(uid(&events.expect().await["object"]), uid(&second), "{when}");
+    };
+    expect(&admin, "before the restart").await;
+    server.stop().await;
+    let server = TestServer::with(config()).await;
+    expect(&server.admin(), "after the restart").await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn both_kinds_of_store_answer_alike() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let mut seen = Vec::new();
+    for data_dir in [None, Some(dir.path().to_owned())] {
+        let server = TestServer::with(Config { data_dir, authorization: Authorization::AlwaysAllow, ..Config::default() }).await;
+        let admin = server.admin();
+        let from = rv(&admin.get(MAPS).await.body);
+        create(&admin, MAPS, &map("a", "1")).await;
+        admin.merge(&format!("{MAPS}/a"), &json!({"data": {"v": "2"}})).await;
+        create(&admin, MAPS, &map("b", "1")).await;
+        admin.delete(&format!("{MAPS}/a")).await;
+        let mut events = admin.watch(&format!("{MAPS}?watch=true&resourceVersion={from}")).await;
+        let mut story = Vec::new();
+        while let Some(event) = events.within(Duration::from_millis(150)).await {
+            story.push((brief(&event), rv(&event["object"]) - from, event["object"]["data"].clone()));
+        }
+        let exact = admin.get(&format!("{MAPS}?resourceVersion={}&resourceVersionMatch=Exact", from + 2)).await.body;
+        story.push((names(&exact).join(","), rv(&exact) - from, json!(null)));
+        seen.push(story);
+        server.stop().await;
+    }
+    assert_eq!(seen[0], seen[1]);
+    assert_eq!(seen[0].len(), 5);
+}

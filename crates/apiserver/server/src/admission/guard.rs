@@ -37,7 +37,7 @@ impl Api {
 
     /// Nobody hands out rights they do not hold.
     fn guard_rights(&self, write: &Write<'_>, new: &Value, old: Option<&Value>) -> ApiResult<()> {
-        if self.config.authorization == Authorization::AlwaysAllow {
+        if self.config.authorization != Authorization::Rbac {
             return Ok(());
         }
         let (user, index) = (&write.call.user, self.rbac.load());

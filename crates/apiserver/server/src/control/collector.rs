@@ -30,6 +30,7 @@ impl Api {
         if event.op == Op::Deleted {
             if let Some(uid) = event.new.facts.uid {
                 for (id, key) in self.owners.dependents(uid) {
+                    self.note_orphaned(id, &key, uid);
                     self.queue.add(Work::Dependent(id, key));
                 }
             }
@@ -184,19 +185,29 @@ impl Api {
         Some((self.types().storage_of(&table)?, record))
     }
 
+    /// An object whose only owner was there and is gone needs no second look: that owner will not
+    /// come back.
+    fn note_orphaned(&self, id: TypeId, key: &Key, owner: Uid) {
+        let record = self.store.by_id(id).and_then(|table| table.get(key));
+        let facts = record.as_ref().map(|record| &record.facts).filter(|facts| *facts.owners == [owner]);
+        if let Some(uid) = facts.and_then(|facts| facts.uid) {
+            self.queue_second_look(uid);
+        }
+    }
+
     fn is_new(&self, object: &Value) -> bool {
         let created = crate::clock::parse(meta::text(object, "creationTimestamp"));
         created.is_some_and(|at| self.clock.now().duration_since(at) < jiff::SignedDuration::from_millis(1_500))
-            && self.queue_second_look(meta::text(object, "uid"))
+            && self.queue_second_look(Uid::parse(meta::text(object, "uid")))
     }
 
     /// Remembers that an object was seen once; false when it was seen before.
-    fn queue_second_look(&self, uid: &str) -> bool {
+    fn queue_second_look(&self, uid: Uid) -> bool {
         let mut seen = self.second_looks.lock();
         if seen.len() > 10_000 {
             seen.clear();
         }
-        seen.insert(uid.to_owned())
+        seen.insert(uid)
     }
 
     fn look_again(self: &Arc<Self>, work: Work) {

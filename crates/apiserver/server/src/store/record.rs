@@ -45,6 +45,12 @@ impl Uid {
     }
 }
 
+impl std::fmt::Display for Uid {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        uuid::Uuid::from_u128(self.0).fmt(f)
+    }
+}
+
 /// One stored state.
 #[derive(Debug)]
 pub struct Record {
@@ -164,17 +170,14 @@ impl Draft {
 
     /// Fills the gap.
     pub fn settle(self, revision: u64) -> Record {
-        let mut digits = itoa(revision);
-        let mut body = self.head;
-        body.reserve_exact(digits.len() + self.tail.len());
-        body.append(&mut digits);
+        let digits = revision.to_string();
+        // Exactly as long as needed: this is what stays in memory as long as the object does.
+        let mut body = Vec::with_capacity(self.head.len() + digits.len() + self.tail.len());
+        body.extend_from_slice(&self.head);
+        body.extend_from_slice(digits.as_bytes());
         body.extend_from_slice(&self.tail);
         Record { revision, body: Bytes::from(body), facts: self.facts, schema: self.schema }
     }
-}
-
-fn itoa(number: u64) -> Vec<u8> {
-    number.to_string().into_bytes()
 }
 
 /// Writes `object`; everything up to and including `"resourceVersion":"` goes to `head`, the rest,

@@ -18,6 +18,9 @@ use super::{Durability, StoreError};
 const LAYOUT: i64 = 1;
 /// Revisions are reserved in blocks when commits are not synced, so that none is ever reused.
 const BLOCK: u64 = 100_000;
+/// Of a log that was moved into the file, this much is kept: writing over it is cheaper than
+/// growing it again.
+const LOG_KEPT: i64 = 8 << 20;
 /// Rows deleted per compaction step, so that clients never wait long behind one.
 const SLICE: usize = 500;
 
@@ -86,6 +89,7 @@ impl Database {
         let relaxed = durability == Durability::Relaxed;
         writer.pragma_update(None, "synchronous", if relaxed { "NORMAL" } else { "FULL" })?;
         writer.pragma_update(None, "wal_autocheckpoint", 0)?;
+        writer.pragma_update(None, "journal_size_limit", LOG_KEPT)?;
         writer.pragma_update(None, "foreign_keys", false)?;
         if fresh {
             writer.execute_batch(&format!(
@@ -211,7 +215,7 @@ impl Database {
                 if event.op == Op::Deleted {
                     delete.execute(params![id.0, ns, name])?;
                 } else {
-                    let uid = event.new.facts.uid.map(|u| format!("{u:?}")).unwrap_or_default();
+                    let uid = event.new.facts.uid.map(|uid| uid.to_string()).unwrap_or_default();
                     put.execute(params![
                         id.0, ns, name, uid, event.revision as i64, event.new.schema, TAG_PLAIN, body
                     ])?;

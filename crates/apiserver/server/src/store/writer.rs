@@ -92,7 +92,7 @@ pub(super) fn run(shared: &Arc<Shared>, database: Option<Database>, jobs: &Recei
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
         }
-        if writer.dirty && writer.last_checkpoint.elapsed() > CHECKPOINT * 5 {
+        if writer.dirty && writer.last_checkpoint.elapsed() > CHECKPOINT * 2 {
             writer.checkpoint();
         }
         writer.compact_slice();

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The benchmark measures everything it promises and leaves nothing behind. Nothing is asserted
+//! about time.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+fn bench(home: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cobaltcore"));
+    command
+        .args(["bench", "apiserver", "--quick", "--no-reference", "-o", "json"])
+        .env("TMPDIR", home);
+    command
+}
+
+/// Processes that were started over files in this directory.
+fn processes_over(home: &Path) -> usize {
+    let home = home.display().to_string();
+    let processes = std::fs::read_dir("/proc").expect("/proc").flatten();
+    processes
+        .filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok())
+        .filter(|command| String::from_utf8_lossy(command).contains(&home))
+        .count()
+}
+
+fn files_in(home: &Path) -> usize {
+    std::fs::read_dir(home).expect("the temporary directory").count()
+}
+
+#[test]
+fn a_quick_run_has_a_figure_for_every_measure() {
+    let home = tempfile::tempdir().expect("a directory");
+    let output = bench(home.path()).output().expect("the benchmark");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let rows = report["rows"].as_array().expect("rows");
+    let mut wanted: Vec<String> = [
+        "start",
+        "memory-idle",
+        "memory-1000",
+        "list-1000",
+        "list-selector",
+        "list-limit",
+    ]
+    .into_iter()
+    .chain([
+        "watch-1",
+        "watch-50",
+        "new-definition",
+        "dependents",
+        "namespace-gone",
+        "definition-gone",
+    ])
+    .chain([
+        "token-refused",
+        "disk-1000",
+        "start-1000",
+        "floor-sync",
+        "floor-commit",
+        "floor-echo-8",
+    ])
+    .map(str::to_owned)
+    .collect();
+    for operation in [
+        "create",
+        "update",
+        "merge-patch",
+        "apply",
+        "get",
+        "status-patch",
+        "status-apply",
+        "delete",
+    ] {
+        wanted.extend([format!("{operation}-1"), format!("{operation}-8")]);
+    }
+    for id in wanted {
+        let row = rows
+            .iter()
+            .find(|row| row["id"] == *id)
+            .unwrap_or_else(|| panic!("{id} is not measured"));
+        let first = row["figures"][0]["median"].as_f64();
+        assert!(first.is_some_and(|median| median > 0.0), "{row}");
+    }
+    let refused = rows
+        .iter()
+        .find(|row| row["id"] == "token-refused")
+        .expect("tokens");
+    assert_eq!(
+        refused["figures"][0]["median"], 1.0,
+        "a token outlived its account"
+    );
+    assert_eq!((files_in(home.path()), processes_over(home.path())), (0, 0));
+}
+
+#[test]
+fn an_interrupted_run_leaves_nothing_behind() {
+    let home = tempfile::tempdir().expect("a directory");
+    let mut child = bench(home.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the benchmark");
+    let mut said = BufReader::new(child.stderr.take().expect("stderr"));
+    let mut line = String::new();
+    while !line.starts_with("operations") {
+        line.clear();
+        assert!(
+            said.read_line(&mut line).expect("a line") > 0,
+            "it ended before the server was used"
+        );
+    }
+    assert!(processes_over(home.path()) > 0, "there is no server to end");
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("a signal");
+    let status = child.wait().expect("its end");
+    let mut rest = String::new();
+    said.read_to_string(&mut rest).expect("text");
+    assert_eq!(status.code(), Some(1));
+    assert!(rest.ends_with("error: interrupted\n"), "{rest}");
+    assert_eq!((files_in(home.path()), processes_over(home.path())), (0, 0));
+}
