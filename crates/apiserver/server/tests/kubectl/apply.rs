@@ -229,7 +229,8 @@ fn edit_and_replace() {
     desk.ok_with("create --save-config -f -", SHOP);
     let sed = |script: &str| format!("sed -i {script}");
     let edit = |script: &str| desk.run("edit deployment shop", "", &[("KUBE_EDITOR", &sed(script))]);
-    assert_eq!(edit("s/1.25/1.27/").out, "deployment.apps/shop edited\n");
+    let edited = edit("s/nginx:1.25/nginx:1.27/");
+    assert_eq!(edited.out, "deployment.apps/shop edited\n", "{}", edited.err);
     desk.has_value(
         "deployment/shop",
         "{.spec.template.spec.containers[0].image}",
