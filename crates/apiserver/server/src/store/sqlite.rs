@@ -21,6 +21,9 @@ const BLOCK: u64 = 100_000;
 /// Of a log that was moved into the file, this much is kept: writing over it is cheaper than
 /// growing it again.
 const LOG_KEPT: i64 = 8 << 20;
+/// How long a statement waits for another connection, and how long the emptying of the log does.
+const BUSY: Duration = Duration::from_secs(5);
+const READER_WAIT: Duration = Duration::from_millis(20);
 /// Rows deleted per compaction step, so that clients never wait long behind one.
 const SLICE: usize = 500;
 
@@ -69,7 +72,7 @@ fn open(path: &Path) -> Result<Connection, StoreError> {
         | OpenFlags::SQLITE_OPEN_NOFOLLOW;
     let connection = Connection::open_with_flags(path, flags)
         .map_err(|source| StoreError::Open { path: path.to_owned(), source })?;
-    connection.busy_timeout(Duration::from_secs(5))?;
+    connection.busy_timeout(BUSY)?;
     Ok(connection)
 }
 
@@ -279,9 +282,16 @@ impl Database {
 
     /// Moves committed pages from the log into the file, on a connection of its own so that no
     /// commit waits for it longer than for a page.
-    pub(super) fn checkpoint(&self) -> Result<(), StoreError> {
+    /// While nobody writes, a log that grew large is given back to the disk.
+    pub(super) fn checkpoint(&self, idle: bool) -> Result<(), StoreError> {
         self.checkpointer.query_row("pragma wal_checkpoint(passive)", [], |_| Ok(()))?;
         self.checkpointer.execute_batch("pragma incremental_vacuum(200)")?;
+        if idle && Self::sizes(&self.path).1 > LOG_KEPT.unsigned_abs() {
+            // A reader in the way makes this a passive one; the next idle moment tries again.
+            self.checkpointer.busy_timeout(READER_WAIT)?;
+            self.checkpointer.query_row("pragma wal_checkpoint(truncate)", [], |_| Ok(()))?;
+            self.checkpointer.busy_timeout(BUSY)?;
+        }
         Ok(())
     }
 

@@ -88,12 +88,12 @@ pub(super) fn run(shared: &Arc<Shared>, database: Option<Database>, jobs: &Recei
         };
         match jobs.recv_timeout(wait) {
             Ok(job) => writer.serve(job, jobs),
-            Err(RecvTimeoutError::Timeout) if writer.compacting.is_empty() => writer.checkpoint(),
+            Err(RecvTimeoutError::Timeout) if writer.compacting.is_empty() => writer.checkpoint(true),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
         }
         if writer.dirty && writer.last_checkpoint.elapsed() > CHECKPOINT * 2 {
-            writer.checkpoint();
+            writer.checkpoint(false);
         }
         writer.compact_slice();
         if Instant::now() >= next_housekeeping {
@@ -280,10 +280,10 @@ impl Writer<'_> {
         Ok(found)
     }
 
-    fn checkpoint(&mut self) {
+    fn checkpoint(&mut self, idle: bool) {
         if let Some(database) = &self.database
             && self.dirty
-            && let Err(error) = database.checkpoint()
+            && let Err(error) = database.checkpoint(idle)
         {
             tracing::warn!(%error, "checkpoint");
         }
