@@ -53,7 +53,12 @@ pub(crate) struct ServeArgs {
     #[arg(long, env = "COBALTCORE_KUBE_DATA_DIR", value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
     /// Address to listen on, repeatable [default: 127.0.0.1:6443 or the next free port]
-    #[arg(long, env = "COBALTCORE_KUBE_LISTEN", value_name = "ADDR", value_delimiter = ',')]
+    #[arg(
+        long,
+        env = "COBALTCORE_KUBE_LISTEN",
+        value_name = "ADDR",
+        value_delimiter = ','
+    )]
     pub(crate) listen: Vec<SocketAddr>,
     /// Write the admin kubeconfig here when the server answers [default: DIR/kubeconfig]
     #[arg(long, env = "COBALTCORE_KUBE_KUBECONFIG", value_name = "FILE")]
@@ -62,10 +67,20 @@ pub(crate) struct ServeArgs {
     #[arg(long, env = "COBALTCORE_KUBE_UNIX_SOCKET", value_name = "PATH")]
     unix_socket: Option<PathBuf>,
     /// Further name or address of the server certificate, repeatable
-    #[arg(long, env = "COBALTCORE_KUBE_TLS_SAN", value_name = "NAME", value_delimiter = ',')]
+    #[arg(
+        long,
+        env = "COBALTCORE_KUBE_TLS_SAN",
+        value_name = "NAME",
+        value_delimiter = ','
+    )]
     tls_san: Vec<String>,
     /// Who decides what a user may do
-    #[arg(long, env = "COBALTCORE_KUBE_AUTHORIZATION", value_enum, default_value = "rbac")]
+    #[arg(
+        long,
+        env = "COBALTCORE_KUBE_AUTHORIZATION",
+        value_enum,
+        default_value = "rbac"
+    )]
     authorization: Mode,
     /// Let requests without credentials in as system:anonymous
     #[arg(long, env = "COBALTCORE_KUBE_ANONYMOUS")]
@@ -83,16 +98,36 @@ pub(crate) struct ServeArgs {
     #[arg(long, env = "COBALTCORE_KUBE_HISTORY", default_value = "10m", value_parser = duration, value_name = "TIME")]
     history: Duration,
     /// Events a watcher may lag behind before it is cut off
-    #[arg(long, env = "COBALTCORE_KUBE_WATCH_QUEUE", default_value_t = 1000, value_name = "N")]
+    #[arg(
+        long,
+        env = "COBALTCORE_KUBE_WATCH_QUEUE",
+        default_value_t = 1000,
+        value_name = "N"
+    )]
     watch_queue: usize,
     /// Reading requests under way at most
-    #[arg(long, env = "COBALTCORE_KUBE_MAX_INFLIGHT", default_value_t = 400, value_name = "N")]
+    #[arg(
+        long,
+        env = "COBALTCORE_KUBE_MAX_INFLIGHT",
+        default_value_t = 400,
+        value_name = "N"
+    )]
     max_inflight: i64,
     /// Changing requests under way at most
-    #[arg(long, env = "COBALTCORE_KUBE_MAX_MUTATING_INFLIGHT", default_value_t = 200, value_name = "N")]
+    #[arg(
+        long,
+        env = "COBALTCORE_KUBE_MAX_MUTATING_INFLIGHT",
+        default_value_t = 200,
+        value_name = "N"
+    )]
     max_mutating_inflight: i64,
     /// Largest request body
-    #[arg(long, env = "COBALTCORE_KUBE_MAX_REQUEST_BYTES", default_value_t = 3_145_728, value_name = "BYTES")]
+    #[arg(
+        long,
+        env = "COBALTCORE_KUBE_MAX_REQUEST_BYTES",
+        default_value_t = 3_145_728,
+        value_name = "BYTES"
+    )]
     max_request_bytes: usize,
     /// Range of service addresses
     #[arg(long, env = "COBALTCORE_KUBE_SERVICE_CIDR", default_value = "10.96.0.0/16", value_parser = cidr, value_name = "CIDR")]
@@ -163,7 +198,11 @@ impl ServeArgs {
         Config {
             data_dir: Some(data_dir.unwrap_or_else(|| run::state_dir(role))),
             port_given: !listen.is_empty(),
-            listen: if listen.is_empty() { vec![SocketAddr::from(([127, 0, 0, 1], 6443))] } else { listen },
+            listen: if listen.is_empty() {
+                vec![SocketAddr::from(([127, 0, 0, 1], 6443))]
+            } else {
+                listen
+            },
             kubeconfig,
             unix_socket,
             tls_sans: tls_san,
@@ -229,19 +268,27 @@ pub(crate) fn signals() -> Result<Shutdown, Failure> {
 fn backup(dir: &Path, file: &Path) -> anyhow::Result<()> {
     let database = dir.join("state.db");
     if !database.exists() {
-        bail!("{} has no database; name the data directory with --data-dir", dir.display());
+        bail!(
+            "{} has no database; name the data directory with --data-dir",
+            dir.display()
+        );
     }
     if file.exists() {
-        bail!("{} exists already; choose another name, nothing is overwritten", file.display());
+        bail!(
+            "{} exists already; choose another name, nothing is overwritten",
+            file.display()
+        );
     }
-    cobaltcore_apiserver::backup(&database, file).with_context(|| format!("cannot copy {}", database.display()))?;
+    cobaltcore_apiserver::backup(&database, file)
+        .with_context(|| format!("cannot copy {}", database.display()))?;
     println!("copied {} to {}", database.display(), file.display());
     Ok(())
 }
 
 fn check(dir: &Path) -> anyhow::Result<()> {
     let database = dir.join("state.db");
-    let report = cobaltcore_apiserver::check(&database).with_context(|| format!("cannot read {}", database.display()))?;
+    let report = cobaltcore_apiserver::check(&database)
+        .with_context(|| format!("cannot read {}", database.display()))?;
     println!("{} objects, {} events of history", report.objects, report.events);
     if report.problems.is_empty() {
         println!("no problems found");
@@ -250,7 +297,10 @@ fn check(dir: &Path) -> anyhow::Result<()> {
     for problem in &report.problems {
         println!("  {problem}");
     }
-    Err(anyhow!("{} problems found; restore a copy made with `cobaltcore apiserver backup`", report.problems.len()))
+    Err(anyhow!(
+        "{} problems found; restore a copy made with `cobaltcore apiserver backup`",
+        report.problems.len()
+    ))
 }
 
 /// A time with a unit: `90s`, `10m`, `1h30m`.
@@ -261,8 +311,12 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 
 fn cidr(text: &str) -> Result<(Ipv4Addr, u8), String> {
     let (address, bits) = text.split_once('/').ok_or("write it as 10.96.0.0/16")?;
-    let address = address.parse().map_err(|_| format!("{address:?} is no IPv4 address"))?;
-    let bits = bits.parse().map_err(|_| format!("{bits:?} is no prefix length"))?;
+    let address = address
+        .parse()
+        .map_err(|_| format!("{address:?} is no IPv4 address"))?;
+    let bits = bits
+        .parse()
+        .map_err(|_| format!("{bits:?} is no prefix length"))?;
     Ok((address, bits))
 }
 
@@ -273,7 +327,9 @@ fn ports(text: &str) -> Result<(u16, u16), String> {
 }
 
 fn webhook(text: &str) -> Result<(String, String), String> {
-    let (service, target) = text.split_once('=').ok_or("write it as namespace/name=host:port")?;
+    let (service, target) = text
+        .split_once('=')
+        .ok_or("write it as namespace/name=host:port")?;
     if service.split('/').filter(|part| !part.is_empty()).count() != 2 || !target.contains(':') {
         return Err("write it as namespace/name=host:port".into());
     }
@@ -292,6 +348,9 @@ mod tests {
         assert!(cidr("10.0.0.0").unwrap_err().contains("10.96.0.0/16"));
         assert_eq!(ports("1-2"), Ok((1, 2)));
         assert!(webhook("a=b").is_err());
-        assert_eq!(webhook("ns/hook=127.0.0.1:9443"), Ok(("ns/hook".into(), "127.0.0.1:9443".into())));
+        assert_eq!(
+            webhook("ns/hook=127.0.0.1:9443"),
+            Ok(("ns/hook".into(), "127.0.0.1:9443".into()))
+        );
     }
 }

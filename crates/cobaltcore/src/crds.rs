@@ -18,9 +18,16 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> ExitCode {
     let yaml = cobaltcore_api::crds_yaml(args.group.as_deref());
     if yaml.is_empty() {
-        let mut groups: Vec<String> = cobaltcore_api::crds().into_iter().map(|crd| crd.spec.group).collect();
+        let mut groups: Vec<String> = cobaltcore_api::crds()
+            .into_iter()
+            .map(|crd| crd.spec.group)
+            .collect();
         groups.dedup();
-        eprintln!("error: no definitions in group {:?}; there are: {}", args.group.as_deref().unwrap_or_default(), groups.join(", "));
+        eprintln!(
+            "error: no definitions in group {:?}; there are: {}",
+            args.group.as_deref().unwrap_or_default(),
+            groups.join(", ")
+        );
         return ExitCode::from(2);
     }
     print!("{yaml}");

@@ -17,7 +17,12 @@ use clap::{Parser, Subcommand};
 /// Every part of the platform is a role of this one program. `up` starts them all on this
 /// machine; in a cluster each role runs in its own pod.
 #[derive(Debug, Parser)]
-#[command(name = "cobaltcore", version, propagate_version = true, arg_required_else_help = true)]
+#[command(
+    name = "cobaltcore",
+    version,
+    propagate_version = true,
+    arg_required_else_help = true
+)]
 struct Cli {
     #[command(flatten)]
     log: run::LogArgs,

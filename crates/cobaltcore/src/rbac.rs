@@ -37,11 +37,17 @@ enum Output {
 
 pub(crate) fn run(log: &LogArgs, command: Command) -> ExitCode {
     let Command::Report(args) = command;
-    run::block_on(log, "rbac", async move { report(&args).await.map_err(Failure::from) })
+    run::block_on(
+        log,
+        "rbac",
+        async move { report(&args).await.map_err(Failure::from) },
+    )
 }
 
 async fn report(args: &ReportArgs) -> anyhow::Result<()> {
-    let client = kube::Client::try_default().await.context("no cluster to ask; set KUBECONFIG to that of a running server")?;
+    let client = kube::Client::try_default()
+        .await
+        .context("no cluster to ask; set KUBECONFIG to that of a running server")?;
     let format = match args.output {
         Output::Text => "text",
         Output::Json => "json",
@@ -49,7 +55,10 @@ async fn report(args: &ReportArgs) -> anyhow::Result<()> {
     };
     let user: String = args.user.bytes().map(|b| format!("%{b:02X}")).collect();
     let request = http::Request::get(format!("/debug/rbac?user={user}&format={format}")).body(Vec::new())?;
-    let text = client.request_text(request).await.context("the server has no records; it must be an embedded API server")?;
+    let text = client
+        .request_text(request)
+        .await
+        .context("the server has no records; it must be an embedded API server")?;
     print!("{text}");
     Ok(())
 }

@@ -11,10 +11,24 @@ use cobaltcore_kit::startup::{self, Component, LogConfig, LogFormat, StartupGuar
 #[derive(Debug, Args)]
 pub(crate) struct LogArgs {
     /// Form of log lines: plain, json or journald
-    #[arg(long, global = true, env = "COBALTCORE_LOG_FORMAT", default_value = "plain", value_name = "FORMAT", help_heading = "Logging")]
+    #[arg(
+        long,
+        global = true,
+        env = "COBALTCORE_LOG_FORMAT",
+        default_value = "plain",
+        value_name = "FORMAT",
+        help_heading = "Logging"
+    )]
     log_format: LogFormat,
     /// What to log, as `level` or `target=level,...`
-    #[arg(long, global = true, env = "COBALTCORE_LOG", default_value = "warn", value_name = "FILTER", help_heading = "Logging")]
+    #[arg(
+        long,
+        global = true,
+        env = "COBALTCORE_LOG",
+        default_value = "warn",
+        value_name = "FILTER",
+        help_heading = "Logging"
+    )]
     log: String,
 }
 
@@ -29,7 +43,11 @@ where
     };
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return tell(&Failure::from(anyhow::Error::from(error).context("cannot start the runtime"))),
+        Err(error) => {
+            return tell(&Failure::from(
+                anyhow::Error::from(error).context("cannot start the runtime"),
+            ));
+        }
     };
     let result = runtime.block_on(work);
     runtime.shutdown_timeout(std::time::Duration::from_secs(1));
@@ -46,7 +64,11 @@ fn start(log: &LogArgs, name: &'static str) -> Result<StartupGuard, cobaltcore_k
         version: env!("CARGO_PKG_VERSION"),
         commit: option_env!("COBALTCORE_COMMIT").unwrap_or("unknown"),
     };
-    let config = LogConfig { format: log.log_format, filter: log.log.clone(), ..LogConfig::default() };
+    let config = LogConfig {
+        format: log.log_format,
+        filter: log.log.clone(),
+        ..LogConfig::default()
+    };
     startup::init(&component, &config)
 }
 
@@ -60,7 +82,10 @@ pub(crate) struct Failure {
 impl Failure {
     /// A mistake in flags or configuration.
     pub(crate) fn config(text: String) -> Self {
-        Self { code: 2, error: anyhow::anyhow!(text) }
+        Self {
+            code: 2,
+            error: anyhow::anyhow!(text),
+        }
     }
 }
 
@@ -73,7 +98,10 @@ impl From<anyhow::Error> for Failure {
 impl From<cobaltcore_apiserver::ServerError> for Failure {
     fn from(error: cobaltcore_apiserver::ServerError) -> Self {
         // Its text names the cause already; the chain would say it twice.
-        Self { code: error.exit_code(), error: anyhow::anyhow!("{error}") }
+        Self {
+            code: error.exit_code(),
+            error: anyhow::anyhow!("{error}"),
+        }
     }
 }
 
@@ -85,8 +113,18 @@ fn tell(failure: &Failure) -> ExitCode {
 /// Where a role keeps its state unless told otherwise: the system's place for root, the user's own
 /// otherwise.
 pub(crate) fn state_dir(role: &str) -> PathBuf {
-    let set = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let set = |name: &str| {
+        std::env::var_os(name)
+            .filter(|v| !v.is_empty())
+            .map(PathBuf::from)
+    };
     let base = set("XDG_STATE_HOME").map(|dir| dir.join("cobaltcore"));
-    let home = || set("HOME").filter(|home| home != std::path::Path::new("/root")).map(|home| home.join(".local/state/cobaltcore"));
-    base.or_else(home).unwrap_or_else(|| PathBuf::from("/var/lib/cobaltcore")).join(role)
+    let home = || {
+        set("HOME")
+            .filter(|home| home != std::path::Path::new("/root"))
+            .map(|home| home.join(".local/state/cobaltcore"))
+    };
+    base.or_else(home)
+        .unwrap_or_else(|| PathBuf::from("/var/lib/cobaltcore"))
+        .join(role)
 }

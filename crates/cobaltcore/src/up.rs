@@ -33,7 +33,10 @@ async fn up(args: Args) -> Result<(), Failure> {
     for crd in &crds {
         let name = crd.metadata.name.as_deref().unwrap_or_default();
         let object = serde_json::to_value(crd).map_err(|e| anyhow!("{name}: {e}"))?;
-        server.apply(&object).await.map_err(|e| anyhow!("cannot install {name}: {e}"))?;
+        server
+            .apply(&object)
+            .await
+            .map_err(|e| anyhow!("cannot install {name}: {e}"))?;
     }
     announce(&server, crds.len(), began);
     shutdown.token().cancelled().await;

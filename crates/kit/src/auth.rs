@@ -87,7 +87,7 @@ struct Question {
     path: String,
 }
 
-const REMEMBER_YES: Duration = Duration::from_secs(60);
+const REMEMBER_YES: Duration = Duration::from_mins(1);
 const REMEMBER_NO: Duration = Duration::from_secs(10);
 const REMEMBER_MOST: usize = 1024;
 const ASK_AT_MOST: Duration = Duration::from_secs(10);

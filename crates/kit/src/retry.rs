@@ -48,7 +48,7 @@ impl Backoff {
     pub const TASK: Self = Self {
         base: Duration::from_millis(500),
         factor: 2.0,
-        max: Duration::from_secs(60),
+        max: Duration::from_mins(1),
         jitter: 0.2,
     };
 
@@ -312,7 +312,7 @@ mod tests {
         assert_eq!(calls, 5);
         assert!(matches!(error, RetryError::Exhausted { attempts: 5, .. }));
 
-        let asked = RetryClass::Throttled(Some(Duration::from_secs(60)));
+        let asked = RetryClass::Throttled(Some(Duration::from_mins(1)));
         let (calls, error) = outcome(Retry::default(), asked).await;
         assert_eq!(calls, 1, "waiting as asked would miss the deadline");
         assert!(matches!(error, RetryError::Deadline { last: Some(_), .. }));

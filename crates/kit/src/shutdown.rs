@@ -149,9 +149,7 @@ mod tests {
     async fn before_the_shutdown_work_takes_as_long_as_it_needs() {
         let shutdown = Shutdown::new(Duration::from_secs(1));
         assert_eq!(
-            shutdown
-                .drain(tokio::time::sleep(Duration::from_secs(3600)))
-                .await,
+            shutdown.drain(tokio::time::sleep(Duration::from_hours(1))).await,
             Drained::Clean
         );
     }

@@ -15,7 +15,7 @@ use crate::{ControlPlane, Error, Host, Result, eventually};
 /// Debian 12's Nova ends at 2.93; 2.90 keeps a server's state over an evacuation.
 const COMPUTE_VERSION: &str = "compute 2.90";
 const PLACEMENT_VERSION: &str = "placement 1.36";
-const PATIENCE: Duration = Duration::from_secs(180);
+const PATIENCE: Duration = Duration::from_mins(3);
 
 /// An authenticated administrator.
 #[derive(Debug)]

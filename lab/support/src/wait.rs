@@ -45,7 +45,7 @@ mod tests {
     #[test]
     fn yields_the_first_value_after_errors_and_not_yets() {
         let mut calls = 0;
-        let value = eventually("the third call", Duration::from_secs(60), || {
+        let value = eventually("the third call", Duration::from_mins(1), || {
             calls += 1;
             match calls {
                 1 => Err(Error::NoControlPlane),

@@ -9,7 +9,7 @@ use ureq::http;
 use crate::{Error, Result};
 
 /// Longer than any answer of a healthy lab on a busy machine.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_mins(1);
 /// Beyond this an answer is not one that a test asked for.
 const BODY_LIMIT: u64 = 16 << 20;
 const QUOTED_BODY: usize = 500;

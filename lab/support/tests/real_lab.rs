@@ -11,7 +11,7 @@ use cobaltcore_lab::{Cloud, Host, Lab, Options, Server, Skip, eventually};
 type Outcome = Result<(), Box<dyn Error>>;
 
 const ROUNDS: usize = 3;
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// Runs a scenario in the lab, or says why not. A failed scenario panics while the lab is still
 /// held, which makes the lab keep its logs.

@@ -15,7 +15,7 @@ use tokio_rustls::client::TlsStream;
 use crate::BenchError;
 
 /// No answer takes longer than this, not even the largest list.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_mins(1);
 /// Of an answer that is not kept, this much stays for error messages.
 const KEPT: usize = 400;
 /// Longest head of an answer.

@@ -13,7 +13,7 @@ use crate::report::{Report, Row};
 use crate::{BenchError, Scale};
 
 /// Longest wait for anything here.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 const POLL: Duration = Duration::from_millis(1);
 
 /// Times of the rounds, in milliseconds.

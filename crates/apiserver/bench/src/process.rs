@@ -15,7 +15,7 @@ use crate::BenchError;
 use crate::client::{Connection, Request, Target, trust};
 
 /// Longest start, generous for a busy machine.
-const START: Duration = Duration::from_secs(60);
+const START: Duration = Duration::from_mins(1);
 /// How long a process may take to stop before it is killed.
 const STOP: Duration = Duration::from_secs(20);
 

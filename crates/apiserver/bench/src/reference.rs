@@ -12,7 +12,7 @@ use crate::client::{Connection, Request, Target, trust};
 use crate::floor::Identity;
 use crate::process::Process;
 
-const START: Duration = Duration::from_secs(120);
+const START: Duration = Duration::from_mins(2);
 const TOKEN: &str = "bench-reference-token";
 
 /// The programs.

@@ -17,7 +17,7 @@ const REST: Duration = Duration::from_millis(500);
 /// The size at which selected and limited lists are measured.
 const SELECTED_AT: usize = 10_000;
 /// No fill takes longer than this.
-const FILL: Duration = Duration::from_secs(600);
+const FILL: Duration = Duration::from_mins(10);
 
 /// Start times over empty data, and the memory of a server nobody has used.
 pub(crate) async fn start_and_idle(

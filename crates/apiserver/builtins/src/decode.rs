@@ -3,8 +3,8 @@
 //! encoder would print, unknown fields are taken out and reported, and values of the wrong JSON type
 //! are refused in the decoder's own words. Reading twice changes nothing.
 
-use cobaltcore_text::go;
 use base64::Engine as _;
+use cobaltcore_text::go;
 use serde_json::{Map, Number, Value};
 
 use crate::kind::Kind;

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use cobaltcore_schema::Schema;
 
-use cobaltcore_schema::NameRule;
 use crate::tree::Trees;
+use cobaltcore_schema::NameRule;
 
 /// Which verbs a collection and its objects offer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

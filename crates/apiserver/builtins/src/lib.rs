@@ -36,12 +36,12 @@ pub use admission::{
 };
 pub use allocate::{ServiceNeeds, prepare_service, service_needs};
 pub use budget::{Owner, pdb_status};
+pub use cobaltcore_schema::NameRule;
 pub use decode::{DecodeError, Decoded, decode_definition};
 pub use defaults::default_token_request;
 pub use definitions::{OpenApi, definition, definitions, reachable};
 pub use fields::event_label;
 pub use kind::{Kind, ScalePaths, Subresource, Verbs, definition_schema, find, find_kind, kinds};
-pub use cobaltcore_schema::NameRule;
 pub use pods::{
     BindError, Eviction, bind, disruption_condition, evict, is_ready, matching_budgets, set_condition,
     validate_binding,

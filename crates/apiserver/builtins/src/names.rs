@@ -11,7 +11,10 @@ use cobaltcore_schema::names::{is_subdomain, too_many_characters};
 
 /// Whether a text is not empty and made of ASCII letters, digits and some other characters only.
 fn is_made_of(text: &str, others: &str) -> bool {
-    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || others.contains(c))
+    !text.is_empty()
+        && text
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || others.contains(c))
 }
 
 fn is_percent(text: &str) -> bool {

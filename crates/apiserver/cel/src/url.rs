@@ -187,7 +187,10 @@ fn check_authority(authority: &str) -> Result<(), String> {
         check_port(host.get(colon..).unwrap_or_default())?;
     }
     if let Some(bad) = host.chars().find(|c| c.is_ascii() && !host_char(*c)) {
-        return Err(format!("invalid character {} in host name", go::quote(&bad.to_string())));
+        return Err(format!(
+            "invalid character {} in host name",
+            go::quote(&bad.to_string())
+        ));
     }
     percent_decode(host, false).map(drop)
 }

@@ -137,7 +137,10 @@ impl<'a> Value<'a> {
             (DeclType::Dyn, _) => Ok(Self::from_plain(json)),
             (DeclType::Null, _) => Err("invalid data, expected null".into()),
             (DeclType::Bool, Json::Bool(b)) => Ok(Value::Bool(*b)),
-            (DeclType::Bool, _) => Err(format!("invalid data, expected bool, got {}", go::type_name(json))),
+            (DeclType::Bool, _) => Err(format!(
+                "invalid data, expected bool, got {}",
+                go::type_name(json)
+            )),
             (DeclType::Int, Json::Number(n)) => match n.as_i64() {
                 Some(i) => Ok(Value::Int(i)),
                 None => Err("invalid data, expected int, got float64".into()),
@@ -148,9 +151,10 @@ impl<'a> Value<'a> {
                 .map(Value::Uint)
                 .ok_or_else(|| "invalid data, expected uint".into()),
             (DeclType::Double, Json::Number(n)) => Ok(Value::Double(n.as_f64().unwrap_or(f64::NAN))),
-            (DeclType::Uint | DeclType::Double, _) => {
-                Err(format!("invalid data, expected float, got {}", go::type_name(json)))
-            }
+            (DeclType::Uint | DeclType::Double, _) => Err(format!(
+                "invalid data, expected float, got {}",
+                go::type_name(json)
+            )),
             (
                 DeclType::String { .. } | DeclType::Bytes { .. } | DeclType::Timestamp | DeclType::Duration,
                 Json::String(s),
@@ -158,7 +162,10 @@ impl<'a> Value<'a> {
             (
                 DeclType::String { .. } | DeclType::Bytes { .. } | DeclType::Timestamp | DeclType::Duration,
                 _,
-            ) => Err(format!("invalid data, expected string, got {}", go::type_name(json))),
+            ) => Err(format!(
+                "invalid data, expected string, got {}",
+                go::type_name(json)
+            )),
             (DeclType::List { element, kind, .. }, Json::Array(items)) => {
                 Ok(Value::List(List::Json { items, element, kind }))
             }

@@ -152,13 +152,8 @@ fn check_type_meta(key: &str, child: &Value, path: &Path<'_>) -> Result<(), Stri
             path.child(key),
             go::value(child)
         )),
-        "metadata" => check_object_meta(child).map_err(|e| {
-            format!(
-                "{}: Invalid value: {}: {e}",
-                path.child(key),
-                go::value(child)
-            )
-        }),
+        "metadata" => check_object_meta(child)
+            .map_err(|e| format!("{}: Invalid value: {}: {e}", path.child(key), go::value(child))),
         _ => Ok(()),
     }
 }

@@ -90,7 +90,9 @@ impl Api {
 
     /// The table of a built-in kind.
     pub fn builtin(&self, group: &str, version: &str, plural: &str) -> ApiResult<Arc<Resource>> {
-        self.types().get(group, version, plural).ok_or_else(|| ApiError::internal(format!("{plural} are not served")))
+        self.types()
+            .get(group, version, plural)
+            .ok_or_else(|| ApiError::internal(format!("{plural} are not served")))
     }
 
     /// An object of a built-in kind, from memory.
@@ -112,7 +114,14 @@ impl Api {
             }
         };
         self.recorder.record(attributes, &decision, self.clock.now());
-        if self.config.authorization == Authorization::Shadow { Decision { allowed: true, ..decision } } else { decision }
+        if self.config.authorization == Authorization::Shadow {
+            Decision {
+                allowed: true,
+                ..decision
+            }
+        } else {
+            decision
+        }
     }
 
     /// Refuses with 403 what the authoriser does not allow.
@@ -122,18 +131,30 @@ impl Api {
             return Ok(());
         }
         self.metrics.rbac_denied();
-        Err(ApiError::from(cobaltcore_access::rbac::forbidden(attributes, &decision.reason())))
+        Err(ApiError::from(cobaltcore_access::rbac::forbidden(
+            attributes,
+            &decision.reason(),
+        )))
     }
 
     /// The table of a type by group and plural.
     pub fn table(&self, group: &str, plural: &str) -> ApiResult<Arc<Table>> {
-        self.store.find(group, plural).ok_or_else(|| ApiError::internal(format!("{plural} have no table")))
+        self.store
+            .find(group, plural)
+            .ok_or_else(|| ApiError::internal(format!("{plural} have no table")))
     }
 
     /// All objects of a built-in kind, parsed.
     pub fn objects(&self, group: &str, plural: &str, namespace: Option<&str>) -> Vec<Value> {
-        let Some(table) = self.store.find(group, plural) else { return Vec::new() };
-        table.snapshot(namespace, || self.store.revision()).items.iter().map(|(_, r)| r.parse()).collect()
+        let Some(table) = self.store.find(group, plural) else {
+            return Vec::new();
+        };
+        table
+            .snapshot(namespace, || self.store.revision())
+            .items
+            .iter()
+            .map(|(_, r)| r.parse())
+            .collect()
     }
 
     /// Whether a Host header names this server.
@@ -147,7 +168,13 @@ impl Api {
     }
 
     /// Replaces a stored object as the server itself.
-    pub async fn replace_record(&self, table: &Table, key: &Key, record: &Record, next: &Value) -> ApiResult<()> {
+    pub async fn replace_record(
+        &self,
+        table: &Table,
+        key: &Key,
+        record: &Record,
+        next: &Value,
+    ) -> ApiResult<()> {
         let change = Change {
             table: table.id,
             key: key.clone(),
@@ -179,7 +206,13 @@ impl Api {
     pub fn rbac_report_for(&self, user: &str) -> cobaltcore_access::recorder::Report {
         let served = self.served_resources();
         let options = cobaltcore_access::recorder::ReportOptions::default();
-        cobaltcore_access::recorder::report(&self.recorder.records(), user, &self.rbac.load(), &served, options)
+        cobaltcore_access::recorder::report(
+            &self.recorder.records(),
+            user,
+            &self.rbac.load(),
+            &served,
+            options,
+        )
     }
 
     /// Whether the server is stopping.
@@ -209,12 +242,31 @@ impl From<cobaltcore_access::Refusal> for ApiError {
         match &refusal {
             Refusal::BadRequest(_) => plain,
             Refusal::Internal(text) => plain.with_cause("", text, ""),
-            Refusal::Forbidden { group, resource, name, .. }
-            | Refusal::NotFound { group, resource, name }
-            | Refusal::Conflict { group, resource, name, .. } => plain.about(group, resource, name),
-            Refusal::Invalid { group, kind, name, causes } => causes
-                .iter()
-                .fold(plain.about(group, kind, name), |error, c| error.with_cause(c.reason, &c.message, &c.field)),
+            Refusal::Forbidden {
+                group,
+                resource,
+                name,
+                ..
+            }
+            | Refusal::NotFound {
+                group,
+                resource,
+                name,
+            }
+            | Refusal::Conflict {
+                group,
+                resource,
+                name,
+                ..
+            } => plain.about(group, resource, name),
+            Refusal::Invalid {
+                group,
+                kind,
+                name,
+                causes,
+            } => causes.iter().fold(plain.about(group, kind, name), |error, c| {
+                error.with_cause(c.reason, &c.message, &c.field)
+            }),
         }
     }
 }

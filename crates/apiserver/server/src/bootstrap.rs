@@ -11,7 +11,7 @@ use crate::status::{ApiError, ApiResult};
 use crate::store::{Action, Change, CommitError, Draft, Expect, Key};
 
 /// The namespaces every cluster has.
-pub const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
+pub(crate) const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 
 impl Api {
     /// Creates what is missing and restores changed bootstrap roles, in one commit.
@@ -28,7 +28,9 @@ impl Api {
         self.plan_roles(&mut changes)?;
         if !changes.is_empty() {
             self.store.commit(changes).await.map_err(|error| match error {
-                CommitError::Conflict => ApiError::internal("bootstrap objects changed while they were written"),
+                CommitError::Conflict => {
+                    ApiError::internal("bootstrap objects changed while they were written")
+                }
                 CommitError::Failed(why) => ApiError::internal(why),
             })?;
         }
@@ -60,7 +62,12 @@ impl Api {
         let wanted = cobaltcore_access::rbac::bootstrap_objects(|group| registry.group(group).is_some());
         for object in wanted {
             let plural = format!("{}s", object["kind"].as_str().unwrap_or_default().to_lowercase());
-            let stored = self.lookup("rbac.authorization.k8s.io", &plural, meta::namespace(&object), meta::name(&object));
+            let stored = self.lookup(
+                "rbac.authorization.k8s.io",
+                &plural,
+                meta::namespace(&object),
+                meta::name(&object),
+            );
             match stored {
                 None => changes.push(self.creation(object)?),
                 Some(record) => {

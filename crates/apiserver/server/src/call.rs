@@ -31,7 +31,7 @@ struct Warnings {
 }
 
 /// A request takes no longer than this, whatever it waits for.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// An authenticated request.
 #[derive(Debug)]
@@ -55,9 +55,25 @@ pub struct Call {
 
 impl Call {
     /// A call from its parts.
-    pub fn new(info: RequestInfo, query: Query, method: Method, headers: HeaderMap, user: User, body: Bytes) -> Self {
+    pub fn new(
+        info: RequestInfo,
+        query: Query,
+        method: Method,
+        headers: HeaderMap,
+        user: User,
+        body: Bytes,
+    ) -> Self {
         let deadline = Instant::now() + REQUEST_TIMEOUT;
-        Self { info, query, method, headers, user, body, deadline, warnings: Mutex::default() }
+        Self {
+            info,
+            query,
+            method,
+            headers,
+            user,
+            body,
+            deadline,
+            warnings: Mutex::default(),
+        }
     }
 
     /// Adds a `Warning` header to the answer.
@@ -73,7 +89,11 @@ impl Call {
             warnings.cutting = true;
             warnings.written = warnings.texts.iter().map(cut).sum();
         }
-        warnings.written += if warnings.cutting { cut(&text) } else { text.chars().count() };
+        warnings.written += if warnings.cutting {
+            cut(&text)
+        } else {
+            text.chars().count()
+        };
         warnings.texts.push(text);
     }
 
@@ -81,7 +101,11 @@ impl Call {
     pub fn warnings(&self) -> Vec<String> {
         let warnings = self.warnings.lock();
         let longest = if warnings.cutting { CUT_WARNING } else { usize::MAX };
-        warnings.texts.iter().map(|text| text.chars().take(longest).collect()).collect()
+        warnings
+            .texts
+            .iter()
+            .map(|text| text.chars().take(longest).collect())
+            .collect()
     }
 
     /// A header as text.
@@ -95,12 +119,22 @@ impl Call {
             return given.to_owned();
         }
         let agent = self.header(&http::header::USER_AGENT).unwrap_or_default();
-        let name: String = agent.split('/').next().unwrap_or_default().chars().filter(|c| !c.is_control()).collect();
+        let name: String = agent
+            .split('/')
+            .next()
+            .unwrap_or_default()
+            .chars()
+            .filter(|c| !c.is_control())
+            .collect();
         let mut end = name.len().min(128);
         while !name.is_char_boundary(end) {
             end -= 1;
         }
-        if end == 0 { "unknown".into() } else { name[..end].to_owned() }
+        if end == 0 {
+            "unknown".into()
+        } else {
+            name[..end].to_owned()
+        }
     }
 
     /// Decodes the body by its media type. `kind` is named in errors.
@@ -110,9 +144,14 @@ impl Call {
             "application/json" => decode::json(&self.body)
                 .map_err(|error| unreadable(format!("couldn't get version/kind; json parse error: {error}"))),
             "application/yaml" => yaml::decode(&self.body).map_err(unreadable),
-            cobaltcore_protobuf::MEDIA_TYPE if self.has_protobuf_form(kind) => cobaltcore_protobuf::decode(&self.body)
-                .map(|value| Decoded { value, duplicates: Vec::new() })
-                .map_err(|error| unreadable(error.to_string())),
+            cobaltcore_protobuf::MEDIA_TYPE if self.has_protobuf_form(kind) => {
+                cobaltcore_protobuf::decode(&self.body)
+                    .map(|value| Decoded {
+                        value,
+                        duplicates: Vec::new(),
+                    })
+                    .map_err(|error| unreadable(error.to_string()))
+            }
             _ => Err(ApiError::unsupported_media_type()),
         }?;
         self.check_part(kind, &decoded.value)?;
@@ -126,7 +165,11 @@ impl Call {
         }
         let text = format!("the object provided is unrecognized (must be of type {kind}): {error}");
         // Nothing of a Secret is ever said back.
-        ApiError::bad_request(if kind == "Secret" { text } else { format!("{text} ({})", self.body_hint()) })
+        ApiError::bad_request(if kind == "Secret" {
+            text
+        } else {
+            format!("{text} ({})", self.body_hint())
+        })
     }
 
     /// Bodies of subresources have a kind of their own.
@@ -166,12 +209,21 @@ impl Call {
         match start.first() {
             None => "<empty>".to_owned(),
             Some(b'{') => format!("{}{more}", String::from_utf8_lossy(start)),
-            Some(_) => format!("{}{more}", start.iter().map(|b| format!("{b:02x}")).collect::<String>()),
+            Some(_) => format!(
+                "{}{more}",
+                start.iter().map(|b| format!("{b:02x}")).collect::<String>()
+            ),
         }
     }
 
     /// Answers strictness violations: warnings, a refusal, or nothing.
-    pub fn judge_strictness(&self, validation: FieldValidation, problems: &[String], kind: &str, version: &str) -> ApiResult<()> {
+    pub fn judge_strictness(
+        &self,
+        validation: FieldValidation,
+        problems: &[String],
+        kind: &str,
+        version: &str,
+    ) -> ApiResult<()> {
         if problems.is_empty() {
             return Ok(());
         }
@@ -190,7 +242,7 @@ impl Call {
 }
 
 /// 400 for a kind nobody knows in the version named.
-pub fn unregistered(kind: &str, wanted: &str, api_version: &str) -> ApiError {
+pub(crate) fn unregistered(kind: &str, wanted: &str, api_version: &str) -> ApiError {
     let (_, version) = crate::meta::split_api_version(api_version);
     ApiError::bad_request(format!(
         "{kind} in version {version:?} cannot be handled as a {wanted}: no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/api/legacyscheme/scheme.go:30\""
@@ -198,12 +250,12 @@ pub fn unregistered(kind: &str, wanted: &str, api_version: &str) -> ApiError {
 }
 
 /// The text for a key that occurs twice.
-pub fn duplicate_field(path: &str) -> String {
+pub(crate) fn duplicate_field(path: &str) -> String {
     format!("duplicate field {path:?}")
 }
 
 /// The text for a field the schema does not know.
-pub fn unknown_field(path: &str) -> String {
+pub(crate) fn unknown_field(path: &str) -> String {
     format!("unknown field {path:?}")
 }
 
@@ -221,7 +273,9 @@ pub struct Answer {
 
 impl std::fmt::Debug for Answer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Answer").field("code", &self.code).finish_non_exhaustive()
+        f.debug_struct("Answer")
+            .field("code", &self.code)
+            .finish_non_exhaustive()
     }
 }
 
@@ -236,12 +290,21 @@ pub enum Body {
 impl Answer {
     /// A JSON answer.
     pub fn json(code: u16, value: &Value) -> Self {
-        Self::bytes(code, "application/json", serde_json::to_vec(value).unwrap_or_default().into())
+        Self::bytes(
+            code,
+            "application/json",
+            serde_json::to_vec(value).unwrap_or_default().into(),
+        )
     }
 
     /// An answer made of bytes.
     pub fn bytes(code: u16, content_type: &'static str, body: Bytes) -> Self {
-        Self { code, content_type, body: Body::Full(body), headers: Vec::new() }
+        Self {
+            code,
+            content_type,
+            body: Body::Full(body),
+            headers: Vec::new(),
+        }
     }
 
     /// A text answer.
@@ -265,7 +328,14 @@ mod tests {
     fn call(agent: &str) -> Call {
         let mut headers = HeaderMap::new();
         headers.insert(http::header::USER_AGENT, agent.parse().unwrap());
-        Call::new(RequestInfo::default(), Query::default(), Method::GET, headers, User::anonymous(), Bytes::new())
+        Call::new(
+            RequestInfo::default(),
+            Query::default(),
+            Method::GET,
+            headers,
+            User::anonymous(),
+            Bytes::new(),
+        )
     }
 
     #[test]
@@ -279,15 +349,29 @@ mod tests {
     #[test]
     fn built_in_kinds_are_read_from_protobuf_and_custom_ones_are_not() {
         let body: &[u8] = include_bytes!("../../protobuf/tests/captured/namespace.bin");
-        for (group, kind, code) in [("", "Namespace", 200), ("kvm.cloud.sap", "Hypervisor", 415), ("kvm.cloud.sap", "Scale", 400)] {
+        for (group, kind, code) in [
+            ("", "Namespace", 200),
+            ("kvm.cloud.sap", "Hypervisor", 415),
+            ("kvm.cloud.sap", "Scale", 400),
+        ] {
             let mut call = call("kubectl/v1.32");
-            call.headers.insert(http::header::CONTENT_TYPE, "application/vnd.kubernetes.protobuf".parse().unwrap());
+            call.headers.insert(
+                http::header::CONTENT_TYPE,
+                "application/vnd.kubernetes.protobuf".parse().unwrap(),
+            );
             call.info.group = group.into();
             call.body = Bytes::from_static(body);
             let answer = call.decode_body(kind);
-            assert_eq!(answer.as_ref().map_or_else(ApiError::code, |_| 200), code, "{group} {kind}");
+            assert_eq!(
+                answer.as_ref().map_or_else(ApiError::code, |_| 200),
+                code,
+                "{group} {kind}"
+            );
             call.body = Bytes::from_static(b"k8s\0?");
-            assert_eq!(call.decode_body(kind).unwrap_err().code(), if code == 200 { 400 } else { code });
+            assert_eq!(
+                call.decode_body(kind).unwrap_err().code(),
+                if code == 200 { 400 } else { code }
+            );
         }
     }
 
@@ -302,6 +386,9 @@ mod tests {
             call.warn(format!("{n:0>200}"));
         }
         let total: usize = call.warnings().iter().map(String::len).sum();
-        assert!((MAX_WARNINGS..MAX_WARNINGS + CUT_WARNING).contains(&total), "{total}");
+        assert!(
+            (MAX_WARNINGS..MAX_WARNINGS + CUT_WARNING).contains(&total),
+            "{total}"
+        );
     }
 }

@@ -26,8 +26,11 @@ pub struct InProcess {
 impl InProcess {
     /// A client that acts as `user`.
     pub fn new(api: Arc<Api>, user: User) -> Self {
-        let origin =
-            Origin { credentials: Credentials::Known(user.authenticated()), check_host: false, peer: "in-process".into() };
+        let origin = Origin {
+            credentials: Credentials::Known(user.authenticated()),
+            check_host: false,
+            peer: "in-process".into(),
+        };
         Self { api, origin }
     }
 }

@@ -35,11 +35,11 @@ impl Clock {
 }
 
 /// A moment as objects carry it: UTC, whole seconds.
-pub fn stamp(at: Timestamp) -> String {
+pub(crate) fn stamp(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 /// Reads a time an object carries.
-pub fn parse(text: &str) -> Option<Timestamp> {
+pub(crate) fn parse(text: &str) -> Option<Timestamp> {
     text.parse().ok()
 }

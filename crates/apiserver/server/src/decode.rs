@@ -9,30 +9,42 @@ use serde::Deserializer;
 use serde::de::{DeserializeSeed, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-pub use cobaltcore_text::go::json_kind as json_type;
-pub use cobaltcore_text::yaml::Decoded;
+pub(crate) use cobaltcore_text::go::json_kind as json_type;
+pub(crate) use cobaltcore_text::yaml::Decoded;
 use cobaltcore_text::yaml::{MAX_DEPTH, MAX_DUPLICATES, number};
 
 /// Reads JSON.
-pub fn json(bytes: &[u8]) -> Result<Decoded, String> {
+pub(crate) fn json(bytes: &[u8]) -> Result<Decoded, String> {
     let mut duplicates = Vec::new();
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     deserializer.disable_recursion_limit();
-    let value = Node { path: None, depth: 0, duplicates: &mut duplicates }
-        .deserialize(&mut deserializer)
-        .map_err(|e| go_syntax_error(bytes, &e))?;
+    let value = Node {
+        path: None,
+        depth: 0,
+        duplicates: &mut duplicates,
+    }
+    .deserialize(&mut deserializer)
+    .map_err(|e| go_syntax_error(bytes, &e))?;
     deserializer.end().map_err(|e| go_syntax_error(bytes, &e))?;
     Ok(Decoded { value, duplicates })
 }
 
 /// Sorts (path, text) pairs by where the path ends in a JSON body: that is the order a reader that
 /// decodes from front to back would complain in. Paths that are not there come last.
-pub fn sort_by_place(bytes: &[u8], problems: &mut [(String, String)]) {
-    let mut places: HashMap<String, usize> = problems.iter().map(|(path, _)| (path.clone(), usize::MAX)).collect();
+pub(crate) fn sort_by_place(bytes: &[u8], problems: &mut [(String, String)]) {
+    let mut places: HashMap<String, usize> = problems
+        .iter()
+        .map(|(path, _)| (path.clone(), usize::MAX))
+        .collect();
     let mut next = 0;
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     deserializer.disable_recursion_limit();
-    let walk = Walk { path: None, depth: 0, places: &mut places, next: &mut next };
+    let walk = Walk {
+        path: None,
+        depth: 0,
+        places: &mut places,
+        next: &mut next,
+    };
     if walk.deserialize(&mut deserializer).is_ok() {
         problems.sort_by_key(|(path, _)| places.get(path).copied().unwrap_or(usize::MAX));
     }
@@ -84,8 +96,16 @@ impl<'de> Visitor<'de> for Walk<'_, '_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
         let mut at = 0;
         loop {
-            let here = Path { parent: self.path, step: Step::Index(at) };
-            let seed = Walk { path: Some(&here), depth: self.depth + 1, places: self.places, next: self.next };
+            let here = Path {
+                parent: self.path,
+                step: Step::Index(at),
+            };
+            let seed = Walk {
+                path: Some(&here),
+                depth: self.depth + 1,
+                places: self.places,
+                next: self.next,
+            };
             match seq.next_element_seed(seed)? {
                 Some(()) => at += 1,
                 None => return Ok(()),
@@ -95,8 +115,16 @@ impl<'de> Visitor<'de> for Walk<'_, '_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         while let Some(key) = map.next_key::<String>()? {
-            let here = Path { parent: self.path, step: Step::Key(&key) };
-            let seed = Walk { path: Some(&here), depth: self.depth + 1, places: self.places, next: self.next };
+            let here = Path {
+                parent: self.path,
+                step: Step::Key(&key),
+            };
+            let seed = Walk {
+                path: Some(&here),
+                depth: self.depth + 1,
+                places: self.places,
+                next: self.next,
+            };
             map.next_value_seed(seed)?;
             if let Some(place) = self.places.get_mut(&here.to_string()) {
                 *place = *self.next;
@@ -116,7 +144,10 @@ fn go_syntax_error(bytes: &[u8], error: &serde_json::Error) -> String {
     if text.contains("nesting") {
         return "exceeded max depth".into();
     }
-    let line = bytes.split(|b| *b == b'\n').nth(error.line().saturating_sub(1)).unwrap_or_default();
+    let line = bytes
+        .split(|b| *b == b'\n')
+        .nth(error.line().saturating_sub(1))
+        .unwrap_or_default();
     let at = line.get(error.column().saturating_sub(1)).or_else(|| line.last());
     match at {
         Some(_) if text.contains("expected ident") && broken_literal(line, error.column()).is_some() => {
@@ -146,10 +177,19 @@ fn go_syntax_error(bytes: &[u8], error: &serde_json::Error) -> String {
 fn broken_literal(line: &[u8], column: usize) -> Option<String> {
     let at = column.checked_sub(1)?;
     let found = *line.get(at)?;
-    let start = line.get(..at)?.iter().rposition(|b| !b.is_ascii_lowercase()).map_or(0, |before| before + 1);
-    let literal = ["null", "true", "false"].into_iter().find(|l| l.as_bytes().first() == line.get(start))?;
+    let start = line
+        .get(..at)?
+        .iter()
+        .rposition(|b| !b.is_ascii_lowercase())
+        .map_or(0, |before| before + 1);
+    let literal = ["null", "true", "false"]
+        .into_iter()
+        .find(|l| l.as_bytes().first() == line.get(start))?;
     let expected = *literal.as_bytes().get(at - start)?;
-    Some(format!("invalid character '{}' in literal {literal} (expecting '{}')", found as char, expected as char))
+    Some(format!(
+        "invalid character '{}' in literal {literal} (expecting '{}')",
+        found as char, expected as char
+    ))
 }
 
 /// Where a node stands; only spelled out when something is wrong there.
@@ -231,8 +271,15 @@ impl<'de> Visitor<'de> for Node<'_, '_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
         let mut list = Vec::new();
         loop {
-            let here = Path { parent: self.path, step: Step::Index(list.len()) };
-            let seed = Node { path: Some(&here), depth: self.depth + 1, duplicates: self.duplicates };
+            let here = Path {
+                parent: self.path,
+                step: Step::Index(list.len()),
+            };
+            let seed = Node {
+                path: Some(&here),
+                depth: self.depth + 1,
+                duplicates: self.duplicates,
+            };
             match seq.next_element_seed(seed)? {
                 Some(element) => list.push(element),
                 None => return Ok(Value::Array(list)),
@@ -243,8 +290,15 @@ impl<'de> Visitor<'de> for Node<'_, '_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
         let mut object = Map::new();
         while let Some(key) = map.next_key::<String>()? {
-            let here = Path { parent: self.path, step: Step::Key(&key) };
-            let seed = Node { path: Some(&here), depth: self.depth + 1, duplicates: self.duplicates };
+            let here = Path {
+                parent: self.path,
+                step: Step::Key(&key),
+            };
+            let seed = Node {
+                path: Some(&here),
+                depth: self.depth + 1,
+                duplicates: self.duplicates,
+            };
             let value = map.next_value_seed(seed)?;
             if object.contains_key(&key) && self.duplicates.len() < MAX_DUPLICATES {
                 self.duplicates.push(here.to_string());
@@ -277,7 +331,8 @@ mod tests {
     #[test]
     fn duplicates_are_named_and_the_last_wins() {
         let decoded =
-            json(br#"{"metadata":{"name":"a","name":"b"},"l":[{"x":1,"x":2}],"metadata":{"name":"c"}}"#).unwrap();
+            json(br#"{"metadata":{"name":"a","name":"b"},"l":[{"x":1,"x":2}],"metadata":{"name":"c"}}"#)
+                .unwrap();
         assert_eq!(decoded.duplicates, ["metadata.name", "l[0].x", "metadata"]);
         assert_eq!(decoded.value["metadata"]["name"], "c");
     }

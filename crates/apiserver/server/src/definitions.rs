@@ -15,11 +15,21 @@ use crate::status::{ApiError, ApiResult};
 use crate::store::{Event, Op};
 
 /// Keeps a definition until its instances are gone.
-pub const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 /// Sets the condition `kind` of a definition; the time changes only with the status.
-pub fn set_condition(definition: &mut Value, kind: &str, status: &str, reason: &str, message: &str, now: &str) {
-    let conditions = meta::field(meta::fields(meta::field(meta::fields(definition), "status")), "conditions");
+pub(crate) fn set_condition(
+    definition: &mut Value,
+    kind: &str,
+    status: &str,
+    reason: &str,
+    message: &str,
+    now: &str,
+) {
+    let conditions = meta::field(
+        meta::fields(meta::field(meta::fields(definition), "status")),
+        "conditions",
+    );
     if !conditions.is_array() {
         *conditions = json!([]);
     }
@@ -29,8 +39,7 @@ pub fn set_condition(definition: &mut Value, kind: &str, status: &str, reason: &
         Some(found) if found["status"] == status => found["lastTransitionTime"].clone(),
         _ => json!(now),
     };
-    let condition =
-        json!({"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since});
+    let condition = json!({"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since});
     match at.and_then(|at| list.get_mut(at)) {
         Some(slot) => *slot = condition,
         None => list.push(condition),
@@ -38,7 +47,7 @@ pub fn set_condition(definition: &mut Value, kind: &str, status: &str, reason: &
 }
 
 /// Deletion has begun.
-pub fn mark_terminating(definition: &mut Value, now: &str) {
+pub(crate) fn mark_terminating(definition: &mut Value, now: &str) {
     set_condition(
         definition,
         "Terminating",
@@ -58,10 +67,24 @@ impl Api {
         definition["status"]["acceptedNames"] = accepted;
         match conflict {
             None => {
-                set_condition(definition, "NamesAccepted", "True", "NoConflicts", "no conflicts found", &now);
+                set_condition(
+                    definition,
+                    "NamesAccepted",
+                    "True",
+                    "NoConflicts",
+                    "no conflicts found",
+                    &now,
+                );
                 if !is_true(definition, "Established") {
                     let text = "the initial names have been accepted";
-                    set_condition(definition, "Established", "True", "InitialNamesAccepted", text, &now);
+                    set_condition(
+                        definition,
+                        "Established",
+                        "True",
+                        "InitialNamesAccepted",
+                        text,
+                        &now,
+                    );
                 }
             }
             Some((reason, message)) => {
@@ -85,7 +108,10 @@ impl Api {
         let mut conflict = None;
         let used = |name: &str| format!("{name:?} is already in use");
         let mut judge = |key: &str, reason: &'static str, pool: &[String]| {
-            let (name, own) = (wanted[key].as_str().unwrap_or_default(), held[key].as_str().unwrap_or_default());
+            let (name, own) = (
+                wanted[key].as_str().unwrap_or_default(),
+                held[key].as_str().unwrap_or_default(),
+            );
             if name == own || !pool.iter().any(|u| u == name) {
                 keep(&mut accepted, key, &wanted[key]);
             } else {
@@ -96,7 +122,9 @@ impl Api {
         judge("plural", "PluralConflict", &resources);
         judge("singular", "SingularConflict", &resources);
         let taken: Vec<String> = texts(&wanted["shortNames"])
-            .filter(|short| !texts(&held["shortNames"]).any(|own| own == *short) && resources.iter().any(|u| u == short))
+            .filter(|short| {
+                !texts(&held["shortNames"]).any(|own| own == *short) && resources.iter().any(|u| u == short)
+            })
             .map(used)
             .collect();
         let short_conflict = match taken.as_slice() {
@@ -108,7 +136,10 @@ impl Api {
             conflict = Some(("ShortNamesConflict", text.clone()));
         }
         let mut judge = |key: &str, reason: &'static str| {
-            let (name, own) = (wanted[key].as_str().unwrap_or_default(), held[key].as_str().unwrap_or_default());
+            let (name, own) = (
+                wanted[key].as_str().unwrap_or_default(),
+                held[key].as_str().unwrap_or_default(),
+            );
             if name == own || !kinds.iter().any(|u| u == name) {
                 keep(&mut accepted, key, &wanted[key]);
             } else {
@@ -118,7 +149,15 @@ impl Api {
         };
         judge("kind", "KindConflict");
         judge("listKind", "ListKindConflict");
-        keep(&mut accepted, "shortNames", if short_conflict.is_some() { &held["shortNames"] } else { &wanted["shortNames"] });
+        keep(
+            &mut accepted,
+            "shortNames",
+            if short_conflict.is_some() {
+                &held["shortNames"]
+            } else {
+                &wanted["shortNames"]
+            },
+        );
         keep(&mut accepted, "categories", &wanted["categories"]);
         (accepted, conflict)
     }
@@ -132,7 +171,12 @@ impl Api {
                 continue;
             }
             let accepted = &other["status"]["acceptedNames"];
-            let text = |key: &str| accepted[key].as_str().filter(|t| !t.is_empty()).map(str::to_owned);
+            let text = |key: &str| {
+                accepted[key]
+                    .as_str()
+                    .filter(|t| !t.is_empty())
+                    .map(str::to_owned)
+            };
             resources.extend(["plural", "singular"].into_iter().filter_map(text));
             resources.extend(texts(&accepted["shortNames"]).map(str::to_owned));
             kinds.extend(["kind", "listKind"].into_iter().filter_map(text));
@@ -169,13 +213,24 @@ impl Api {
         let after = (event.op != Op::Deleted).then(|| event.new.parse());
         let relevant = |d: &Value| {
             let established = is_true(d, "Established");
-            json!([d["spec"], d["status"]["acceptedNames"], established, meta::deleting(d)])
+            json!([
+                d["spec"],
+                d["status"]["acceptedNames"],
+                established,
+                meta::deleting(d)
+            ])
         };
         if before.as_ref().map(relevant) == after.as_ref().map(relevant) {
             return;
         }
-        let group = event.new.parse()["spec"]["group"].as_str().unwrap_or_default().to_owned();
-        let plural = event.new.parse()["spec"]["names"]["plural"].as_str().unwrap_or_default().to_owned();
+        let group = event.new.parse()["spec"]["group"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        let plural = event.new.parse()["spec"]["names"]["plural"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
         let served = match after {
             Some(definition) if is_true(&definition, "Established") => match self.compile(&definition) {
                 Ok(resources) => resources,
@@ -204,7 +259,12 @@ impl Api {
         }
         let definition = &definition;
         let mut compiled = crd::compile(definition).map_err(|errors| {
-            ApiError::invalid("apiextensions.k8s.io", "CustomResourceDefinition", meta::name(definition), &errors)
+            ApiError::invalid(
+                "apiextensions.k8s.io",
+                "CustomResourceDefinition",
+                meta::name(definition),
+                &errors,
+            )
         })?;
         describe_columns(&mut compiled, definition);
         let compiled = Arc::new(compiled);
@@ -224,13 +284,20 @@ impl Api {
 
     /// Serves a definition the store already holds.
     pub fn load_definition(&self, definition: &Value) {
-        let text = |pointer: &str| definition.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        let text = |pointer: &str| {
+            definition
+                .pointer(pointer)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+        };
         if !is_true(definition, "Established") {
             return;
         }
         match self.compile(definition) {
             Ok(resources) => self.swap_types(text("/spec/group"), text("/spec/names/plural"), resources),
-            Err(error) => tracing::error!(name = meta::name(definition), %error, "a stored definition does not compile"),
+            Err(error) => {
+                tracing::error!(name = meta::name(definition), %error, "a stored definition does not compile");
+            }
         }
     }
 
@@ -247,14 +314,17 @@ impl Api {
 }
 
 /// Adds the storage version of a definition to those it has ever stored.
-pub fn note_stored_versions(definition: &mut Value) {
+pub(crate) fn note_stored_versions(definition: &mut Value) {
     let storage = definition["spec"]["versions"]
         .as_array()
         .into_iter()
         .flatten()
         .find(|v| v["storage"] == true)
         .map(|v| v["name"].clone());
-    let stored = meta::field(meta::fields(meta::field(meta::fields(definition), "status")), "storedVersions");
+    let stored = meta::field(
+        meta::fields(meta::field(meta::fields(definition), "status")),
+        "storedVersions",
+    );
     if !stored.is_array() {
         *stored = json!([]);
     }
@@ -279,12 +349,17 @@ fn texts(list: &Value) -> impl Iterator<Item = &str> {
 /// Columns without a description are described by their path.
 fn describe_columns(compiled: &mut CustomResource, definition: &Value) {
     for version in &mut compiled.versions {
-        let source = definition["spec"]["versions"].as_array().into_iter().flatten().find(|v| v["name"] == version.name);
+        let source = definition["spec"]["versions"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .find(|v| v["name"] == version.name);
         let paths = source.and_then(|v| v["additionalPrinterColumns"].as_array());
         for (column, written) in version.columns.iter_mut().zip(paths.into_iter().flatten()) {
             if column.description.is_empty() {
                 let path = written["jsonPath"].as_str().unwrap_or_default();
-                column.description = format!("Custom resource definition column (in JSONPath format): {path}");
+                column.description =
+                    format!("Custom resource definition column (in JSONPath format): {path}");
             }
         }
     }
@@ -294,13 +369,25 @@ fn describe_columns(compiled: &mut CustomResource, definition: &Value) {
 fn note_approval(definition: &mut Value, now: &str) {
     const KIND: &str = "KubernetesAPIApprovalPolicyConformant";
     let group = definition["spec"]["group"].as_str().unwrap_or_default();
-    let protected = ["k8s.io", "kubernetes.io"].iter().any(|d| group == *d || group.ends_with(&format!(".{d}")));
+    let protected = ["k8s.io", "kubernetes.io"]
+        .iter()
+        .any(|d| group == *d || group.ends_with(&format!(".{d}")));
     if !protected {
         return;
     }
-    let approval = definition["metadata"]["annotations"]["api-approved.kubernetes.io"].as_str().unwrap_or_default().to_owned();
+    let approval = definition["metadata"]["annotations"]["api-approved.kubernetes.io"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
     if approval.starts_with("http") {
-        set_condition(definition, KIND, "True", "ApprovedAnnotation", &format!("approved in {approval}"), now);
+        set_condition(
+            definition,
+            KIND,
+            "True",
+            "ApprovedAnnotation",
+            &format!("approved in {approval}"),
+            now,
+        );
     } else if approval.starts_with("unapproved") {
         let text = format!("not approved: {approval:?}");
         set_condition(definition, KIND, "False", "UnapprovedAnnotation", &text, now);
@@ -319,12 +406,16 @@ fn schema_generation(definition: &Value, version: usize) -> u32 {
 }
 
 /// Whether a condition is True.
-pub fn is_true(object: &Value, kind: &str) -> bool {
-    object["status"]["conditions"].as_array().into_iter().flatten().any(|c| c["type"] == kind && c["status"] == "True")
+pub(crate) fn is_true(object: &Value, kind: &str) -> bool {
+    object["status"]["conditions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .any(|c| c["type"] == kind && c["status"] == "True")
 }
 
 /// The definitions of a store, by name.
-pub fn stored_definitions(api: &Api) -> BTreeMap<String, Value> {
+pub(crate) fn stored_definitions(api: &Api) -> BTreeMap<String, Value> {
     api.objects("apiextensions.k8s.io", "customresourcedefinitions", None)
         .into_iter()
         .map(|d| (meta::name(&d).to_owned(), d))

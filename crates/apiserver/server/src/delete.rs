@@ -20,9 +20,9 @@ use crate::view::View;
 use crate::write::{Outcome, Write};
 
 /// The finalizers that stand for a propagation policy.
-pub const ORPHAN: &str = "orphan";
+pub(crate) const ORPHAN: &str = "orphan";
 /// See [`ORPHAN`].
-pub const FOREGROUND: &str = "foregroundDeletion";
+pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 const ATTEMPTS: usize = 5;
 /// Namespaces that cannot be deleted.
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
@@ -38,11 +38,23 @@ pub enum Deleted {
 
 impl Api {
     /// DELETE of one object.
-    pub async fn delete(self: &Arc<Self>, call: &Call, registry: &Arc<Registry>, resource: &Arc<Resource>) -> ApiResult<Answer> {
+    pub async fn delete(
+        self: &Arc<Self>,
+        call: &Call,
+        registry: &Arc<Registry>,
+        resource: &Arc<Resource>,
+    ) -> ApiResult<Answer> {
         let options = self.delete_options(call)?;
         let form = Form::negotiate(&call.headers, &call.query, true)?;
         let write_options = quiet(options.dry_run);
-        let write = Write { call, registry, resource, subresource: None, options: &write_options, form };
+        let write = Write {
+            call,
+            registry,
+            resource,
+            subresource: None,
+            options: &write_options,
+            form,
+        };
         if let Some(kind) = resource.as_builtin()
             && kind.kind == "Job"
             && options.propagation.is_none()
@@ -56,22 +68,40 @@ impl Api {
                 Ok(write.answer(self, 200, Outcome::Tree(object)))
             }
             Deleted::Gone(object) => {
-                let body = crate::view::encode(form, crate::store::serialize(&success(resource, &object)).into());
+                let body =
+                    crate::view::encode(form, crate::store::serialize(&success(resource, &object)).into());
                 Ok(Answer::bytes(200, form.content_type(), body))
             }
         }
     }
 
     /// DELETE of a collection.
-    pub async fn delete_collection(self: &Arc<Self>, call: &Call, registry: &Arc<Registry>, resource: &Arc<Resource>) -> ApiResult<Answer> {
+    pub async fn delete_collection(
+        self: &Arc<Self>,
+        call: &Call,
+        registry: &Arc<Registry>,
+        resource: &Arc<Resource>,
+    ) -> ApiResult<Answer> {
         let options = self.delete_options(call)?;
         let form = Form::negotiate(&call.headers, &call.query, true)?;
         let list_options = ListOptions::parse(&call.query, false)?;
         let filter = Filter::parse(resource, &call.info.namespace, &list_options)?;
         let write_options = quiet(options.dry_run);
-        let write = Write { call, registry, resource, subresource: None, options: &write_options, form };
+        let write = Write {
+            call,
+            registry,
+            resource,
+            subresource: None,
+            options: &write_options,
+            form,
+        };
         let listing = {
-            let view = View { resource, registry, form, now: self.clock.now() };
+            let view = View {
+                resource,
+                registry,
+                form,
+                now: self.clock.now(),
+            };
             self.select(&view, &list_options, &filter).await?
         };
         for record in &listing.records {
@@ -83,8 +113,17 @@ impl Api {
                 Ok(_) => {}
             }
         }
-        let view = View { resource, registry, form, now: self.clock.now() };
-        Ok(Answer::bytes(200, form.content_type(), view.list(&listing.records, listing.metadata())))
+        let view = View {
+            resource,
+            registry,
+            form,
+            now: self.clock.now(),
+        };
+        Ok(Answer::bytes(
+            200,
+            form.content_type(),
+            view.list(&listing.records, listing.metadata()),
+        ))
     }
 
     fn delete_options(&self, call: &Call) -> ApiResult<DeleteOptions> {
@@ -96,13 +135,26 @@ impl Api {
     }
 
     /// Deletes one object as far as its finalizers and grace allow.
-    pub async fn remove(self: &Arc<Self>, write: &Write<'_>, key: &Key, options: &DeleteOptions) -> ApiResult<Deleted> {
+    pub async fn remove(
+        self: &Arc<Self>,
+        write: &Write<'_>,
+        key: &Key,
+        options: &DeleteOptions,
+    ) -> ApiResult<Deleted> {
         let resource = write.resource;
         if resource.is("", "Namespace") && IMMORTAL.contains(&&*key.name) {
-            return Err(ApiError::forbidden("", "namespaces", &key.name, "this namespace may not be deleted"));
+            return Err(ApiError::forbidden(
+                "",
+                "namespaces",
+                &key.name,
+                "this namespace may not be deleted",
+            ));
         }
         for _ in 0..ATTEMPTS {
-            let record = resource.table.get(key).ok_or_else(|| resource.not_found(&key.name))?;
+            let record = resource
+                .table
+                .get(key)
+                .ok_or_else(|| resource.not_found(&key.name))?;
             let object = write.view(self).tree(&record);
             check_preconditions(resource, &object, options)?;
             self.admit_removal(write, key, &object, options).await?;
@@ -115,8 +167,15 @@ impl Api {
 
     /// Asks the webhooks. They are not asked again about what is under way already, nor about the
     /// removal that follows an eviction: they were asked about the eviction.
-    async fn admit_removal(&self, write: &Write<'_>, key: &Key, object: &Value, options: &DeleteOptions) -> ApiResult<()> {
-        if write.subresource.is_some() || matches!(self.plan(write.resource, object, options), Plan::Nothing) {
+    async fn admit_removal(
+        &self,
+        write: &Write<'_>,
+        key: &Key,
+        object: &Value,
+        options: &DeleteOptions,
+    ) -> ApiResult<()> {
+        if write.subresource.is_some() || matches!(self.plan(write.resource, object, options), Plan::Nothing)
+        {
             return Ok(());
         }
         let collection = write.call.info.verb == "deletecollection";
@@ -124,7 +183,11 @@ impl Api {
             write,
             operation: Operation::Delete,
             namespace: key.namespace.to_string(),
-            name: if collection { String::new() } else { key.name.to_string() },
+            name: if collection {
+                String::new()
+            } else {
+                key.name.to_string()
+            },
             old: Some(object),
             options: options.raw.clone(),
         };
@@ -132,12 +195,19 @@ impl Api {
         self.validate(&attempt, None).await
     }
 
-    async fn remove_once(&self, write: &Write<'_>, key: &Key, record: &Arc<Record>, object: Value, options: &DeleteOptions) -> ApiResult<Option<Deleted>> {
+    async fn remove_once(
+        &self,
+        write: &Write<'_>,
+        key: &Key,
+        record: &Arc<Record>,
+        object: Value,
+        options: &DeleteOptions,
+    ) -> ApiResult<Option<Deleted>> {
         let resource = write.resource;
         let plan = self.plan(resource, &object, options);
         let mut next = object.clone();
         match plan {
-            Plan::Nothing => return Ok(Some(Deleted::Waiting(Outcome::Stored(record.clone())))),
+            Plan::Nothing => Ok(Some(Deleted::Waiting(Outcome::Stored(record.clone())))),
             Plan::Wait { grace, finalizers } => {
                 self.mark_deleting(resource, &mut next, &object, grace, &finalizers);
                 if write.options.dry_run {
@@ -162,8 +232,19 @@ impl Api {
         }
     }
 
-    async fn put(&self, resource: &Resource, key: &Key, record: &Record, action: Action) -> ApiResult<Option<Arc<Record>>> {
-        let change = Change { table: resource.table.id, key: key.clone(), expect: Expect::Revision(record.revision), action };
+    async fn put(
+        &self,
+        resource: &Resource,
+        key: &Key,
+        record: &Record,
+        action: Action,
+    ) -> ApiResult<Option<Arc<Record>>> {
+        let change = Change {
+            table: resource.table.id,
+            key: key.clone(),
+            expect: Expect::Revision(record.revision),
+            action,
+        };
         match self.store.commit(vec![change]).await {
             Ok(mut records) => Ok(records.pop()),
             Err(CommitError::Conflict) => Ok(None),
@@ -174,7 +255,11 @@ impl Api {
     fn plan(&self, resource: &Resource, object: &Value, options: &DeleteOptions) -> Plan {
         let mut finalizers: Vec<String> = meta::finalizers(object).iter().map(ToString::to_string).collect();
         let before = finalizers.clone();
-        let default = if resource.as_builtin().is_some_and(|k| k.default_orphan) { Some(Propagation::Orphan) } else { None };
+        let default = if resource.as_builtin().is_some_and(|k| k.default_orphan) {
+            Some(Propagation::Orphan)
+        } else {
+            None
+        };
         match options.propagation.or(default) {
             // An explicit policy replaces a policy finalizer that is already there.
             Some(policy) => {
@@ -200,11 +285,16 @@ impl Api {
             return Plan::Remove;
         }
         if meta::deleting(object) {
-            let current = object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
+            let current = object["metadata"]["deletionGracePeriodSeconds"]
+                .as_i64()
+                .unwrap_or(0);
             if finalizers == before && (grace >= current || current == 0) {
                 return Plan::Nothing;
             }
-            return Plan::Wait { grace: grace.min(current), finalizers };
+            return Plan::Wait {
+                grace: grace.min(current),
+                finalizers,
+            };
         }
         Plan::Wait { grace, finalizers }
     }
@@ -219,7 +309,9 @@ impl Api {
         if !scheduled || over {
             return 0;
         }
-        let asked = options.grace.or_else(|| object["spec"]["terminationGracePeriodSeconds"].as_i64());
+        let asked = options
+            .grace
+            .or_else(|| object["spec"]["terminationGracePeriodSeconds"].as_i64());
         let wanted = match asked {
             Some(seconds) if seconds < 0 => 1,
             Some(seconds) => seconds,
@@ -227,16 +319,32 @@ impl Api {
         };
         // A later delete without a period of its own keeps the one that runs.
         match (meta::deleting(object), options.grace) {
-            (true, None) => object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(wanted),
+            (true, None) => object["metadata"]["deletionGracePeriodSeconds"]
+                .as_i64()
+                .unwrap_or(wanted),
             _ => wanted,
         }
     }
 
-    fn mark_deleting(&self, resource: &Resource, next: &mut Value, object: &Value, grace: i64, finalizers: &[String]) {
+    fn mark_deleting(
+        &self,
+        resource: &Resource,
+        next: &mut Value,
+        object: &Value,
+        grace: i64,
+        finalizers: &[String],
+    ) {
         let first = !meta::deleting(object);
         let at = self.clock.now();
-        let end = at.saturating_add(jiff::SignedDuration::from_secs(grace)).unwrap_or(at);
-        if first || grace < object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) {
+        let end = at
+            .saturating_add(jiff::SignedDuration::from_secs(grace))
+            .unwrap_or(at);
+        if first
+            || grace
+                < object["metadata"]["deletionGracePeriodSeconds"]
+                    .as_i64()
+                    .unwrap_or(0)
+        {
             meta::set(next, "deletionTimestamp", json!(crate::clock::stamp(end)));
             // Namespaces and definitions go through a deletion of their own, which knows no grace.
             if !resource.is("", "Namespace") && !resource.is_definition() {
@@ -250,7 +358,8 @@ impl Api {
             meta::set(next, "generation", json!(generation));
         }
         if resource.is("", "Namespace") {
-            meta::fields(meta::field(meta::fields(next), "status")).insert("phase".into(), json!("Terminating"));
+            meta::fields(meta::field(meta::fields(next), "status"))
+                .insert("phase".into(), json!("Terminating"));
         }
         if resource.is_definition() {
             crate::definitions::mark_terminating(next, &self.clock.stamp());
@@ -268,8 +377,13 @@ enum Plan {
 }
 
 /// Options for writes a client did not send as such.
-pub fn quiet(dry_run: bool) -> WriteOptions {
-    WriteOptions { dry_run, validation: FieldValidation::Ignore, manager: None, force: false }
+pub(crate) fn quiet(dry_run: bool) -> WriteOptions {
+    WriteOptions {
+        dry_run,
+        validation: FieldValidation::Ignore,
+        manager: None,
+        force: false,
+    }
 }
 
 fn check_preconditions(resource: &Resource, object: &Value, options: &DeleteOptions) -> ApiResult<()> {
@@ -278,7 +392,10 @@ fn check_preconditions(resource: &Resource, object: &Value, options: &DeleteOpti
         Err(ApiError::new(
             409,
             "Conflict",
-            format!("Operation cannot be fulfilled on {} {name:?}: {why}", qualified(&resource.group, &resource.kind)),
+            format!(
+                "Operation cannot be fulfilled on {} {name:?}: {why}",
+                qualified(&resource.group, &resource.kind)
+            ),
         )
         .about(&resource.group, &resource.kind, name))
     };
@@ -289,7 +406,11 @@ fn check_preconditions(resource: &Resource, object: &Value, options: &DeleteOpti
         ));
     }
     let version = meta::text(object, "resourceVersion");
-    if let Some(wanted) = options.resource_version.as_deref().filter(|wanted| *wanted != version) {
+    if let Some(wanted) = options
+        .resource_version
+        .as_deref()
+        .filter(|wanted| *wanted != version)
+    {
         return conflict(format!(
             "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record ({version}). The object might have been modified"
         ));

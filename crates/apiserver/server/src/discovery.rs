@@ -16,8 +16,14 @@ use crate::view;
 
 /// Content types of aggregated discovery, newest first.
 const AGGREGATED: [(&str, &str); 2] = [
-    ("v2", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"),
-    ("v2beta1", "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"),
+    (
+        "v2",
+        "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+    ),
+    (
+        "v2beta1",
+        "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList",
+    ),
 ];
 
 impl Api {
@@ -25,17 +31,23 @@ impl Api {
     pub fn discover(&self, call: &Call, segments: &[&str]) -> ApiResult<Answer> {
         let registry = self.types();
         match segments {
-            ["api"] | ["apis"] => {
+            ["api" | "apis"] => {
                 let core = segments == ["api"];
                 if let Some((version, content_type)) = aggregated_asked(call) {
                     return Ok(aggregated(call, &registry, core, version, content_type));
                 }
-                let document = if core { self.api_versions() } else { group_list(&registry) };
+                let document = if core {
+                    self.api_versions()
+                } else {
+                    group_list(&registry)
+                };
                 self.document(call, &document)
             }
             ["api", version] => self.resource_list(call, &registry, "", version),
             ["apis", group] => {
-                let found = registry.group(group).filter(|g| !g.is_empty() && !group.is_empty());
+                let found = registry
+                    .group(group)
+                    .filter(|g| !g.is_empty() && !group.is_empty());
                 let found = found.ok_or_else(ApiError::no_such_path)?;
                 let mut document = group_entry(group, found);
                 let map = meta::fields(&mut document);
@@ -43,7 +55,9 @@ impl Api {
                 map.insert("apiVersion".into(), json!("v1"));
                 self.document(call, &document)
             }
-            ["apis", group, version] if !group.is_empty() => self.resource_list(call, &registry, group, version),
+            ["apis", group, version] if !group.is_empty() => {
+                self.resource_list(call, &registry, group, version)
+            }
             _ => Err(ApiError::no_such_path()),
         }
     }
@@ -63,12 +77,25 @@ impl Api {
         })
     }
 
-    fn resource_list(&self, call: &Call, registry: &Registry, group: &str, version: &str) -> ApiResult<Answer> {
-        let known = registry.group(group).filter(|g| !g.is_empty()).ok_or_else(ApiError::no_such_path)?;
+    fn resource_list(
+        &self,
+        call: &Call,
+        registry: &Registry,
+        group: &str,
+        version: &str,
+    ) -> ApiResult<Answer> {
+        let known = registry
+            .group(group)
+            .filter(|g| !g.is_empty())
+            .ok_or_else(ApiError::no_such_path)?;
         let entry = known.served().find(|v| *v.name == *version).ok_or_else(|| {
-            if known.has_builtins() { ApiError::no_such_resource() } else { ApiError::no_such_path() }
+            if known.has_builtins() {
+                ApiError::no_such_resource()
+            } else {
+                ApiError::no_such_path()
+            }
         })?;
-        let resources: Vec<Value> = entry.served().flat_map(|r| resource_entries(r)).collect();
+        let resources: Vec<Value> = entry.served().flat_map(resource_entries).collect();
         let document = json!({
             "kind": "APIResourceList",
             "apiVersion": "v1",
@@ -99,10 +126,16 @@ fn group_entry(name: &str, group: &Group) -> Value {
 
 /// Built-in groups first, then those of definitions, each alphabetically.
 fn ordered_groups(registry: &Registry) -> Vec<(&str, &Group)> {
-    let mut groups: Vec<(&str, &Group)> =
-        registry.groups().filter(|(_, g)| !g.is_empty()).map(|(name, group)| (&**name, group)).collect();
+    let mut groups: Vec<(&str, &Group)> = registry
+        .groups()
+        .filter(|(_, g)| !g.is_empty())
+        .map(|(name, group)| (&**name, group))
+        .collect();
     groups.sort_by_key(|(name, group)| {
-        let builtin = group.served().flat_map(VersionEntry::served).any(|r| r.as_builtin().is_some());
+        let builtin = group
+            .served()
+            .flat_map(VersionEntry::served)
+            .any(|r| r.as_builtin().is_some());
         (!builtin, (*name).to_owned())
     });
     groups
@@ -180,7 +213,13 @@ fn aggregated_asked(call: &Call) -> Option<(&'static str, &'static str)> {
     None
 }
 
-fn aggregated(call: &Call, registry: &Registry, core: bool, version: &str, content_type: &'static str) -> Answer {
+fn aggregated(
+    call: &Call,
+    registry: &Registry,
+    core: bool,
+    version: &str,
+    content_type: &'static str,
+) -> Answer {
     let items: Vec<Value> = ordered_groups(registry)
         .into_iter()
         .filter(|(name, _)| name.is_empty() == core)
@@ -197,9 +236,15 @@ fn aggregated(call: &Call, registry: &Registry, core: bool, version: &str, conte
     let etag: String = digest.as_ref().iter().map(|b| format!("{b:02X}")).collect();
     let etag = format!("\"{etag}\"");
     let headers = |answer: Answer| {
-        answer.with(ETAG, etag.clone()).with(VARY, "Accept").with(CACHE_CONTROL, "public")
+        answer
+            .with(ETAG, etag.clone())
+            .with(VARY, "Accept")
+            .with(CACHE_CONTROL, "public")
     };
-    if call.header(&IF_NONE_MATCH).is_some_and(|sent| sent.split(',').any(|tag| tag.trim() == etag)) {
+    if call
+        .header(&IF_NONE_MATCH)
+        .is_some_and(|sent| sent.split(',').any(|tag| tag.trim() == etag))
+    {
         return headers(Answer::bytes(304, content_type, bytes::Bytes::new()));
     }
     headers(Answer::bytes(200, content_type, body.into()))
@@ -209,20 +254,35 @@ fn aggregated_group(name: &str, group: &Group) -> Value {
     let versions: Vec<Value> = group
         .served()
         .map(|version| {
-            let resources: Vec<Value> = version.served().map(|r| aggregated_resource(r)).collect();
+            let resources: Vec<Value> = version.served().map(aggregated_resource).collect();
             json!({"version": &*version.name, "resources": resources, "freshness": "Current"})
         })
         .collect();
-    let metadata = if name.is_empty() { json!({}) } else { json!({"name": name}) };
+    let metadata = if name.is_empty() {
+        json!({})
+    } else {
+        json!({"name": name})
+    };
     json!({"metadata": metadata, "versions": versions})
 }
 
 fn aggregated_resource(resource: &Arc<Resource>) -> Value {
-    let kind = |group: &str, version: &str, kind: &str| json!({"group": group, "version": version, "kind": kind});
+    let kind =
+        |group: &str, version: &str, kind: &str| json!({"group": group, "version": version, "kind": kind});
     let mut entry: Map<String, Value> = Map::new();
     entry.insert("resource".into(), json!(&*resource.plural));
-    entry.insert("responseKind".into(), kind(&resource.group, &resource.version, &resource.kind));
-    entry.insert("scope".into(), json!(if resource.namespaced { "Namespaced" } else { "Cluster" }));
+    entry.insert(
+        "responseKind".into(),
+        kind(&resource.group, &resource.version, &resource.kind),
+    );
+    entry.insert(
+        "scope".into(),
+        json!(if resource.namespaced {
+            "Namespaced"
+        } else {
+            "Cluster"
+        }),
+    );
     entry.insert("singularResource".into(), json!(&*resource.singular));
     entry.insert("verbs".into(), json!(resource.verbs()));
     if !resource.short_names.is_empty() {

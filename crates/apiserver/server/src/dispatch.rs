@@ -48,7 +48,13 @@ impl Head {
         let query = Query::parse(uri.query().unwrap_or_default());
         let path = uri.path().to_owned();
         let info = RequestInfo::parse(&method, &path, &query);
-        Self { method, path, query, headers, info }
+        Self {
+            method,
+            path,
+            query,
+            headers,
+            info,
+        }
     }
 }
 
@@ -90,7 +96,9 @@ impl Api {
 
     fn impersonate(&self, head: &Head, user: User) -> ApiResult<User> {
         let headers = head.headers.iter().map(|(k, v)| (k.as_str(), v.as_bytes()));
-        let Some(wanted) = impersonation::wanted_user(headers).map_err(ApiError::from)? else { return Ok(user) };
+        let Some(wanted) = impersonation::wanted_user(headers).map_err(ApiError::from)? else {
+            return Ok(user);
+        };
         let request = self.attributes(&user, &head.info);
         let authorize = |attributes: &Attributes<'_>| self.authorize(attributes);
         impersonation::impersonate(&wanted, &request, &authorize).map_err(ApiError::from)
@@ -113,18 +121,37 @@ impl Api {
             return Ok(Place(None));
         }
         let reading = matches!(head.method, Method::GET | Method::HEAD);
-        let (lane, limit) =
-            if reading { (0, self.config.max_inflight) } else { (1, self.config.max_mutating_inflight) };
+        let (lane, limit) = if reading {
+            (0, self.config.max_inflight)
+        } else {
+            (1, self.config.max_mutating_inflight)
+        };
         if self.inflight[lane].fetch_add(1, Ordering::AcqRel) >= limit {
             self.inflight[lane].fetch_sub(1, Ordering::AcqRel);
-            return Err(ApiError::new(429, "TooManyRequests", "too many requests, please try again later").retry_after(1));
+            return Err(ApiError::new(
+                429,
+                "TooManyRequests",
+                "too many requests, please try again later",
+            )
+            .retry_after(1));
         }
         Ok(Place(Some((self, lane))))
     }
 
     /// Handles an authenticated request whose body has been read.
-    pub async fn handle(self: &Arc<Self>, head: Head, user: User, body: Bytes) -> (ApiResult<Answer>, Vec<String>) {
-        let Head { method, query, headers, info, .. } = head;
+    pub async fn handle(
+        self: &Arc<Self>,
+        head: Head,
+        user: User,
+        body: Bytes,
+    ) -> (ApiResult<Answer>, Vec<String>) {
+        let Head {
+            method,
+            query,
+            headers,
+            info,
+            ..
+        } = head;
         let call = Call::new(info, query, method, headers, user, body);
         let result = self.route(&call).await;
         (result, call.warnings())
@@ -143,7 +170,10 @@ impl Api {
         {
             call.warn(warning.clone());
         }
-        if let Some(warning) = resource.as_builtin().and_then(|kind| kind.deprecation()) {
+        if let Some(warning) = resource
+            .as_builtin()
+            .and_then(cobaltcore_builtins::Kind::deprecation)
+        {
             call.warn(warning);
         }
         self.check_convertible(&resource)?;
@@ -168,32 +198,47 @@ impl Api {
             return Ok(());
         }
         let name = format!("{}.{}", resource.plural, resource.group);
-        let Some(definition) = self.lookup("apiextensions.k8s.io", "customresourcedefinitions", "", &name) else { return Ok(()) };
+        let Some(definition) = self.lookup("apiextensions.k8s.io", "customresourcedefinitions", "", &name)
+        else {
+            return Ok(());
+        };
         if definition.parse()["spec"]["conversion"]["strategy"] != "Webhook" {
             return Ok(());
         }
         Err(ApiError::new(
             500,
             "InternalError",
-            format!("conversion webhook for {}, Kind={} failed: this server does not call conversion webhooks", resource.api_version(), resource.kind),
+            format!(
+                "conversion webhook for {}, Kind={} failed: this server does not call conversion webhooks",
+                resource.api_version(),
+                resource.kind
+            ),
         ))
     }
 
     /// Namespaced kinds need a namespace except for list and watch; others must have none.
     fn check_scope(&self, call: &Call, resource: &Resource) -> ApiResult<()> {
         let info = &call.info;
-        let namespaced_path = !info.namespace.is_empty() && !(resource.group.is_empty() && *resource.plural == *"namespaces");
+        let namespaced_path =
+            !info.namespace.is_empty() && !(resource.group.is_empty() && *resource.plural == *"namespaces");
         match (resource.namespaced, namespaced_path) {
             (false, true) => Err(resource.no_such_route()),
             (true, false) if matches!(info.verb, "list" | "watch") => Ok(()),
             // The collection over all namespaces is a route of built-in kinds, only the method is wrong.
-            (true, false) if info.name.is_empty() && resource.as_builtin().is_some() => Err(ApiError::method_not_allowed()),
+            (true, false) if info.name.is_empty() && resource.as_builtin().is_some() => {
+                Err(ApiError::method_not_allowed())
+            }
             (true, false) => Err(resource.no_such_route()),
             _ => Ok(()),
         }
     }
 
-    async fn main_endpoint(self: &Arc<Self>, call: &Call, registry: &Arc<Registry>, resource: &Arc<Resource>) -> ApiResult<Answer> {
+    async fn main_endpoint(
+        self: &Arc<Self>,
+        call: &Call,
+        registry: &Arc<Registry>,
+        resource: &Arc<Resource>,
+    ) -> ApiResult<Answer> {
         let info = &call.info;
         let named = path_names_object(call);
         if !resource.is_stored() {

@@ -54,7 +54,16 @@ pub struct Fault {
 impl Fault {
     /// A fault that strikes every request.
     pub fn new(effect: Effect) -> Self {
-        Self { user: None, verb: None, resource: None, name: None, times: None, probability: 1.0, seed: 1, effect }
+        Self {
+            user: None,
+            verb: None,
+            resource: None,
+            name: None,
+            times: None,
+            probability: 1.0,
+            seed: 1,
+            effect,
+        }
     }
 
     /// Only this verb.
@@ -153,7 +162,11 @@ impl Faults {
         for effect in self.drawn(user, info, false) {
             match effect {
                 Effect::Delay(time) => tokio::time::sleep(time).await,
-                Effect::Refuse { code, reason, retry_after } => {
+                Effect::Refuse {
+                    code,
+                    reason,
+                    retry_after,
+                } => {
                     let error = ApiError::new(code, reason, "an injected fault refused this request");
                     return Err(match retry_after {
                         Some(seconds) => error.retry_after(seconds),
@@ -185,13 +198,21 @@ mod tests {
     use super::*;
 
     fn info(resource: &str) -> RequestInfo {
-        RequestInfo { verb: "get", resource: resource.into(), ..RequestInfo::default() }
+        RequestInfo {
+            verb: "get",
+            resource: resource.into(),
+            ..RequestInfo::default()
+        }
     }
 
     #[tokio::test]
     async fn faults_strike_what_they_name_and_run_out() {
         let faults = Faults::default();
-        let refuse = Effect::Refuse { code: 503, reason: "ServiceUnavailable", retry_after: None };
+        let refuse = Effect::Refuse {
+            code: 503,
+            reason: "ServiceUnavailable",
+            retry_after: None,
+        };
         faults.inject(Fault::new(refuse).resource("pods").times(2));
         let user = User::anonymous();
         assert!(faults.strike(&user, &info("nodes")).await.is_ok());

@@ -11,7 +11,10 @@ use std::time::Instant;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::stream::BoxStream;
-use http::header::{ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderName, HeaderValue, ORIGIN, RETRY_AFTER, VARY, WARNING};
+use http::header::{
+    ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderName,
+    HeaderValue, ORIGIN, RETRY_AFTER, VARY, WARNING,
+};
 use http::{Method, Request, Response};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::{BodyExt, Limited};
@@ -52,10 +55,18 @@ impl HttpBody for ResponseBody {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         match self.get_mut() {
-            Self::Full(body) => Poll::Ready(body.take().filter(|b| !b.is_empty()).map(|b| Ok(Frame::data(b)))),
-            Self::Stream(stream) => stream.as_mut().poll_next(cx).map(|next| next.map(|b| Ok(Frame::data(b)))),
+            Self::Full(body) => {
+                Poll::Ready(body.take().filter(|b| !b.is_empty()).map(|b| Ok(Frame::data(b))))
+            }
+            Self::Stream(stream) => stream
+                .as_mut()
+                .poll_next(cx)
+                .map(|next| next.map(|b| Ok(Frame::data(b)))),
         }
     }
 
@@ -105,10 +116,17 @@ impl Api {
         let head_only = parts.method == Method::HEAD;
         let head = Head::new(parts.method, &parts.uri, parts.headers);
         let mut entry = Entry::new(&head, &origin.peer, &audit_id);
-        let handled = std::panic::AssertUnwindSafe(self.answer(head, body, &origin, &mut entry)).catch_unwind().await;
+        let handled = std::panic::AssertUnwindSafe(self.answer(head, body, &origin, &mut entry))
+            .catch_unwind()
+            .await;
         let (result, warnings) = handled.unwrap_or_else(|_| {
             tracing::error!(audit_id = ?audit_id, "a request handler panicked");
-            (Err(ApiError::internal("this request caused a failure inside the server")), Vec::new())
+            (
+                Err(ApiError::internal(
+                    "this request caused a failure inside the server",
+                )),
+                Vec::new(),
+            )
         });
         let mut response = render(result, form, accepts_gzip, entry.may_compress());
         let headers = response.headers_mut();
@@ -118,7 +136,9 @@ impl Api {
         }
         for warning in warnings {
             let quoted = warning.replace('\\', "\\\\").replace('"', "\\\"");
-            if let Ok(value) = HeaderValue::from_bytes(format!("299 - \"{}\"", quoted.replace(['\n', '\r'], " ")).as_bytes()) {
+            if let Ok(value) =
+                HeaderValue::from_bytes(format!("299 - \"{}\"", quoted.replace(['\n', '\r'], " ")).as_bytes())
+            {
                 headers.append(WARNING, value);
             }
         }
@@ -135,7 +155,13 @@ impl Api {
         response
     }
 
-    async fn answer<B>(self: &Arc<Self>, head: Head, body: B, origin: &Origin, entry: &mut Entry) -> (ApiResult<Answer>, Vec<String>)
+    async fn answer<B>(
+        self: &Arc<Self>,
+        head: Head,
+        body: B,
+        origin: &Origin,
+        entry: &mut Entry,
+    ) -> (ApiResult<Answer>, Vec<String>)
     where
         B: HttpBody + Send,
         B::Data: Send,
@@ -159,9 +185,18 @@ impl Api {
         }
     }
 
-    async fn admit_request(&self, head: &Head, origin: &Origin, entry: &mut Entry) -> ApiResult<cobaltcore_access::identity::User> {
+    async fn admit_request(
+        &self,
+        head: &Head,
+        origin: &Origin,
+        entry: &mut Entry,
+    ) -> ApiResult<cobaltcore_access::identity::User> {
         if head.headers.contains_key(ORIGIN) {
-            return Err(ApiError::new(403, "Forbidden", "requests from web pages are not served; talk to this API through a backend"));
+            return Err(ApiError::new(
+                403,
+                "Forbidden",
+                "requests from web pages are not served; talk to this API through a backend",
+            ));
         }
         if origin.check_host {
             self.check_host(head)?;
@@ -173,11 +208,19 @@ impl Api {
     }
 
     fn check_host(&self, head: &Head) -> ApiResult<()> {
-        let host = head.headers.get(HOST).and_then(|v| v.to_str().ok()).unwrap_or_default();
+        let host = head
+            .headers
+            .get(HOST)
+            .and_then(|v| v.to_str().ok())
+            .unwrap_or_default();
         if host.is_empty() || self.host_allowed(host) {
             return Ok(());
         }
-        Err(ApiError::new(421, "MisdirectedRequest", "the Host header names another server"))
+        Err(ApiError::new(
+            421,
+            "MisdirectedRequest",
+            "the Host header names another server",
+        ))
     }
 
     async fn read_body<B>(&self, body: B) -> ApiResult<Bytes>
@@ -220,9 +263,13 @@ where
 }
 
 fn audit_id(headers: &http::HeaderMap) -> HeaderValue {
-    let sent = headers.get(&AUDIT_ID).filter(|v| !v.is_empty() && v.len() <= 64).cloned();
+    let sent = headers
+        .get(&AUDIT_ID)
+        .filter(|v| !v.is_empty() && v.len() <= 64)
+        .cloned();
     sent.unwrap_or_else(|| {
-        HeaderValue::from_str(&uuid::Uuid::new_v4().to_string()).unwrap_or(HeaderValue::from_static("unknown"))
+        HeaderValue::from_str(&uuid::Uuid::new_v4().to_string())
+            .unwrap_or(HeaderValue::from_static("unknown"))
     })
 }
 
@@ -235,13 +282,19 @@ fn accepts_gzip(headers: &http::HeaderMap) -> bool {
         .any(|coding| coding.trim() == "gzip")
 }
 
-fn render(result: ApiResult<Answer>, form: Form, accepts_gzip: bool, may_compress: bool) -> Response<ResponseBody> {
+fn render(
+    result: ApiResult<Answer>,
+    form: Form,
+    accepts_gzip: bool,
+    may_compress: bool,
+) -> Response<ResponseBody> {
     let answer = match result {
         Ok(answer) => answer,
         Err(error) => return render_error(&error, form),
     };
     let mut response = Response::new(ResponseBody::Full(None));
-    *response.status_mut() = http::StatusCode::from_u16(answer.code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
+    *response.status_mut() =
+        http::StatusCode::from_u16(answer.code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();
     if answer.code != 304 {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(answer.content_type));
@@ -252,7 +305,11 @@ fn render(result: ApiResult<Answer>, form: Form, accepts_gzip: bool, may_compres
     match answer.body {
         Body::Stream(stream) => *response.body_mut() = ResponseBody::Stream(stream),
         Body::Full(mut body) => {
-            if accepts_gzip && may_compress && body.len() > COMPRESS_ABOVE && !headers.contains_key(CONTENT_ENCODING) {
+            if accepts_gzip
+                && may_compress
+                && body.len() > COMPRESS_ABOVE
+                && !headers.contains_key(CONTENT_ENCODING)
+            {
                 body = compress(&body);
                 headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
                 headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
@@ -267,10 +324,14 @@ fn render(result: ApiResult<Answer>, form: Form, accepts_gzip: bool, may_compres
 fn render_error(error: &ApiError, form: Form) -> Response<ResponseBody> {
     let (content_type, body) = match error.as_text() {
         Some(text) => ("text/plain; charset=utf-8", Bytes::from(text.to_owned())),
-        None => (form.content_type(), crate::view::encode(form, crate::store::serialize(&error.to_status()).into())),
+        None => (
+            form.content_type(),
+            crate::view::encode(form, crate::store::serialize(&error.to_status()).into()),
+        ),
     };
     let mut response = Response::new(ResponseBody::Full(Some(body.clone())));
-    *response.status_mut() = http::StatusCode::from_u16(error.code()).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
+    *response.status_mut() =
+        http::StatusCode::from_u16(error.code()).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
@@ -282,7 +343,8 @@ fn render_error(error: &ApiError, form: Form) -> Response<ResponseBody> {
 
 fn compress(body: &[u8]) -> Bytes {
     use std::io::Write;
-    let mut encoder = flate2::write::GzEncoder::new(Vec::with_capacity(body.len() / 8), flate2::Compression::fast());
+    let mut encoder =
+        flate2::write::GzEncoder::new(Vec::with_capacity(body.len() / 8), flate2::Compression::fast());
     // Writing into a vector cannot fail.
     let _ = encoder.write_all(body);
     encoder.finish().unwrap_or_default().into()

@@ -63,7 +63,7 @@ pub use client::InProcess;
 pub use clock::Clock;
 pub use cobaltcore_access::identity::User;
 pub use config::{Authorization, Config};
+pub use faults::{Effect, Fault, Faults};
 pub use http::ResponseBody;
 pub use server::{Server, ServerError};
-pub use faults::{Effect, Fault, Faults};
 pub use store::{Durability, Report, StoreError, backup, check};

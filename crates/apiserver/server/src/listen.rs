@@ -21,17 +21,17 @@ use crate::dispatch::Credentials;
 use crate::http::Origin;
 
 const HANDSHAKE: Duration = Duration::from_secs(10);
-const HEADERS: Duration = Duration::from_secs(120);
+const HEADERS: Duration = Duration::from_mins(2);
 const PING_AFTER: Duration = Duration::from_secs(30);
 const MAX_STREAMS: u32 = 250;
 const MAX_HEADER: usize = 64 << 10;
 /// Ports tried after the default one, before any free port is taken.
 const NEXT_PORTS: u16 = 10;
 /// Running requests get this long when the server stops.
-pub const DRAIN: Duration = Duration::from_secs(10);
+pub(crate) const DRAIN: Duration = Duration::from_secs(10);
 
 /// Binds an address; a taken port that nobody asked for is stepped over.
-pub async fn bind(address: SocketAddr, given: bool) -> std::io::Result<TcpListener> {
+pub(crate) async fn bind(address: SocketAddr, given: bool) -> std::io::Result<TcpListener> {
     let first = TcpListener::bind(address).await;
     match first {
         Err(error) if !given && error.kind() == std::io::ErrorKind::AddrInUse => {
@@ -47,7 +47,7 @@ pub async fn bind(address: SocketAddr, given: bool) -> std::io::Result<TcpListen
 }
 
 /// Accepts TLS connections until the server stops.
-pub async fn serve_tls(api: Arc<Api>, listener: TcpListener, tls: Arc<ServerConfig>) {
+pub(crate) async fn serve_tls(api: Arc<Api>, listener: TcpListener, tls: Arc<ServerConfig>) {
     let acceptor = TlsAcceptor::from(tls);
     let mut connections = JoinSet::new();
     loop {
@@ -69,7 +69,11 @@ pub async fn serve_tls(api: Arc<Api>, listener: TcpListener, tls: Arc<ServerConf
             match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
                 Ok(Ok(stream)) => {
                     let credentials = client_identity(&api, stream.get_ref().1);
-                    let origin = Origin { credentials, check_host: true, peer: peer.to_string() };
+                    let origin = Origin {
+                        credentials,
+                        check_host: true,
+                        peer: peer.to_string(),
+                    };
                     serve_connection(api, stream, origin).await;
                 }
                 Ok(Err(error)) => tracing::debug!(%peer, %error, "TLS handshake failed"),
@@ -82,7 +86,7 @@ pub async fn serve_tls(api: Arc<Api>, listener: TcpListener, tls: Arc<ServerConf
 }
 
 /// Accepts connections on a local socket, which only its owner can open.
-pub async fn serve_unix(api: Arc<Api>, listener: UnixListener) {
+pub(crate) async fn serve_unix(api: Arc<Api>, listener: UnixListener) {
     let mut connections = JoinSet::new();
     loop {
         let stream = tokio::select! {
@@ -93,14 +97,18 @@ pub async fn serve_unix(api: Arc<Api>, listener: UnixListener) {
             Some(_) = connections.join_next(), if !connections.is_empty() => continue,
             () = api.stop.cancelled() => break,
         };
-        let origin = Origin { credentials: Credentials::Header, check_host: false, peer: "unix".into() };
+        let origin = Origin {
+            credentials: Credentials::Header,
+            check_host: false,
+            peer: "unix".into(),
+        };
         connections.spawn(serve_connection(api.clone(), stream, origin));
     }
     drain(connections).await;
 }
 
 /// Binds a local socket with mode 0600, replacing one that nobody listens on any more.
-pub fn bind_unix(path: &Path) -> std::io::Result<UnixListener> {
+pub(crate) fn bind_unix(path: &Path) -> std::io::Result<UnixListener> {
     use std::os::unix::fs::PermissionsExt;
     if path.exists() && std::os::unix::net::UnixStream::connect(path).is_err() {
         std::fs::remove_file(path)?;
@@ -130,7 +138,11 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADERS).max_buf_size(MAX_HEADER.max(400 << 10));
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADERS)
+        .max_buf_size(MAX_HEADER.max(400 << 10));
     builder
         .http2()
         .timer(TokioTimer::new())

@@ -5,7 +5,11 @@ use serde_json::{Map, Value, json};
 
 /// A string field of `metadata`, empty when absent.
 pub(crate) fn text<'a>(object: &'a Value, field: &str) -> &'a str {
-    object.get("metadata").and_then(|m| m.get(field)).and_then(Value::as_str).unwrap_or_default()
+    object
+        .get("metadata")
+        .and_then(|m| m.get(field))
+        .and_then(Value::as_str)
+        .unwrap_or_default()
 }
 
 /// The object's name.
@@ -25,7 +29,12 @@ pub(crate) fn deleting(object: &Value) -> bool {
 
 /// The finalizers.
 pub(crate) fn finalizers(object: &Value) -> Vec<&str> {
-    object["metadata"]["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+    object["metadata"]["finalizers"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect()
 }
 
 /// `metadata` for writing; created when absent. A non-object is replaced.
@@ -53,7 +62,11 @@ pub(crate) fn copy(to: &mut Value, from: &Value, keys: &[&str]) {
 
 /// Replaces the finalizers; an empty list leaves none.
 pub(crate) fn set_finalizers(object: &mut Value, finalizers: &[&str]) {
-    let value = if finalizers.is_empty() { Value::Null } else { json!(finalizers) };
+    let value = if finalizers.is_empty() {
+        Value::Null
+    } else {
+        json!(finalizers)
+    };
     set(object, "finalizers", value);
 }
 
@@ -89,5 +102,9 @@ pub(crate) fn split_api_version(api_version: &str) -> (&str, &str) {
 
 /// apiVersion of a group and version.
 pub(crate) fn api_version(group: &str, version: &str) -> String {
-    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
+    if group.is_empty() {
+        version.to_owned()
+    } else {
+        format!("{group}/{version}")
+    }
 }

@@ -73,14 +73,46 @@ impl Default for Metrics {
             registry: Registry::default(),
         };
         registry.register("apiserver_request", "Requests answered", metrics.requests.clone());
-        registry.register("apiserver_request_duration_seconds", "Time to the answer, without watches", metrics.durations.clone());
-        registry.register("apiserver_authentication_attempts", "Bearer tokens looked at", metrics.authentications.clone());
-        registry.register("apiserver_watch_events", "Events sent to watchers", metrics.watch_events.clone());
-        registry.register("apiserver_watch_events_sizes_bytes", "Bytes sent to watchers", metrics.watch_bytes.clone());
-        registry.register("cobaltcore_kube_rbac_denied", "Requests RBAC refused", metrics.rbac_denied.clone());
-        registry.register("cobaltcore_kube_ssa_conflicts", "Applies that met other owners", metrics.apply_conflicts.clone());
-        registry.register("cobaltcore_kube_watchers_dropped", "Watchers that fell too far behind", metrics.watchers_dropped.clone());
-        registry.register("cobaltcore_kube_gc_deletions", "Objects the garbage collector removed", metrics.collected.clone());
+        registry.register(
+            "apiserver_request_duration_seconds",
+            "Time to the answer, without watches",
+            metrics.durations.clone(),
+        );
+        registry.register(
+            "apiserver_authentication_attempts",
+            "Bearer tokens looked at",
+            metrics.authentications.clone(),
+        );
+        registry.register(
+            "apiserver_watch_events",
+            "Events sent to watchers",
+            metrics.watch_events.clone(),
+        );
+        registry.register(
+            "apiserver_watch_events_sizes_bytes",
+            "Bytes sent to watchers",
+            metrics.watch_bytes.clone(),
+        );
+        registry.register(
+            "cobaltcore_kube_rbac_denied",
+            "Requests RBAC refused",
+            metrics.rbac_denied.clone(),
+        );
+        registry.register(
+            "cobaltcore_kube_ssa_conflicts",
+            "Applies that met other owners",
+            metrics.apply_conflicts.clone(),
+        );
+        registry.register(
+            "cobaltcore_kube_watchers_dropped",
+            "Watchers that fell too far behind",
+            metrics.watchers_dropped.clone(),
+        );
+        registry.register(
+            "cobaltcore_kube_gc_deletions",
+            "Objects the garbage collector removed",
+            metrics.collected.clone(),
+        );
         Self { registry, ..metrics }
     }
 }
@@ -117,7 +149,11 @@ impl Metrics {
     pub fn request(&self, entry: &Entry) {
         let known = entry.code != 404 && entry.code != 401 && entry.code != 403;
         let text = |value: &str| if known { value.to_owned() } else { String::new() };
-        let scope = match (entry.resource.is_empty(), entry.name.is_empty(), entry.namespace.is_empty()) {
+        let scope = match (
+            entry.resource.is_empty(),
+            entry.name.is_empty(),
+            entry.namespace.is_empty(),
+        ) {
             (true, ..) => "",
             (_, false, _) => "resource",
             (_, true, false) => "namespace",
@@ -140,7 +176,9 @@ impl Metrics {
                 group: text(&entry.group),
                 resource: text(&entry.resource),
             };
-            self.durations.get_or_create(&labels).observe(entry.took.as_secs_f64());
+            self.durations
+                .get_or_create(&labels)
+                .observe(entry.took.as_secs_f64());
         }
     }
 
@@ -167,12 +205,28 @@ impl Api {
         let plain: [(&str, &str, f64); 8] = [
             ("cobaltcore_kube_revision", "gauge", self.store.revision() as f64),
             ("cobaltcore_kube_commits_total", "counter", commits as f64),
-            ("cobaltcore_kube_commit_changes_total", "counter", load(&statistics.changes) as f64),
-            ("cobaltcore_kube_commit_seconds_total", "counter", load(&statistics.commit_micros) as f64 / 1e6),
+            (
+                "cobaltcore_kube_commit_changes_total",
+                "counter",
+                load(&statistics.changes) as f64,
+            ),
+            (
+                "cobaltcore_kube_commit_seconds_total",
+                "counter",
+                load(&statistics.commit_micros) as f64 / 1e6,
+            ),
             ("cobaltcore_kube_db_bytes", "gauge", file as f64),
             ("cobaltcore_kube_wal_bytes", "gauge", log as f64),
-            ("cobaltcore_kube_writer_failing", "gauge", f64::from(u8::from(statistics.failing.load(Ordering::Relaxed)))),
-            ("apiserver_longrunning_requests", "gauge", self.watches.load(Ordering::Relaxed) as f64),
+            (
+                "cobaltcore_kube_writer_failing",
+                "gauge",
+                f64::from(u8::from(statistics.failing.load(Ordering::Relaxed))),
+            ),
+            (
+                "apiserver_longrunning_requests",
+                "gauge",
+                self.watches.load(Ordering::Relaxed) as f64,
+            ),
         ];
         for (name, kind, value) in plain {
             let _ = writeln!(out, "# TYPE {name} {kind}\n{name} {value}");
@@ -180,10 +234,16 @@ impl Api {
         let _ = writeln!(out, "# TYPE apiserver_current_inflight_requests gauge");
         for (lane, kind) in ["readOnly", "mutating"].iter().enumerate() {
             let now = self.inflight[lane].load(Ordering::Relaxed);
-            let _ = writeln!(out, "apiserver_current_inflight_requests{{request_kind=\"{kind}\"}} {now}");
+            let _ = writeln!(
+                out,
+                "apiserver_current_inflight_requests{{request_kind=\"{kind}\"}} {now}"
+            );
         }
         for (name, read) in [
-            ("apiserver_storage_objects", (|t| t.len()) as fn(&crate::store::Table) -> usize),
+            (
+                "apiserver_storage_objects",
+                (|t| t.len()) as fn(&crate::store::Table) -> usize,
+            ),
             ("cobaltcore_kube_watchers", |t| t.watchers()),
             ("cobaltcore_kube_history_events", |t| t.history_len()),
         ] {

@@ -5,7 +5,9 @@
 use cobaltcore_patch::Filter;
 use cobaltcore_schema::crd;
 use cobaltcore_schema::meta::validate_builtin_finalizers;
-use cobaltcore_schema::{FieldError, NameRule, Root, prune, validate_object_meta, validate_object_meta_update};
+use cobaltcore_schema::{
+    FieldError, NameRule, Root, prune, validate_object_meta, validate_object_meta_update,
+};
 use serde_json::Value;
 
 use crate::meta;
@@ -17,7 +19,9 @@ impl Resource {
     pub fn decode(&self, object: &mut Value) -> ApiResult<Vec<String>> {
         match &self.model {
             Model::Builtin(kind) => {
-                let decoded = kind.decode(object).map_err(|e| ApiError::bad_request(e.answer(kind)))?;
+                let decoded = kind
+                    .decode(object)
+                    .map_err(|e| ApiError::bad_request(e.answer(kind)))?;
                 let mut unknown = decoded.unknown;
                 if self.is_definition() {
                     unknown.extend(crd::unknown_fields(object));
@@ -82,7 +86,10 @@ impl Resource {
             Model::Custom(_) => match subresource {
                 Some("status") => {
                     let status = new.get("status").cloned();
-                    let managed = new["metadata"].get("managedFields").cloned().unwrap_or(Value::Null);
+                    let managed = new["metadata"]
+                        .get("managedFields")
+                        .cloned()
+                        .unwrap_or(Value::Null);
                     *new = old.clone();
                     let map = meta::fields(new);
                     match status {
@@ -97,7 +104,13 @@ impl Resource {
     }
 
     /// Times the server sets while it prepares a change.
-    pub fn stamp_update(&self, new: &mut Value, old: &Value, subresource: Option<&str>, now: jiff::Timestamp) {
+    pub fn stamp_update(
+        &self,
+        new: &mut Value,
+        old: &Value,
+        subresource: Option<&str>,
+        now: jiff::Timestamp,
+    ) {
         if let Some(kind) = self.as_builtin() {
             kind.stamp_update(new, old, subresource, now);
         }
@@ -109,7 +122,9 @@ impl Resource {
             (Model::Builtin(_), _) if self.is_definition() => crd::crd_warnings(new, old),
             (Model::Builtin(kind), None) => kind.warnings_create(new),
             (Model::Builtin(kind), Some(old)) => kind.warnings_update(new, old),
-            (Model::Custom(_), _) => cobaltcore_schema::meta::finalizer_warnings(&new["metadata"], old.map(|o| &o["metadata"])),
+            (Model::Custom(_), _) => {
+                cobaltcore_schema::meta::finalizer_warnings(&new["metadata"], old.map(|o| &o["metadata"]))
+            }
         }
     }
 
@@ -131,7 +146,11 @@ impl Resource {
     /// Everything wrong with a change.
     pub fn validate_update(&self, new: &Value, old: &Value, subresource: Option<&str>) -> Vec<FieldError> {
         let mut errors = self.check_meta(new);
-        errors.extend(validate_object_meta_update(&new["metadata"], &old["metadata"], "metadata"));
+        errors.extend(validate_object_meta_update(
+            &new["metadata"],
+            &old["metadata"],
+            "metadata",
+        ));
         errors.extend(match &self.model {
             Model::Builtin(_) if self.is_definition() => crd::validate_crd_update(new, old),
             Model::Builtin(kind) => {
@@ -146,18 +165,30 @@ impl Resource {
 
     /// Expressions of webhook configurations that do not compile.
     fn condition_errors(&self, object: &Value) -> Vec<FieldError> {
-        let hooks = *self.group == *"admissionregistration.k8s.io" && self.kind.ends_with("WebhookConfiguration");
-        if hooks { crate::admission::condition_errors(object) } else { Vec::new() }
+        let hooks =
+            *self.group == *"admissionregistration.k8s.io" && self.kind.ends_with("WebhookConfiguration");
+        if hooks {
+            crate::admission::condition_errors(object)
+        } else {
+            Vec::new()
+        }
     }
 
     fn check_meta(&self, object: &Value) -> Vec<FieldError> {
-        let rule = self.as_builtin().map_or(NameRule::Subdomain, |kind| kind.name_rule);
+        let rule = self
+            .as_builtin()
+            .map_or(NameRule::Subdomain, |kind| kind.name_rule);
         if rule == NameRule::Any {
             return Vec::new();
         }
         let mut errors = validate_object_meta(&object["metadata"], self.namespaced, rule, "metadata");
         // Definitions and webhook configurations are held to the rules of custom resources.
-        if self.as_builtin().is_some() && !matches!(&*self.group, "apiextensions.k8s.io" | "admissionregistration.k8s.io") {
+        if self.as_builtin().is_some()
+            && !matches!(
+                &*self.group,
+                "apiextensions.k8s.io" | "admissionregistration.k8s.io"
+            )
+        {
             errors.extend(validate_builtin_finalizers(&object["metadata"], "metadata"));
         }
         errors
@@ -220,7 +251,13 @@ impl Resource {
             Model::Custom(custom) => {
                 let known = matches!(label, "metadata.name" | "metadata.namespace")
                     || custom.version().selectable.iter().any(|path| path.name == label);
-                if known { Ok(()) } else { Err(ApiError::bad_request(format!("field label not supported: {label}"))) }
+                if known {
+                    Ok(())
+                } else {
+                    Err(ApiError::bad_request(format!(
+                        "field label not supported: {label}"
+                    )))
+                }
             }
         }
     }

@@ -49,10 +49,23 @@ impl Edit {
 
 impl Api {
     /// PUT.
-    pub async fn update(self: &Arc<Self>, call: &Call, registry: &Arc<Registry>, resource: &Arc<Resource>, subresource: Option<&str>) -> ApiResult<Answer> {
+    pub async fn update(
+        self: &Arc<Self>,
+        call: &Call,
+        registry: &Arc<Registry>,
+        resource: &Arc<Resource>,
+        subresource: Option<&str>,
+    ) -> ApiResult<Answer> {
         let options = WriteOptions::parse(&call.query, "UpdateOptions", false)?;
         let form = Form::negotiate(&call.headers, &call.query, true)?;
-        let write = Write { call, registry, resource, subresource, options: &options, form };
+        let write = Write {
+            call,
+            registry,
+            resource,
+            subresource,
+            options: &options,
+            form,
+        };
         let decoded = call.decode_body(&resource.kind)?;
         let object = receive(&write, decoded)?;
         check_name(call, &object)?;
@@ -63,17 +76,33 @@ impl Api {
     }
 
     /// PATCH.
-    pub async fn patch(self: &Arc<Self>, call: &Call, registry: &Arc<Registry>, resource: &Arc<Resource>, subresource: Option<&str>) -> ApiResult<Answer> {
+    pub async fn patch(
+        self: &Arc<Self>,
+        call: &Call,
+        registry: &Arc<Registry>,
+        resource: &Arc<Resource>,
+        subresource: Option<&str>,
+    ) -> ApiResult<Answer> {
         let media = negotiate::body_type(&call.headers);
         let apply = media == "application/apply-patch+yaml";
-        let known = matches!(media.as_str(), "application/json-patch+json" | "application/merge-patch+json")
-            || (media == "application/strategic-merge-patch+json" && resource.as_builtin().is_some());
+        let known = matches!(
+            media.as_str(),
+            "application/json-patch+json" | "application/merge-patch+json"
+        ) || (media == "application/strategic-merge-patch+json"
+            && resource.as_builtin().is_some());
         if !known && !apply {
             return Err(unsupported_patch(resource));
         }
         let options = WriteOptions::parse(&call.query, "PatchOptions", apply)?;
         let form = Form::negotiate(&call.headers, &call.query, true)?;
-        let write = Write { call, registry, resource, subresource, options: &options, form };
+        let write = Write {
+            call,
+            registry,
+            resource,
+            subresource,
+            options: &options,
+            form,
+        };
         let edit = read_patch(&write, &media)?;
         let (code, outcome) = self.modify(&write, edit).await?;
         Ok(write.answer(self, code, outcome))
@@ -85,7 +114,10 @@ impl Api {
         let key = self.key_of(write.call, resource);
         for _ in 0..ATTEMPTS {
             let Some(record) = resource.table.get(&key) else {
-                return self.create_instead(write, &edit).await.map(|outcome| (201, outcome));
+                return self
+                    .create_instead(write, &edit)
+                    .await
+                    .map(|outcome| (201, outcome));
             };
             if let Some(outcome) = self.modify_once(write, &edit, &key, &record).await? {
                 return Ok((200, outcome));
@@ -123,7 +155,9 @@ impl Api {
                         &resource.group,
                         &resource.plural,
                         name,
-                        &format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found"),
+                        &format!(
+                            "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+                        ),
                     ));
                 }
                 if !meta::text(config, "resourceVersion").is_empty() {
@@ -131,7 +165,13 @@ impl Api {
                 }
                 let mut object = self.apply_to(write, config, None)?;
                 meta::set(&mut object, "name", json!(name));
-                let object = receive(write, Decoded { value: object, duplicates: Vec::new() })?;
+                let object = receive(
+                    write,
+                    Decoded {
+                        value: object,
+                        duplicates: Vec::new(),
+                    },
+                )?;
                 self.insert(write, object, Some(())).await
             }
             _ => Err(resource.not_found(name)),
@@ -139,7 +179,13 @@ impl Api {
     }
 
     /// One attempt; `None` when the object changed meanwhile and the edit may be tried again.
-    async fn modify_once(self: &Arc<Self>, write: &Write<'_>, edit: &Edit, key: &Key, record: &Arc<Record>) -> ApiResult<Option<Outcome>> {
+    async fn modify_once(
+        self: &Arc<Self>,
+        write: &Write<'_>,
+        edit: &Edit,
+        key: &Key,
+        record: &Arc<Record>,
+    ) -> ApiResult<Option<Outcome>> {
         let resource = write.resource;
         let old = write.view(self).tree(record);
         let mut new = self.build(write, edit, &old)?;
@@ -167,7 +213,10 @@ impl Api {
         }
         resource.stamp_update(&mut new, &old, write.subresource, self.clock.now());
         let turn = self.take_turn(resource).await;
-        if resource.has_generation() && write.subresource.is_none_or(|s| s == "scale") && resource.spec_changed(&new, &old) {
+        if resource.has_generation()
+            && write.subresource.is_none_or(|s| s == "scale")
+            && resource.spec_changed(&new, &old)
+        {
             let generation = old["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
             meta::set(&mut new, "generation", json!(generation));
         }
@@ -196,7 +245,15 @@ impl Api {
         self.store_change(write, key, record, new, finished, pinned).await
     }
 
-    async fn store_change(&self, write: &Write<'_>, key: &Key, record: &Record, mut new: Value, finished: bool, pinned: bool) -> ApiResult<Option<Outcome>> {
+    async fn store_change(
+        &self,
+        write: &Write<'_>,
+        key: &Key,
+        record: &Record,
+        mut new: Value,
+        finished: bool,
+        pinned: bool,
+    ) -> ApiResult<Option<Outcome>> {
         let resource = write.resource;
         let answer = finished.then(|| new.clone());
         resource.to_storage(&mut new, write.registry);
@@ -206,7 +263,12 @@ impl Api {
         } else {
             Action::Put(Draft::new(&new, resource.schema_generation()))
         };
-        let change = Change { table: resource.table.id, key: key.clone(), expect: Expect::Revision(record.revision), action };
+        let change = Change {
+            table: resource.table.id,
+            key: key.clone(),
+            expect: Expect::Revision(record.revision),
+            action,
+        };
         match self.store.commit(vec![change]).await {
             Ok(mut records) => Ok(match (answer, records.pop()) {
                 (Some(tree), _) => Some(Outcome::Tree(tree)),
@@ -224,7 +286,9 @@ impl Api {
         let mut patched = match edit {
             Edit::Replace(object) => return Ok(object.clone()),
             Edit::Apply(config) => self.apply_to(write, config, Some(old))?,
-            Edit::Json(patch) => cobaltcore_patch::json_patch(old, patch).map_err(|e| refused(resource, old, e))?,
+            Edit::Json(patch) => {
+                cobaltcore_patch::json_patch(old, patch).map_err(|e| refused(resource, old, e))?
+            }
             Edit::Merge(patch) => {
                 let mut patched = old.clone();
                 cobaltcore_patch::merge_patch(&mut patched, patch);
@@ -235,7 +299,11 @@ impl Api {
         };
         let name = meta::name(old);
         if !patched.is_object() {
-            return Err(undecodable(resource, &shown_start(&patched), "the patched object is not an object"));
+            return Err(undecodable(
+                resource,
+                &shown_start(&patched),
+                "the patched object is not an object",
+            ));
         }
         for field in ["kind", "apiVersion"] {
             if patched[field] == old[field] {
@@ -258,13 +326,29 @@ impl Api {
         let patched_text = shown_start(&patched);
         // Strictness of an apply concerns its configuration and was judged when that was read.
         let unknown = resource.decode(&mut patched).map_err(|e| {
-            if e.code() == 400 { undecodable(resource, &patched_text, e.message()) } else { e }
+            if e.code() == 400 {
+                undecodable(resource, &patched_text, e.message())
+            } else {
+                e
+            }
         })?;
         if !edit.is_apply() {
             let problems: Vec<String> = unknown.iter().map(|p| crate::call::unknown_field(p)).collect();
-            write.call.judge_strictness(write.options.validation, &problems, &resource.kind, &resource.version).map_err(
-                |_| undecodable(resource, &patched_text, &format!("strict decoding error: {}", problems.join(", "))),
-            )?;
+            write
+                .call
+                .judge_strictness(
+                    write.options.validation,
+                    &problems,
+                    &resource.kind,
+                    &resource.version,
+                )
+                .map_err(|_| {
+                    undecodable(
+                        resource,
+                        &patched_text,
+                        &format!("strict decoding error: {}", problems.join(", ")),
+                    )
+                })?;
         }
         Ok(patched)
     }
@@ -304,7 +388,13 @@ impl Api {
     }
 
     /// Checks uid and resource version; tells whether the client pinned the revision.
-    fn check_preconditions(&self, write: &Write<'_>, edit: &Edit, old: &Value, new: &Value) -> ApiResult<bool> {
+    fn check_preconditions(
+        &self,
+        write: &Write<'_>,
+        edit: &Edit,
+        old: &Value,
+        new: &Value,
+    ) -> ApiResult<bool> {
         let resource = write.resource;
         let (uid, live_uid) = (meta::text(new, "uid"), meta::text(old, "uid"));
         if matches!(edit, Edit::Replace(_)) && !uid.is_empty() && uid != live_uid {
@@ -320,9 +410,18 @@ impl Api {
                 if resource.unconditional_update() {
                     return Ok(false);
                 }
-                let error = FieldError::invalid("metadata.resourceVersion", &json!(0), "must be specified for an update");
+                let error = FieldError::invalid(
+                    "metadata.resourceVersion",
+                    &json!(0),
+                    "must be specified for an update",
+                );
                 // The reference names the resource where other refusals name the kind.
-                return Err(ApiError::invalid(&resource.group, &resource.plural, meta::name(old), &[error]));
+                return Err(ApiError::invalid(
+                    &resource.group,
+                    &resource.plural,
+                    meta::name(old),
+                    &[error],
+                ));
             }
             Edit::Replace(_) => {}
             // A patch that does not touch the resource version leaves the stored one in place.
@@ -331,7 +430,11 @@ impl Api {
             _ => {}
         }
         let Ok(_) = asked.parse::<u64>() else {
-            let error = FieldError::invalid("metadata.resourceVersion", &json!(asked), "must be a valid resource version");
+            let error = FieldError::invalid(
+                "metadata.resourceVersion",
+                &json!(asked),
+                "must be a valid resource version",
+            );
             return Err(ApiError::new(400, "BadRequest", format!("{error}")));
         };
         if asked != live {
@@ -360,30 +463,46 @@ fn patch_names_version(edit: &Edit) -> bool {
 fn read_patch(write: &Write<'_>, media: &str) -> ApiResult<Edit> {
     let body = &write.call.body;
     if media == "application/apply-patch+yaml" {
-        let decoded = yaml::decode(body)
-            .map_err(|e| ApiError::bad_request(format!("error decoding YAML: {e}")))?;
+        let decoded =
+            yaml::decode(body).map_err(|e| ApiError::bad_request(format!("error decoding YAML: {e}")))?;
         return read_configuration(write, decoded);
     }
-    let decoded = decode::json(body).map_err(|e| ApiError::bad_request(format!("error decoding patch: {e}")))?;
-    let problems: Vec<String> = decoded.duplicates.iter().map(|path| duplicate_field(path)).collect();
+    let decoded =
+        decode::json(body).map_err(|e| ApiError::bad_request(format!("error decoding patch: {e}")))?;
+    let problems: Vec<String> = decoded
+        .duplicates
+        .iter()
+        .map(|path| duplicate_field(path))
+        .collect();
     let resource = write.resource;
     write
         .call
-        .judge_strictness(write.options.validation, &problems, &resource.kind, &resource.version)
-        .map_err(|_| undecodable(resource, &shown_start(&decoded.value), &format!("strict decoding error: {}", problems.join(", "))))?;
+        .judge_strictness(
+            write.options.validation,
+            &problems,
+            &resource.kind,
+            &resource.version,
+        )
+        .map_err(|_| {
+            undecodable(
+                resource,
+                &shown_start(&decoded.value),
+                &format!("strict decoding error: {}", problems.join(", ")),
+            )
+        })?;
     let patch = decoded.value;
     let found = decode::json_type(&patch);
     match media {
         "application/json-patch+json" if patch.is_array() => Ok(Edit::Json(patch)),
-        "application/json-patch+json" => {
-            Err(ApiError::bad_request(format!("error decoding patch: json: cannot unmarshal {found} into Go value of type []handlers.jsonPatchOp")))
-        }
-        "application/strategic-merge-patch+json" if !patch.is_object() => {
-            Err(ApiError::bad_request(format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}")))
-        }
-        _ if !patch.is_object() => {
-            Err(ApiError::bad_request(format!("error decoding patch: json: cannot unmarshal {found} into Go value of type map[string]interface {{}}")))
-        }
+        "application/json-patch+json" => Err(ApiError::bad_request(format!(
+            "error decoding patch: json: cannot unmarshal {found} into Go value of type []handlers.jsonPatchOp"
+        ))),
+        "application/strategic-merge-patch+json" if !patch.is_object() => Err(ApiError::bad_request(
+            format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"),
+        )),
+        _ if !patch.is_object() => Err(ApiError::bad_request(format!(
+            "error decoding patch: json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"
+        ))),
         "application/strategic-merge-patch+json" => Ok(Edit::Strategic(patch)),
         _ => Ok(Edit::Merge(patch)),
     }
@@ -392,13 +511,23 @@ fn read_patch(write: &Write<'_>, media: &str) -> ApiResult<Edit> {
 /// Reads an apply configuration: its strictness is judged, its content left as the client wrote it.
 fn read_configuration(write: &Write<'_>, decoded: Decoded) -> ApiResult<Edit> {
     let resource = write.resource;
-    let Decoded { value: mut config, duplicates } = decoded;
+    let Decoded {
+        value: mut config,
+        duplicates,
+    } = decoded;
     if !config.is_object() {
-        return Err(ApiError::bad_request("error decoding YAML: the configuration is not an object"));
+        return Err(ApiError::bad_request(
+            "error decoding YAML: the configuration is not an object",
+        ));
     }
     // Unknown fields are no matter of strictness: the typed check refuses them in every mode.
     let problems: Vec<String> = duplicates.iter().map(|p| duplicate_field(p)).collect();
-    write.call.judge_strictness(write.options.validation, &problems, &resource.kind, &resource.version)?;
+    write.call.judge_strictness(
+        write.options.validation,
+        &problems,
+        &resource.kind,
+        &resource.version,
+    )?;
     if meta::name(&config).is_empty() {
         meta::set(&mut config, "name", json!(write.call.info.name));
     }
@@ -456,11 +585,18 @@ fn is_finished(resource: &Resource, object: &Value) -> bool {
     meta::deleting(object)
         && meta::finalizers(object).is_empty()
         && resource.own_finalizers_done(object)
-        && object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) == 0
+        && object["metadata"]["deletionGracePeriodSeconds"]
+            .as_i64()
+            .unwrap_or(0)
+            == 0
 }
 
 fn options_kind(edit: &Edit) -> &'static str {
-    if matches!(edit, Edit::Replace(_)) { "UpdateOptions" } else { "PatchOptions" }
+    if matches!(edit, Edit::Replace(_)) {
+        "UpdateOptions"
+    } else {
+        "PatchOptions"
+    }
 }
 
 fn uid_conflict(resource: &Resource, new: &Value, old: &Value) -> ApiError {
@@ -478,11 +614,17 @@ fn uid_conflict(resource: &Resource, new: &Value, old: &Value) -> ApiError {
 
 fn envelope_changed(write: &Write<'_>, patched: &Value, old: &Value) -> ApiError {
     let resource = write.resource;
-    if resource.as_custom().is_some() && patched["kind"] != old["kind"] && patched["apiVersion"] == old["apiVersion"] {
+    if resource.as_custom().is_some()
+        && patched["kind"] != old["kind"]
+        && patched["apiVersion"] == old["apiVersion"]
+    {
         let error = FieldError::invalid("kind", &patched["kind"], &format!("must be {}", resource.kind));
         return resource.invalid(meta::name(old), &[error]);
     }
-    let (kind, version) = (patched["kind"].as_str().unwrap_or_default(), patched["apiVersion"].as_str().unwrap_or_default());
+    let (kind, version) = (
+        patched["kind"].as_str().unwrap_or_default(),
+        patched["apiVersion"].as_str().unwrap_or_default(),
+    );
     if resource.as_custom().is_some() {
         return ApiError::bad_request(format!(
             "{kind} in version {version:?} cannot be handled as a {}: the patch changes kind or apiVersion",
@@ -490,14 +632,20 @@ fn envelope_changed(write: &Write<'_>, patched: &Value, old: &Value) -> ApiError
         ));
     }
     let why = crate::write::foreign(write.registry, resource, kind, version);
-    let why = why.message().split_once(&format!(" cannot be handled as a {}: ", resource.kind)).map_or(why.message(), |(_, why)| why);
+    let why = why
+        .message()
+        .split_once(&format!(" cannot be handled as a {}: ", resource.kind))
+        .map_or(why.message(), |(_, why)| why);
     undecodable(resource, &shown_start(patched), why)
 }
 
 /// A patched object that does not decode is the patch's fault; which object it was is not said.
 fn undecodable(resource: &Resource, shown: &str, why: &str) -> ApiError {
     let shown = if resource.is("", "Secret") { "" } else { shown };
-    let prefix = format!("{0} in version {1:?} cannot be handled as a {0}: ", resource.kind, resource.version);
+    let prefix = format!(
+        "{0} in version {1:?} cannot be handled as a {0}: ",
+        resource.kind, resource.version
+    );
     let why = why.strip_prefix(&prefix).unwrap_or(why);
     ApiError::invalid("", "", "", &[FieldError::invalid("patch", &json!(shown), why)])
 }
@@ -525,11 +673,21 @@ fn refused(resource: &Resource, object: &Value, error: PatchError) -> ApiError {
     const REJECTED: &str = "the server rejected our request due to an error in our request";
     let name = meta::name(object).to_owned();
     match error {
-        PatchError::BadRequest(text) | PatchError::IllTyped(text) | PatchError::Strategic(text) => ApiError::bad_request(text),
+        PatchError::BadRequest(text) | PatchError::IllTyped(text) | PatchError::Strategic(text) => {
+            ApiError::bad_request(text)
+        }
         PatchError::TooLarge(text) => ApiError::new(413, "RequestEntityTooLarge", text),
-        PatchError::Operation { .. } => ApiError::new(422, "Invalid", REJECTED).with_cause("FieldValueInvalid", &error.to_string(), "patch"),
+        PatchError::Operation { .. } => ApiError::new(422, "Invalid", REJECTED).with_cause(
+            "FieldValueInvalid",
+            &error.to_string(),
+            "patch",
+        ),
         PatchError::Unprocessable(text) => {
-            let cause = FieldError::new(cobaltcore_schema::Cause::Invalid, "patch", format!("Invalid value: {text}"));
+            let cause = FieldError::new(
+                cobaltcore_schema::Cause::Invalid,
+                "patch",
+                format!("Invalid value: {text}"),
+            );
             resource.invalid(&name, &[cause])
         }
         PatchError::Conflict(conflicts) => conflicts.0.iter().fold(

@@ -61,19 +61,31 @@ pub struct Form {
 
 impl Form {
     /// Plain JSON.
-    pub const JSON: Self = Self { format: Format::Json, shape: Shape::Object, pretty: false };
+    pub const JSON: Self = Self {
+        format: Format::Json,
+        shape: Shape::Object,
+        pretty: false,
+    };
 
     /// Reads the form off a request. `shapes` tells whether tables and metadata may be asked for.
     pub fn negotiate(headers: &HeaderMap, query: &Query, shapes: bool) -> ApiResult<Self> {
         let pretty = query.maybe_flag("pretty").unwrap_or_else(|| is_browser(headers));
-        let accept: Vec<&str> = headers.get_all(ACCEPT).iter().filter_map(|v| v.to_str().ok()).collect();
+        let accept: Vec<&str> = headers
+            .get_all(ACCEPT)
+            .iter()
+            .filter_map(|v| v.to_str().ok())
+            .collect();
         let accept = accept.join(",");
         if accept.trim().is_empty() {
             return Ok(Self { pretty, ..Self::JSON });
         }
         for clause in clauses(&accept) {
             if let Some((format, shape)) = clause.form(shapes, query)? {
-                return Ok(Self { format, shape, pretty });
+                return Ok(Self {
+                    format,
+                    shape,
+                    pretty,
+                });
             }
         }
         Err(ApiError::not_acceptable())
@@ -83,8 +95,14 @@ impl Form {
     pub fn of_errors(headers: &HeaderMap, query: &str) -> Self {
         let query = Query::parse(query);
         match Self::negotiate(headers, &query, true) {
-            Ok(form) => Self { shape: Shape::Object, ..form },
-            Err(_) => Self { pretty: query.flag("pretty"), ..Self::JSON },
+            Ok(form) => Self {
+                shape: Shape::Object,
+                ..form
+            },
+            Err(_) => Self {
+                pretty: query.flag("pretty"),
+                ..Self::JSON
+            },
         }
     }
 
@@ -103,7 +121,9 @@ impl Form {
     /// Refuses the form of single metadata for a list.
     pub fn for_list(self, list_kind: &str) -> ApiResult<Self> {
         if matches!(self.shape, Shape::Metadata { list: false, .. }) {
-            let text = format!("you requested PartialObjectMetadata, but the requested object is a list ({list_kind})");
+            let text = format!(
+                "you requested PartialObjectMetadata, but the requested object is a list ({list_kind})"
+            );
             return Err(ApiError::new(406, "NotAcceptable", text));
         }
         Ok(self)
@@ -131,10 +151,20 @@ fn clauses(accept: &str) -> Vec<Clause<'_>> {
         .map(|clause| {
             let mut parts = clause.split(';').map(str::trim);
             let media = parts.next().unwrap_or_default();
-            let params: Vec<_> =
-                parts.filter_map(|p| p.split_once('=')).map(|(k, v)| (k.trim(), v.trim().trim_matches('"'))).collect();
-            let quality = params.iter().find(|(k, _)| *k == "q").and_then(|(_, v)| v.parse().ok()).unwrap_or(1.0);
-            Clause { media, params, quality }
+            let params: Vec<_> = parts
+                .filter_map(|p| p.split_once('='))
+                .map(|(k, v)| (k.trim(), v.trim().trim_matches('"')))
+                .collect();
+            let quality = params
+                .iter()
+                .find(|(k, _)| *k == "q")
+                .and_then(|(_, v)| v.parse().ok())
+                .unwrap_or(1.0);
+            Clause {
+                media,
+                params,
+                quality,
+            }
         })
         .filter(|c| !c.media.is_empty() && c.quality > 0.0)
         .collect();
@@ -153,7 +183,9 @@ impl Clause<'_> {
             "application/yaml" => Format::Yaml,
             _ => return Ok(None),
         };
-        let Some(shape) = self.param("as") else { return Ok(Some((format, Shape::Object))) };
+        let Some(shape) = self.param("as") else {
+            return Ok(Some((format, Shape::Object)));
+        };
         let beta = match (self.param("g"), self.param("v")) {
             (Some("meta.k8s.io"), Some("v1")) => false,
             (Some("meta.k8s.io"), Some("v1beta1")) => true,
@@ -163,7 +195,10 @@ impl Clause<'_> {
             return Ok(None);
         }
         let shape = match shape {
-            "Table" => Shape::Table { beta, include: include(query)? },
+            "Table" => Shape::Table {
+                beta,
+                include: include(query)?,
+            },
             "PartialObjectMetadata" => Shape::Metadata { beta, list: false },
             "PartialObjectMetadataList" => Shape::Metadata { beta, list: true },
             _ => return Ok(None),
@@ -184,15 +219,27 @@ fn include(query: &Query) -> ApiResult<Include> {
 }
 
 fn is_browser(headers: &HeaderMap) -> bool {
-    let agent = headers.get(USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or_default();
-    ["curl", "Wget", "Mozilla"].iter().any(|known| agent.starts_with(known))
+    let agent = headers
+        .get(USER_AGENT)
+        .and_then(|v| v.to_str().ok())
+        .unwrap_or_default();
+    ["curl", "Wget", "Mozilla"]
+        .iter()
+        .any(|known| agent.starts_with(known))
 }
 
 /// The media type of a body without its parameters; JSON when none is given.
-pub fn body_type(headers: &HeaderMap) -> String {
-    let raw = headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("application/json");
+pub(crate) fn body_type(headers: &HeaderMap) -> String {
+    let raw = headers
+        .get(CONTENT_TYPE)
+        .and_then(|v| v.to_str().ok())
+        .unwrap_or("application/json");
     let media = raw.split(';').next().unwrap_or_default().trim();
-    if media.is_empty() { "application/json".into() } else { media.to_ascii_lowercase() }
+    if media.is_empty() {
+        "application/json".into()
+    } else {
+        media.to_ascii_lowercase()
+    }
 }
 
 #[cfg(test)]
@@ -207,21 +254,55 @@ mod tests {
 
     #[test]
     fn the_first_acceptable_form_wins() {
-        let table = Shape::Table { beta: false, include: Include::Metadata };
+        let table = Shape::Table {
+            beta: false,
+            include: Include::Metadata,
+        };
         for (accept, format, shape) in [
             ("application/json", Format::Json, Shape::Object),
             ("*/*", Format::Json, Shape::Object),
             ("application/yaml", Format::Yaml, Shape::Object),
-            ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json", Format::Json, table),
-            ("application/json;as=Table;v=v9;g=meta.k8s.io,application/json", Format::Json, Shape::Object),
-            ("application/json;q=0.1, application/yaml;q=0.9", Format::Yaml, Shape::Object),
-            ("application/vnd.kubernetes.protobuf, application/json", Format::Json, Shape::Object),
-            ("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", Format::Json, Shape::Metadata { beta: false, list: true }),
+            (
+                "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json",
+                Format::Json,
+                table,
+            ),
+            (
+                "application/json;as=Table;v=v9;g=meta.k8s.io,application/json",
+                Format::Json,
+                Shape::Object,
+            ),
+            (
+                "application/json;q=0.1, application/yaml;q=0.9",
+                Format::Yaml,
+                Shape::Object,
+            ),
+            (
+                "application/vnd.kubernetes.protobuf, application/json",
+                Format::Json,
+                Shape::Object,
+            ),
+            (
+                "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+                Format::Json,
+                Shape::Metadata {
+                    beta: false,
+                    list: true,
+                },
+            ),
         ] {
             let got = form(accept).unwrap();
             assert_eq!((got.format, got.shape), (format, shape), "{accept}");
         }
-        assert_eq!(form("application/vnd.kubernetes.protobuf").unwrap_err().code(), 406);
-        assert_eq!(form("application/json;as=Table;v=v9;g=meta.k8s.io").unwrap_err().code(), 406);
+        assert_eq!(
+            form("application/vnd.kubernetes.protobuf").unwrap_err().code(),
+            406
+        );
+        assert_eq!(
+            form("application/json;as=Table;v=v9;g=meta.k8s.io")
+                .unwrap_err()
+                .code(),
+            406
+        );
     }
 }

@@ -38,19 +38,33 @@ impl Api {
             if let ["healthz" | "livez" | "readyz", rest @ ..] = segments.as_slice() {
                 return self.health(call, rest, segments.first() == Some(&"readyz"));
             }
-            let known = matches!(segments.first(), Some(&("api" | "apis" | "version" | "openapi" | "metrics")) | None);
-            return Err(if known { ApiError::method_not_allowed() } else { ApiError::no_such_path() });
+            let known = matches!(
+                segments.first(),
+                Some(&("api" | "apis" | "version" | "openapi" | "metrics")) | None
+            );
+            return Err(if known {
+                ApiError::method_not_allowed()
+            } else {
+                ApiError::no_such_path()
+            });
         }
         match segments.as_slice() {
             [] => Ok(Answer::json(200, &json!({"paths": self.paths()}))),
             ["healthz" | "livez", rest @ ..] => self.health(call, rest, false),
             ["readyz", rest @ ..] => self.health(call, rest, true),
             ["version"] => Ok(Answer::json(200, &version())),
-            ["metrics"] => Ok(Answer::bytes(200, "text/plain; version=0.0.4; charset=utf-8", self.render_metrics().into())),
+            ["metrics"] => Ok(Answer::bytes(
+                200,
+                "text/plain; version=0.0.4; charset=utf-8",
+                self.render_metrics().into(),
+            )),
             ["openapi", rest @ ..] => self.openapi(call, rest).await,
             ["api" | "apis", ..] => self.discover(call, &segments),
             [".well-known", "openid-configuration"] => {
-                let host = call.header(&http::header::HOST).unwrap_or("kubernetes.default.svc").to_owned();
+                let host = call
+                    .header(&http::header::HOST)
+                    .unwrap_or("kubernetes.default.svc")
+                    .to_owned();
                 Ok(Answer::json(200, &self.authenticator.openid_configuration(&host)))
             }
             ["openid", "v1", "jwks"] => {
@@ -71,7 +85,11 @@ impl Api {
                 paths.push(format!("/apis/{name}"));
             }
             for version in group.served() {
-                paths.push(if name.is_empty() { format!("/api/{}", version.name) } else { format!("/apis/{name}/{}", version.name) });
+                paths.push(if name.is_empty() {
+                    format!("/api/{}", version.name)
+                } else {
+                    format!("/apis/{name}/{}", version.name)
+                });
             }
         }
         paths.sort();
@@ -90,8 +108,11 @@ impl Api {
     }
 
     fn health(&self, call: &Call, rest: &[&str], readiness: bool) -> ApiResult<Answer> {
-        let names: &[&str] =
-            if readiness { &["ping", "writer", "loaded", "controllers", "not-stopping"] } else { &["ping", "writer"] };
+        let names: &[&str] = if readiness {
+            &["ping", "writer", "loaded", "controllers", "not-stopping"]
+        } else {
+            &["ping", "writer"]
+        };
         if let [name] = rest {
             return match self.check(name).filter(|_| names.contains(name)) {
                 Some(true) => Ok(Answer::text(200, "ok")),
@@ -116,10 +137,16 @@ impl Api {
                 failed.push(*name);
             }
         }
-        let unknown: Vec<String> =
-            excluded.iter().filter(|e| !names.contains(e)).map(|e| format!("{e:?}")).collect();
+        let unknown: Vec<String> = excluded
+            .iter()
+            .filter(|e| !names.contains(e))
+            .map(|e| format!("{e:?}"))
+            .collect();
         if !unknown.is_empty() {
-            lines.push_str(&format!("warn: some health checks cannot be excluded: no matches for {}\n", unknown.join(",")));
+            lines.push_str(&format!(
+                "warn: some health checks cannot be excluded: no matches for {}\n",
+                unknown.join(",")
+            ));
         }
         if !failed.is_empty() {
             return Ok(Answer::text(500, format!("{lines}{probe} check failed\n")));
@@ -138,13 +165,15 @@ impl Api {
             "json" => Ok(Answer::json(200, &report.to_value())),
             "yaml" => Ok(Answer::bytes(200, "application/yaml", report.to_yaml().into())),
             "text" => Ok(Answer::text(200, report.to_text())),
-            other => Err(ApiError::bad_request(format!("unknown format {other:?}: use text, json or yaml"))),
+            other => Err(ApiError::bad_request(format!(
+                "unknown format {other:?}: use text, json or yaml"
+            ))),
         }
     }
 }
 
 /// The answer at `/version`.
-pub fn version() -> serde_json::Value {
+pub(crate) fn version() -> serde_json::Value {
     json!({
         "major": "1",
         "minor": "36",

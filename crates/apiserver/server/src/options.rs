@@ -36,14 +36,23 @@ impl WriteOptions {
     /// a server-side apply.
     pub fn parse(query: &Query, kind: &str, apply: bool) -> ApiResult<Self> {
         let mut errors = Vec::new();
-        let manager = query.get("fieldManager").filter(|m| !m.is_empty()).map(str::to_owned);
+        let manager = query
+            .get("fieldManager")
+            .filter(|m| !m.is_empty())
+            .map(str::to_owned);
         let force = query.maybe_flag("force");
         if kind == "PatchOptions" {
             if apply && manager.is_none() {
-                errors.push(FieldError::required("fieldManager", "is required for apply patch"));
+                errors.push(FieldError::required(
+                    "fieldManager",
+                    "is required for apply patch",
+                ));
             }
             if !apply && force.is_some() {
-                errors.push(FieldError::forbidden("force", "may not be specified for non-apply patch"));
+                errors.push(FieldError::forbidden(
+                    "force",
+                    "may not be specified for non-apply patch",
+                ));
             }
         }
         check_manager(manager.as_deref(), &mut errors);
@@ -53,12 +62,21 @@ impl WriteOptions {
             "Ignore" => FieldValidation::Ignore,
             "Strict" => FieldValidation::Strict,
             other => {
-                errors.push(FieldError::not_supported("fieldValidation", &json!(other), &["", "Ignore", "Strict", "Warn"]));
+                errors.push(FieldError::not_supported(
+                    "fieldValidation",
+                    &json!(other),
+                    &["", "Ignore", "Strict", "Warn"],
+                ));
                 FieldValidation::Warn
             }
         };
         refuse(kind, &errors)?;
-        Ok(Self { dry_run, validation, manager, force: force.unwrap_or(false) })
+        Ok(Self {
+            dry_run,
+            validation,
+            manager,
+            force: force.unwrap_or(false),
+        })
     }
 }
 
@@ -79,14 +97,21 @@ fn check_manager(manager: Option<&str>, errors: &mut Vec<FieldError>) {
     if manager.len() > 128 {
         errors.push(FieldError::too_long("fieldManager", 128));
     }
-    for (at, c) in manager.char_indices().filter(|(_, c)| c.is_control() || (c.is_whitespace() && *c != ' ')) {
+    for (at, c) in manager
+        .char_indices()
+        .filter(|(_, c)| c.is_control() || (c.is_whitespace() && *c != ' '))
+    {
         let why = format!("invalid character U+{:04X} (at position {at})", u32::from(c));
         errors.push(FieldError::invalid("fieldManager", &json!(manager), &why));
     }
 }
 
 fn refuse(kind: &str, errors: &[FieldError]) -> ApiResult<()> {
-    if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid_options(kind, errors)) }
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(ApiError::invalid_options(kind, errors))
+    }
 }
 
 /// What deletion does with dependents.
@@ -149,7 +174,9 @@ impl DeleteOptions {
             let version = body["apiVersion"].as_str().unwrap_or_default();
             let (group, version) = crate::meta::split_api_version(version);
             let shown = crate::meta::api_version(group, version);
-            return Err(ApiError::bad_request(format!("no kind {kind:?} is registered for version {shown:?}")));
+            return Err(ApiError::bad_request(format!(
+                "no kind {kind:?} is registered for version {shown:?}"
+            )));
         }
         Self::from_value(body.clone())
     }
@@ -161,9 +188,16 @@ impl DeleteOptions {
                 return Ok(());
             }
             let found = crate::decode::json_type(&raw[field]);
-            Err(ApiError::bad_request(format!("json: cannot unmarshal {found} into Go struct field DeleteOptions.{field} of type {wanted}")))
+            Err(ApiError::bad_request(format!(
+                "json: cannot unmarshal {found} into Go struct field DeleteOptions.{field} of type {wanted}"
+            )))
         };
-        let dry: Vec<&str> = raw["dryRun"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let dry: Vec<&str> = raw["dryRun"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
         if dry.iter().any(|v| *v != "All") {
             errors.push(FieldError::new(
                 Cause::NotSupported,
@@ -173,9 +207,17 @@ impl DeleteOptions {
         }
         let policy = raw.get("propagationPolicy").filter(|v| !v.is_null());
         let orphan = raw.get("orphanDependents").filter(|v| !v.is_null());
-        typed("propagationPolicy", policy.is_none_or(Value::is_string), "v1.DeletionPropagation")?;
+        typed(
+            "propagationPolicy",
+            policy.is_none_or(Value::is_string),
+            "v1.DeletionPropagation",
+        )?;
         typed("orphanDependents", orphan.is_none_or(Value::is_boolean), "bool")?;
-        typed("gracePeriodSeconds", raw["gracePeriodSeconds"].is_null() || raw["gracePeriodSeconds"].is_i64(), "int64")?;
+        typed(
+            "gracePeriodSeconds",
+            raw["gracePeriodSeconds"].is_null() || raw["gracePeriodSeconds"].is_i64(),
+            "int64",
+        )?;
         if policy.is_some() && orphan.is_some() {
             errors.push(FieldError::invalid(
                 "propagationPolicy",
@@ -250,7 +292,9 @@ impl ListOptions {
                 None => Ok(None),
                 Some(text) => match text.parse::<i64>() {
                     Ok(n) => Ok(Some(n.max(0) as u64)),
-                    Err(_) => Err(ApiError::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax"))),
+                    Err(_) => Err(ApiError::bad_request(format!(
+                        "strconv.ParseInt: parsing {text:?}: invalid syntax"
+                    ))),
                 },
             }
         };
@@ -270,7 +314,11 @@ impl ListOptions {
             bookmarks: query.flag("allowWatchBookmarks"),
             initial_events: query.maybe_flag("sendInitialEvents"),
         };
-        let errors = if watch { options.watch_errors(raw_match) } else { options.list_errors(raw_match) };
+        let errors = if watch {
+            options.watch_errors(raw_match)
+        } else {
+            options.list_errors(raw_match)
+        };
         refuse("ListOptions", &errors)?;
         Ok(options)
     }
@@ -290,10 +338,17 @@ impl ListOptions {
             _ => {}
         }
         if !raw_match.is_empty() && self.version_match != Some(Match::NotOlderThan) {
-            errors.push(FieldError::not_supported(FIELD, &json!(raw_match), &["NotOlderThan"]));
+            errors.push(FieldError::not_supported(
+                FIELD,
+                &json!(raw_match),
+                &["NotOlderThan"],
+            ));
         }
         if !raw_match.is_empty() && !self.token.is_empty() {
-            errors.push(FieldError::forbidden(FIELD, "resourceVersionMatch is forbidden when continue is provided"));
+            errors.push(FieldError::forbidden(
+                FIELD,
+                "resourceVersionMatch is forbidden when continue is provided",
+            ));
         }
         errors
     }
@@ -301,7 +356,10 @@ impl ListOptions {
     fn list_errors(&self, raw_match: &str) -> Vec<FieldError> {
         let mut errors = self.match_errors(raw_match);
         if self.initial_events.is_some() {
-            errors.push(FieldError::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
+            errors.push(FieldError::forbidden(
+                "sendInitialEvents",
+                "sendInitialEvents is forbidden for list",
+            ));
         }
         errors
     }
@@ -319,10 +377,17 @@ impl ListOptions {
             ));
         }
         if !self.token.is_empty() {
-            errors.push(FieldError::forbidden(FIELD, "resourceVersionMatch is forbidden when continue is provided"));
+            errors.push(FieldError::forbidden(
+                FIELD,
+                "resourceVersionMatch is forbidden when continue is provided",
+            ));
         }
         match self.version_match {
-            None => errors.push(FieldError::not_supported(FIELD, &json!(raw_match), &["Exact", "NotOlderThan", ""])),
+            None => errors.push(FieldError::not_supported(
+                FIELD,
+                &json!(raw_match),
+                &["Exact", "NotOlderThan", ""],
+            )),
             Some(Match::Exact) if self.resource_version == "0" => errors.push(FieldError::forbidden(
                 FIELD,
                 "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",

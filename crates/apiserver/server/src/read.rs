@@ -22,7 +22,10 @@ use crate::view::View;
 /// Tokens as clients may hand them back: unpadded, and not fussy about the bits behind the end.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &base64::alphabet::URL_SAFE,
-    GeneralPurposeConfig::new().with_encode_padding(false).with_decode_allow_trailing_bits(true).with_decode_padding_mode(DecodePaddingMode::RequireNone),
+    GeneralPurposeConfig::new()
+        .with_encode_padding(false)
+        .with_decode_allow_trailing_bits(true)
+        .with_decode_padding_mode(DecodePaddingMode::RequireNone),
 );
 
 /// What is wrong with text that is no base64.
@@ -58,7 +61,11 @@ impl Filter {
             resource.check_field_label(&term.field)?;
         }
         let namespace = (resource.namespaced && !namespace.is_empty()).then(|| namespace.to_owned());
-        Ok(Self { namespace, labels, fields })
+        Ok(Self {
+            namespace,
+            labels,
+            fields,
+        })
     }
 
     /// Whether everything in the namespace is wanted.
@@ -78,13 +85,19 @@ impl Filter {
         self.fields.matches(|field| match field {
             "metadata.name" => key.name.to_string(),
             "metadata.namespace" => key.namespace.to_string(),
-            other => view.resource.field_value(tree.get_or_init(|| view.tree(record)), other),
+            other => view
+                .resource
+                .field_value(tree.get_or_init(|| view.tree(record)), other),
         })
     }
 
     /// The one name that can match, when the filter names one.
     pub fn only_name(&self) -> Option<&str> {
-        self.fields.0.iter().find(|t| t.field == "metadata.name" && t.equal).map(|t| t.value.as_str())
+        self.fields
+            .0
+            .iter()
+            .find(|t| t.field == "metadata.name" && t.equal)
+            .map(|t| t.value.as_str())
     }
 }
 
@@ -110,13 +123,25 @@ impl Token {
         let bytes = LENIENT.decode(text).map_err(|e| bad(&illegal_base64(e)))?;
         let value: Value = serde_json::from_slice(&bytes).map_err(|e| bad(&e.to_string()))?;
         if value["v"] != "meta.k8s.io/v1" {
-            return Err(bad(&format!("server does not recognize this encoded version {}", value["v"].as_str().unwrap_or_default())));
+            return Err(bad(&format!(
+                "server does not recognize this encoded version {}",
+                value["v"].as_str().unwrap_or_default()
+            )));
         }
-        let start = value["start"].as_str().unwrap_or_default().trim_end_matches('\u{0}');
-        let (namespace, name) = start.split_once('/').ok_or_else(|| bad("encoded start key empty (version meta.k8s.io/v1)"))?;
+        let start = value["start"]
+            .as_str()
+            .unwrap_or_default()
+            .trim_end_matches('\u{0}');
+        let (namespace, name) = start
+            .split_once('/')
+            .ok_or_else(|| bad("encoded start key empty (version meta.k8s.io/v1)"))?;
         let revision = value["rv"].as_i64().filter(|rv| *rv != 0);
-        let revision = revision.ok_or_else(|| bad("incorrect encoded start resourceVersion (version meta.k8s.io/v1)"))?;
-        Ok(Self { revision: revision.max(-1).unsigned_abs(), start: Key::new(namespace, name) })
+        let revision = revision
+            .ok_or_else(|| bad("incorrect encoded start resourceVersion (version meta.k8s.io/v1)"))?;
+        Ok(Self {
+            revision: revision.max(-1).unsigned_abs(),
+            start: Key::new(namespace, name),
+        })
     }
 }
 
@@ -138,7 +163,10 @@ impl Listing {
     pub fn metadata(&self) -> Value {
         let mut meta = json!({"resourceVersion": self.revision.to_string()});
         if let Some(start) = &self.next {
-            let token = Token { revision: self.revision, start: start.clone() };
+            let token = Token {
+                revision: self.revision,
+                start: start.clone(),
+            };
             meta["continue"] = json!(token.encode());
             if let Some(remaining) = self.remaining {
                 meta["remainingItemCount"] = json!(remaining);
@@ -152,13 +180,24 @@ impl Api {
     /// One object.
     pub async fn get(&self, call: &Call, registry: &Registry, resource: &Resource) -> ApiResult<Answer> {
         let form = Form::negotiate(&call.headers, &call.query, true)?.for_object()?;
-        let options = ListOptions { resource_version: call.query.get("resourceVersion").unwrap_or_default().into(), ..ListOptions::default() };
+        let options = ListOptions {
+            resource_version: call.query.get("resourceVersion").unwrap_or_default().into(),
+            ..ListOptions::default()
+        };
         if let Some(revision) = options.revision()? {
             self.wait_for(revision).await?;
         }
         let key = self.key_of(call, resource);
-        let record = resource.table.get(&key).ok_or_else(|| resource.not_found(&call.info.name))?;
-        let view = View { resource, registry, form, now: self.clock.now() };
+        let record = resource
+            .table
+            .get(&key)
+            .ok_or_else(|| resource.not_found(&call.info.name))?;
+        let view = View {
+            resource,
+            registry,
+            form,
+            now: self.clock.now(),
+        };
         Ok(Answer::bytes(200, form.content_type(), view.body(&record)))
     }
 
@@ -167,14 +206,24 @@ impl Api {
         let form = Form::negotiate(&call.headers, &call.query, true)?.for_list(&resource.list_kind)?;
         let options = ListOptions::parse(&call.query, false)?;
         let filter = Filter::parse(resource, &call.info.namespace, &options)?;
-        let view = View { resource, registry, form, now: self.clock.now() };
+        let view = View {
+            resource,
+            registry,
+            form,
+            now: self.clock.now(),
+        };
         let listing = self.select(&view, &options, &filter).await?;
         let body = view.list(&listing.records, listing.metadata());
         Ok(Answer::bytes(200, form.content_type(), body))
     }
 
     /// The objects a list is about.
-    pub async fn select(&self, view: &View<'_>, options: &ListOptions, filter: &Filter) -> ApiResult<Listing> {
+    pub async fn select(
+        &self,
+        view: &View<'_>,
+        options: &ListOptions,
+        filter: &Filter,
+    ) -> ApiResult<Listing> {
         let table = &view.resource.table;
         if !options.token.is_empty() {
             return self.next_page(view, options, filter).await;
@@ -191,25 +240,44 @@ impl Api {
                     .store
                     .at(table, filter.namespace.as_deref(), revision)
                     .await
-                    .map_err(|_| ApiError::expired("The resourceVersion for the provided list is too old."))?;
+                    .map_err(|_| {
+                        ApiError::expired("The resourceVersion for the provided list is too old.")
+                    })?;
                 return Ok(page(view, filter, items, revision, options.limit));
             }
         }
         let limit = if asked == Some(0) { 0 } else { options.limit };
         if limit > 0 && filter.takes_all() {
-            let (snapshot, more) = table.page(filter.namespace.as_deref(), None, limit, || self.store.revision());
-            let next = (more > 0).then(|| snapshot.items.last().map(|(k, _)| k.clone())).flatten();
+            let (snapshot, more) =
+                table.page(filter.namespace.as_deref(), None, limit, || self.store.revision());
+            let next = (more > 0)
+                .then(|| snapshot.items.last().map(|(k, _)| k.clone()))
+                .flatten();
             let records = snapshot.items.into_iter().map(|(_, r)| r).collect();
-            return Ok(Listing { revision: snapshot.revision, records, next, remaining: Some(more) });
+            return Ok(Listing {
+                revision: snapshot.revision,
+                records,
+                next,
+                remaining: Some(more),
+            });
         }
-        if let (Some(name), Some(namespace)) =
-            (filter.only_name(), filter.namespace.as_deref().or((!view.resource.namespaced).then_some("")))
-        {
+        if let (Some(name), Some(namespace)) = (
+            filter.only_name(),
+            filter
+                .namespace
+                .as_deref()
+                .or((!view.resource.namespaced).then_some("")),
+        ) {
             let revision = self.store.revision();
             let key = Key::new(namespace, name);
             let found = table.get(&key).filter(|r| filter.wants(view, &key, r));
             let revision = revision.max(found.as_ref().map_or(0, |r| r.revision));
-            return Ok(Listing { revision, records: found.into_iter().collect(), next: None, remaining: None });
+            return Ok(Listing {
+                revision,
+                records: found.into_iter().collect(),
+                next: None,
+                remaining: None,
+            });
         }
         let snapshot = table.snapshot(filter.namespace.as_deref(), || self.store.revision());
         Ok(page(view, filter, snapshot.items, snapshot.revision, limit))
@@ -217,13 +285,21 @@ impl Api {
 
     async fn next_page(&self, view: &View<'_>, options: &ListOptions, filter: &Filter) -> ApiResult<Listing> {
         if !options.resource_version.is_empty() && options.resource_version != "0" {
-            return Err(ApiError::bad_request("specifying resource version is not allowed when using continue"));
+            return Err(ApiError::bad_request(
+                "specifying resource version is not allowed when using continue",
+            ));
         }
         let token = Token::decode(&options.token)?;
         let table = &view.resource.table;
-        let state = self.store.at(table, filter.namespace.as_deref(), token.revision).await;
+        let state = self
+            .store
+            .at(table, filter.namespace.as_deref(), token.revision)
+            .await;
         let Ok(mut items) = state else {
-            let fresh = Token { revision: self.store.revision(), start: token.start };
+            let fresh = Token {
+                revision: self.store.revision(),
+                start: token.start,
+            };
             return Err(ApiError::expired(
                 "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.",
             )
@@ -244,13 +320,23 @@ impl Api {
 
     /// The key of the object a request names.
     pub fn key_of(&self, call: &Call, resource: &Resource) -> Key {
-        let namespace = if resource.namespaced { call.info.namespace.as_str() } else { "" };
+        let namespace = if resource.namespaced {
+            call.info.namespace.as_str()
+        } else {
+            ""
+        };
         Key::new(namespace, &call.info.name)
     }
 }
 
 /// The wanted objects, cut to `limit`.
-fn page(view: &View<'_>, filter: &Filter, items: Vec<(Key, Arc<Record>)>, revision: u64, limit: usize) -> Listing {
+fn page(
+    view: &View<'_>,
+    filter: &Filter,
+    items: Vec<(Key, Arc<Record>)>,
+    revision: u64,
+    limit: usize,
+) -> Listing {
     let all = filter.takes_all();
     let total = items.len();
     let mut records = Vec::new();
@@ -260,12 +346,22 @@ fn page(view: &View<'_>, filter: &Filter, items: Vec<(Key, Arc<Record>)>, revisi
             continue;
         }
         if limit > 0 && records.len() == limit {
-            return Listing { revision, records, next: last, remaining: all.then_some(total - at) };
+            return Listing {
+                revision,
+                records,
+                next: last,
+                remaining: all.then_some(total - at),
+            };
         }
         records.push(record);
         last = Some(key);
     }
-    Listing { revision, records, next: None, remaining: None }
+    Listing {
+        revision,
+        records,
+        next: None,
+        remaining: None,
+    }
 }
 
 #[cfg(test)]
@@ -274,7 +370,10 @@ mod tests {
 
     #[test]
     fn tokens_survive_the_round_trip() {
-        let token = Token { revision: 7, start: Key::new("ns", "name") };
+        let token = Token {
+            revision: 7,
+            start: Key::new("ns", "name"),
+        };
         assert_eq!(Token::decode(&token.encode()).unwrap(), token);
         for bad in ["!!!", "e30", "bm90anNvbg"] {
             assert_eq!(Token::decode(bad).unwrap_err().code(), 400, "{bad}");

@@ -122,9 +122,19 @@ impl Resource {
     }
 
     /// One version of a custom resource.
-    pub fn custom(definition: &Arc<CustomResource>, version: usize, schema_generation: u32, terminating: bool, table: Arc<Table>) -> Self {
+    pub fn custom(
+        definition: &Arc<CustomResource>,
+        version: usize,
+        schema_generation: u32,
+        terminating: bool,
+        table: Arc<Table>,
+    ) -> Self {
         let names = &definition.names;
-        let storage = definition.versions.iter().find(|v| v.storage).map_or("", |v| v.name.as_str());
+        let storage = definition
+            .versions
+            .iter()
+            .find(|v| v.storage)
+            .map_or("", |v| v.name.as_str());
         Self {
             group: definition.group.as_str().into(),
             version: definition.versions[version].name.as_str().into(),
@@ -175,7 +185,8 @@ impl Resource {
 
     /// Whether this is the built-in kind `kind` of `group`.
     pub fn is(&self, group: &str, kind: &str) -> bool {
-        self.as_builtin().is_some_and(|k| k.group == group && k.kind == kind)
+        self.as_builtin()
+            .is_some_and(|k| k.group == group && k.kind == kind)
     }
 
     /// Verbs of the main endpoint.
@@ -219,7 +230,10 @@ impl Resource {
 
     /// Names and verbs of the subresources.
     pub fn subresources(&self) -> Vec<(String, &'static [&'static str])> {
-        self.subresource_entries().into_iter().map(|s| (s.name, s.verbs)).collect()
+        self.subresource_entries()
+            .into_iter()
+            .map(|s| (s.name, s.verbs))
+            .collect()
     }
 
     /// Where `/scale` finds its numbers.
@@ -238,7 +252,9 @@ impl Resource {
                 ScalePaths {
                     spec_replicas: scale.map(|s| s.spec_path.join(".")).unwrap_or_default(),
                     status_replicas: scale.map(|s| s.status_path.join(".")).unwrap_or_default(),
-                    selector: scale.and_then(|s| s.label_selector_path.as_ref()).map(|p| p.join(".")),
+                    selector: scale
+                        .and_then(|s| s.label_selector_path.as_ref())
+                        .map(|p| p.join(".")),
                 }
             }
         }
@@ -280,7 +296,11 @@ impl Resource {
 
     /// 404 for a path below this type that leads nowhere.
     pub fn no_such_route(&self) -> ApiError {
-        if self.as_builtin().is_some() { ApiError::no_such_resource() } else { ApiError::no_such_path() }
+        if self.as_builtin().is_some() {
+            ApiError::no_such_resource()
+        } else {
+            ApiError::no_such_path()
+        }
     }
 
     /// 405 for this type.
@@ -306,7 +326,9 @@ impl Resource {
         if self.is_storage() {
             return;
         }
-        let Some(target) = registry.get(&self.storage.0, &self.storage.1, &self.plural) else { return };
+        let Some(target) = registry.get(&self.storage.0, &self.storage.1, &self.plural) else {
+            return;
+        };
         self.convert(&target, object);
     }
 
@@ -375,7 +397,9 @@ impl Group {
     /// Whether the group is one of the server's own. Such groups explain what they do not know;
     /// those of definitions look like any path that is not there.
     pub fn has_builtins(&self) -> bool {
-        self.served().flat_map(VersionEntry::served).any(|r| r.as_builtin().is_some())
+        self.served()
+            .flat_map(VersionEntry::served)
+            .any(|r| r.as_builtin().is_some())
     }
 }
 
@@ -385,14 +409,25 @@ impl Registry {
         let mut groups: BTreeMap<Arc<str>, Group> = BTreeMap::new();
         for resource in resources {
             let group = groups.entry(resource.group.clone()).or_default();
-            let at = group.versions.iter().position(|v| v.name == resource.version).unwrap_or_else(|| {
-                group.versions.push(VersionEntry { name: resource.version.clone(), resources: BTreeMap::new() });
-                group.versions.len() - 1
-            });
-            group.versions[at].resources.insert(resource.plural.clone(), resource);
+            let at = group
+                .versions
+                .iter()
+                .position(|v| v.name == resource.version)
+                .unwrap_or_else(|| {
+                    group.versions.push(VersionEntry {
+                        name: resource.version.clone(),
+                        resources: BTreeMap::new(),
+                    });
+                    group.versions.len() - 1
+                });
+            group.versions[at]
+                .resources
+                .insert(resource.plural.clone(), resource);
         }
         for group in groups.values_mut() {
-            group.versions.sort_by(|a, b| version_priority(&b.name).cmp(&version_priority(&a.name)));
+            group
+                .versions
+                .sort_by(|a, b| version_priority(&b.name).cmp(&version_priority(&a.name)));
         }
         Self { groups, generation }
     }
@@ -409,29 +444,48 @@ impl Registry {
 
     /// All resources.
     pub fn resources(&self) -> impl Iterator<Item = &Arc<Resource>> {
-        self.groups.values().flat_map(|g| &g.versions).flat_map(|v| v.resources.values())
+        self.groups
+            .values()
+            .flat_map(|g| &g.versions)
+            .flat_map(|v| v.resources.values())
     }
 
     /// One resource.
     pub fn get(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Resource>> {
-        let version = self.groups.get(group)?.versions.iter().find(|v| *v.name == *version)?;
+        let version = self
+            .groups
+            .get(group)?
+            .versions
+            .iter()
+            .find(|v| *v.name == *version)?;
         version.resources.get(plural).cloned()
     }
 
     /// One resource by kind.
     pub fn by_kind(&self, group: &str, version: &str, kind: &str) -> Option<Arc<Resource>> {
-        let version = self.groups.get(group)?.versions.iter().find(|v| *v.name == *version)?;
+        let version = self
+            .groups
+            .get(group)?
+            .versions
+            .iter()
+            .find(|v| *v.name == *version)?;
         version.resources.values().find(|r| *r.kind == *kind).cloned()
     }
 
     /// A resource in whatever version is preferred.
     pub fn any_version(&self, group: &str, plural: &str) -> Option<Arc<Resource>> {
-        self.groups.get(group)?.versions.iter().find_map(|v| v.resources.get(plural).cloned())
+        self.groups
+            .get(group)?
+            .versions
+            .iter()
+            .find_map(|v| v.resources.get(plural).cloned())
     }
 
     /// The resource whose objects are stored as they are in this table.
     pub fn storage_of(&self, table: &Table) -> Option<Arc<Resource>> {
-        self.resources().find(|r| r.table.id == table.id && r.is_storage()).cloned()
+        self.resources()
+            .find(|r| r.table.id == table.id && r.is_storage())
+            .cloned()
     }
 
     /// The resource a request is about, with the reference's refusals.
@@ -448,7 +502,7 @@ impl Registry {
 
 /// Sorts versions as Kubernetes does: stable before beta before alpha, higher numbers first, and
 /// names that are no versions last.
-pub fn version_priority(version: &str) -> (u8, u64, u64, std::cmp::Reverse<String>) {
+pub(crate) fn version_priority(version: &str) -> (u8, u64, u64, std::cmp::Reverse<String>) {
     let parsed = (|| {
         let rest = version.strip_prefix('v')?;
         let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
@@ -465,7 +519,11 @@ pub fn version_priority(version: &str) -> (u8, u64, u64, std::cmp::Reverse<Strin
         Some((stage, major, minor.parse().ok()?))
     })();
     let (stage, major, minor) = parsed.unwrap_or((0, 0, 0));
-    let name = if stage == 0 { version.to_owned() } else { String::new() };
+    let name = if stage == 0 {
+        version.to_owned()
+    } else {
+        String::new()
+    };
     (stage, major, minor, std::cmp::Reverse(name))
 }
 
@@ -475,12 +533,33 @@ mod tests {
 
     #[test]
     fn versions_sort_as_kubernetes_sorts_them() {
-        let mut versions =
-            ["v11alpha2", "foo1", "v3beta1", "v12alpha1", "v1", "foo10", "v11beta2", "v10beta3", "v2", "v10"];
+        let mut versions = [
+            "v11alpha2",
+            "foo1",
+            "v3beta1",
+            "v12alpha1",
+            "v1",
+            "foo10",
+            "v11beta2",
+            "v10beta3",
+            "v2",
+            "v10",
+        ];
         versions.sort_by(|a, b| version_priority(b).cmp(&version_priority(a)));
         assert_eq!(
             versions,
-            ["v10", "v2", "v1", "v11beta2", "v10beta3", "v3beta1", "v12alpha1", "v11alpha2", "foo1", "foo10"]
+            [
+                "v10",
+                "v2",
+                "v1",
+                "v11beta2",
+                "v10beta3",
+                "v3beta1",
+                "v12alpha1",
+                "v11alpha2",
+                "foo1",
+                "foo10"
+            ]
         );
     }
 }

@@ -41,8 +41,11 @@ impl RequestInfo {
             verb: plain_verb(method),
             ..Self::default()
         };
-        let segments: Vec<String> =
-            path.split('/').filter(|s| !s.is_empty()).map(|s| decode(s, false).into_owned()).collect();
+        let segments: Vec<String> = path
+            .split('/')
+            .filter(|s| !s.is_empty())
+            .map(|s| decode(s, false).into_owned())
+            .collect();
         let mut rest = segments.as_slice();
         match rest {
             [api, version, tail @ ..] if api == "api" => {
@@ -81,10 +84,11 @@ impl RequestInfo {
         }
         info.rest = rest.get(3..).unwrap_or_default().to_vec();
         info.verb = info.resource_verb(method, query, legacy_watch);
-        if info.name.is_empty() && matches!(info.verb, "list" | "watch" | "deletecollection") {
-            if let Some(name) = query.get("fieldSelector").and_then(single_name) {
-                info.name = name;
-            }
+        if info.name.is_empty()
+            && matches!(info.verb, "list" | "watch" | "deletecollection")
+            && let Some(name) = query.get("fieldSelector").and_then(single_name)
+        {
+            info.name = name;
         }
         info
     }
@@ -158,12 +162,16 @@ impl Query {
 
     /// All values of a parameter.
     pub fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> + 'a {
-        self.0.iter().filter(move |(k, _)| k == key).map(|(_, v)| v.as_str())
+        self.0
+            .iter()
+            .filter(move |(k, _)| k == key)
+            .map(|(_, v)| v.as_str())
     }
 
     /// A boolean parameter: present and neither `0` nor `false`.
     pub fn flag(&self, key: &str) -> bool {
-        self.get(key).is_some_and(|v| v != "0" && !v.eq_ignore_ascii_case("false"))
+        self.get(key)
+            .is_some_and(|v| v != "0" && !v.eq_ignore_ascii_case("false"))
     }
 
     /// A boolean parameter that tells absence from `false`.
@@ -181,7 +189,9 @@ fn decode(text: &str, query: bool) -> Cow<'_, str> {
     let mut out = Vec::with_capacity(bytes.len());
     let mut at = 0;
     while let Some(&byte) = bytes.get(at) {
-        let hex = bytes.get(at + 1..at + 3).and_then(|pair| std::str::from_utf8(pair).ok());
+        let hex = bytes
+            .get(at + 1..at + 3)
+            .and_then(|pair| std::str::from_utf8(pair).ok());
         match (byte, hex.and_then(|pair| u8::from_str_radix(pair, 16).ok())) {
             (b'%', Some(decoded)) => {
                 out.push(decoded);
@@ -208,21 +218,99 @@ mod tests {
     #[test]
     fn paths_become_attributes() {
         let table = [
-            (Method::GET, "/api/v1/namespaces", "list", "namespaces", "", "", ""),
-            (Method::GET, "/api/v1/namespaces/a", "get", "namespaces", "a", "a", ""),
-            (Method::PUT, "/api/v1/namespaces/a/finalize", "update", "namespaces", "a", "a", "finalize"),
-            (Method::GET, "/api/v1/namespaces/a/pods", "list", "pods", "a", "", ""),
-            (Method::GET, "/api/v1/namespaces/a/pods?watch=1", "watch", "pods", "a", "", ""),
-            (Method::GET, "/api/v1/watch/namespaces/a/pods", "watch", "pods", "a", "", ""),
-            (Method::DELETE, "/api/v1/pods", "deletecollection", "pods", "", "", ""),
-            (Method::PATCH, "/apis/apps/v1/namespaces/a/deployments/d/scale", "patch", "deployments", "a", "d", "scale"),
-            (Method::GET, "/api/v1/pods?watch=true&fieldSelector=metadata.name%3Dx", "watch", "pods", "", "x", ""),
+            (
+                Method::GET,
+                "/api/v1/namespaces",
+                "list",
+                "namespaces",
+                "",
+                "",
+                "",
+            ),
+            (
+                Method::GET,
+                "/api/v1/namespaces/a",
+                "get",
+                "namespaces",
+                "a",
+                "a",
+                "",
+            ),
+            (
+                Method::PUT,
+                "/api/v1/namespaces/a/finalize",
+                "update",
+                "namespaces",
+                "a",
+                "a",
+                "finalize",
+            ),
+            (
+                Method::GET,
+                "/api/v1/namespaces/a/pods",
+                "list",
+                "pods",
+                "a",
+                "",
+                "",
+            ),
+            (
+                Method::GET,
+                "/api/v1/namespaces/a/pods?watch=1",
+                "watch",
+                "pods",
+                "a",
+                "",
+                "",
+            ),
+            (
+                Method::GET,
+                "/api/v1/watch/namespaces/a/pods",
+                "watch",
+                "pods",
+                "a",
+                "",
+                "",
+            ),
+            (
+                Method::DELETE,
+                "/api/v1/pods",
+                "deletecollection",
+                "pods",
+                "",
+                "",
+                "",
+            ),
+            (
+                Method::PATCH,
+                "/apis/apps/v1/namespaces/a/deployments/d/scale",
+                "patch",
+                "deployments",
+                "a",
+                "d",
+                "scale",
+            ),
+            (
+                Method::GET,
+                "/api/v1/pods?watch=true&fieldSelector=metadata.name%3Dx",
+                "watch",
+                "pods",
+                "",
+                "x",
+                "",
+            ),
         ];
         for (method, uri, verb, resource, namespace, name, subresource) in table {
             let got = info(&method, uri);
             assert!(got.is_resource, "{uri}");
             assert_eq!(
-                (got.verb, &*got.resource, &*got.namespace, &*got.name, &*got.subresource),
+                (
+                    got.verb,
+                    &*got.resource,
+                    &*got.namespace,
+                    &*got.name,
+                    &*got.subresource
+                ),
                 (verb, resource, namespace, name, subresource),
                 "{uri}"
             );
@@ -231,7 +319,15 @@ mod tests {
 
     #[test]
     fn discovery_paths_are_no_resources() {
-        for uri in ["/", "/api", "/apis", "/apis/apps", "/apis/apps/v1", "/healthz", "/openapi/v3"] {
+        for uri in [
+            "/",
+            "/api",
+            "/apis",
+            "/apis/apps",
+            "/apis/apps/v1",
+            "/healthz",
+            "/openapi/v3",
+        ] {
             assert!(!info(&Method::GET, uri).is_resource, "{uri}");
         }
     }

@@ -37,7 +37,12 @@ impl LabelSelector {
         if text.len() > MAX_LENGTH {
             return Err("unable to parse requirement: selector is too long".into());
         }
-        Parser { tokens: lex(text), at: 0 }.requirements().map(Self)
+        Parser {
+            tokens: lex(text),
+            at: 0,
+        }
+        .requirements()
+        .map(Self)
     }
 
     /// Parses the structured form (`matchLabels`, `matchExpressions`).
@@ -46,7 +51,10 @@ impl LabelSelector {
         if let Some(labels) = selector["matchLabels"].as_object() {
             for (key, value) in labels {
                 let value = value.as_str().unwrap_or_default().to_owned();
-                all.push(Requirement { key: key.clone(), test: Test::In([value].into()) });
+                all.push(Requirement {
+                    key: key.clone(),
+                    test: Test::In([value].into()),
+                });
             }
         }
         for expression in selector["matchExpressions"].as_array().into_iter().flatten() {
@@ -155,8 +163,8 @@ fn lex(text: &str) -> Vec<Token> {
             '!' => Token::Not,
             c => {
                 let mut word = String::from(c);
-                while let Some(next) =
-                    chars.next_if(|n| !n.is_whitespace() && !matches!(n, '(' | ')' | ',' | '>' | '<' | '=' | '!'))
+                while let Some(next) = chars
+                    .next_if(|n| !n.is_whitespace() && !matches!(n, '(' | ')' | ',' | '>' | '<' | '=' | '!'))
                 {
                     word.push(next);
                 }
@@ -191,14 +199,27 @@ impl Parser {
             return Ok(all);
         }
         loop {
-            all.push(self.requirement().map_err(|e| format!("unable to parse requirement: {e}"))?);
+            all.push(
+                self.requirement()
+                    .map_err(|e| format!("unable to parse requirement: {e}"))?,
+            );
             match self.next() {
                 Token::End => return Ok(all),
                 Token::Comma => match self.peek() {
                     Token::Word(_) | Token::Not => {}
-                    other => return Err(format!("found '{}', expected: identifier after ','", other.text())),
+                    other => {
+                        return Err(format!(
+                            "found '{}', expected: identifier after ','",
+                            other.text()
+                        ));
+                    }
                 },
-                other => return Err(format!("found '{}', expected: ',' or 'end of string'", other.text())),
+                other => {
+                    return Err(format!(
+                        "found '{}', expected: ',' or 'end of string'",
+                        other.text()
+                    ));
+                }
             }
         }
     }
@@ -214,7 +235,10 @@ impl Parser {
         };
         check_key(&key)?;
         if absent {
-            return Ok(Requirement { key, test: Test::Absent });
+            return Ok(Requirement {
+                key,
+                test: Test::Absent,
+            });
         }
         let test = match self.peek().clone() {
             Token::End | Token::Comma => Test::Exists,
@@ -237,7 +261,11 @@ impl Parser {
             Token::Word(word) if word == "in" || word == "notin" => {
                 self.next();
                 let values = self.values(&key)?;
-                if word == "in" { Test::In(values) } else { Test::NotIn(values) }
+                if word == "in" {
+                    Test::In(values)
+                } else {
+                    Test::NotIn(values)
+                }
             }
             other => {
                 return Err(format!(
@@ -286,7 +314,12 @@ impl Parser {
                     word
                 }
                 Token::Comma | Token::Close => String::new(),
-                other => return Err(format!("found '{}', expected: ',', ')' or identifier", other.text())),
+                other => {
+                    return Err(format!(
+                        "found '{}', expected: ',', ')' or identifier",
+                        other.text()
+                    ));
+                }
             };
             check_value(key, &value)?;
             values.insert(value);
@@ -312,7 +345,10 @@ fn check_value(key: &str, value: &str) -> Result<(), String> {
     if errors.is_empty() {
         return Ok(());
     }
-    Err(format!("values[0][{key}]: Invalid value: {value:?}: {}", errors.join("; ")))
+    Err(format!(
+        "values[0][{key}]: Invalid value: {value:?}: {}",
+        errors.join("; ")
+    ))
 }
 
 /// A parsed field selector: all terms must hold.
@@ -344,7 +380,11 @@ impl FieldSelector {
             let (at, width, equal) = operator(part)
                 .ok_or_else(|| format!("invalid selector: '{text}'; can't understand '{part}'"))?;
             let value = unescape(&part[at + width..])?;
-            terms.push(FieldTerm { field: part[..at].to_owned(), value, equal });
+            terms.push(FieldTerm {
+                field: part[..at].to_owned(),
+                value,
+                equal,
+            });
         }
         Ok(Self(terms))
     }
@@ -356,7 +396,9 @@ impl FieldSelector {
 
     /// Whether values given by a look-up match.
     pub fn matches(&self, value: impl Fn(&str) -> String) -> bool {
-        self.0.iter().all(|term| (value(&term.field) == term.value) == term.equal)
+        self.0
+            .iter()
+            .all(|term| (value(&term.field) == term.value) == term.equal)
     }
 }
 
@@ -402,9 +444,18 @@ fn unescape(text: &str) -> Result<String, String> {
         match c {
             '\\' => match chars.next() {
                 Some(next @ ('\\' | ',' | '=')) => out.push(next),
-                other => return Err(format!("invalid field selector: invalid escape sequence: \\{}", other.map(String::from).unwrap_or_default())),
+                other => {
+                    return Err(format!(
+                        "invalid field selector: invalid escape sequence: \\{}",
+                        other.map(String::from).unwrap_or_default()
+                    ));
+                }
             },
-            ',' | '=' => return Err(format!("invalid field selector: unescaped character in value: {c}")),
+            ',' | '=' => {
+                return Err(format!(
+                    "invalid field selector: unescaped character in value: {c}"
+                ));
+            }
             c => out.push(c),
         }
     }
@@ -446,7 +497,9 @@ mod tests {
 
     #[test]
     fn bad_label_selectors_are_refused() {
-        for selector in ["=a", "a in", "a in (", "a,,b", "a=b=c", "n>x", "a b", "-a=b", "a=b,", "a=-"] {
+        for selector in [
+            "=a", "a in", "a in (", "a,,b", "a=b=c", "n>x", "a b", "-a=b", "a=b,", "a=-",
+        ] {
             assert!(LabelSelector::parse(selector).is_err(), "{selector}");
         }
     }

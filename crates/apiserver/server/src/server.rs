@@ -94,13 +94,20 @@ impl Server {
         for address in &config.listen {
             let listener = listen::bind(*address, config.port_given)
                 .await
-                .map_err(|source| ServerError::Io { action: "listen on", what: address.to_string(), source })?;
+                .map_err(|source| ServerError::Io {
+                    action: "listen on",
+                    what: address.to_string(),
+                    source,
+                })?;
             listeners.push(listener);
         }
         let addresses: Vec<SocketAddr> = listeners.iter().filter_map(|l| l.local_addr().ok()).collect();
         let pki = Arc::new(open_pki(&config, &addresses)?);
         let api = Arc::new(open_api(config, &pki)?);
-        api.port.store(addresses.first().map_or(0, |a| u64::from(a.port())), Ordering::Relaxed);
+        api.port.store(
+            addresses.first().map_or(0, |a| u64::from(a.port())),
+            Ordering::Relaxed,
+        );
         prepare(&api).await?;
         let mut tasks = JoinSet::new();
         crate::control::spawn(&api, &mut tasks);
@@ -109,19 +116,32 @@ impl Server {
             tasks.spawn(listen::serve_tls(api.clone(), listener, tls.clone()));
         }
         if let Some(path) = &api.config.unix_socket {
-            let listener = listen::bind_unix(path)
-                .map_err(|source| ServerError::Io { action: "listen on", what: path.display().to_string(), source })?;
+            let listener = listen::bind_unix(path).map_err(|source| ServerError::Io {
+                action: "listen on",
+                what: path.display().to_string(),
+                source,
+            })?;
             tasks.spawn(listen::serve_unix(api.clone(), listener));
         }
         api.ready.store(true, Ordering::Release);
-        let mut server = Self { api, pki, addresses, kubeconfig: None, tasks: Some(tasks), _lock: lock };
+        let mut server = Self {
+            api,
+            pki,
+            addresses,
+            kubeconfig: None,
+            tasks: Some(tasks),
+            _lock: lock,
+        };
         server.publish_kubeconfig()?;
         Ok(server)
     }
 
     fn publish_kubeconfig(&mut self) -> Result<(), ServerError> {
         let config = &self.api.config;
-        let path = config.kubeconfig.clone().or_else(|| config.data_dir.as_ref().map(|d| d.join("kubeconfig")));
+        let path = config
+            .kubeconfig
+            .clone()
+            .or_else(|| config.data_dir.as_ref().map(|d| d.join("kubeconfig")));
         if let (Some(path), Some(url)) = (path, self.url()) {
             write_kubeconfig(&path, &self.kubeconfig_entry(&url))?;
             self.kubeconfig = Some(path);
@@ -131,7 +151,13 @@ impl Server {
 
     /// What a kubeconfig says about this server, for its administrator.
     pub fn kubeconfig_entry<'a>(&'a self, url: &'a str) -> KubeconfigEntry<'a> {
-        KubeconfigEntry { name: "cobaltcore", server: url, ca_pem: self.pki.ca_pem(), token: self.pki.admin_token(), namespace: None }
+        KubeconfigEntry {
+            name: "cobaltcore",
+            server: url,
+            ca_pem: self.pki.ca_pem(),
+            token: self.pki.admin_token(),
+            namespace: None,
+        }
     }
 
     /// Where the admin kubeconfig was written.
@@ -143,7 +169,11 @@ impl Server {
     pub fn url(&self) -> Option<String> {
         self.addresses.first().map(|address| {
             let ip = address.ip();
-            if ip.is_unspecified() { format!("https://127.0.0.1:{}", address.port()) } else { format!("https://{address}") }
+            if ip.is_unspecified() {
+                format!("https://127.0.0.1:{}", address.port())
+            } else {
+                format!("https://{address}")
+            }
         })
     }
 
@@ -174,7 +204,13 @@ impl Server {
 
     /// Serves the webhooks of a service inside this process: calls for it need no network, no
     /// certificate and no Service object.
-    pub fn register_webhook(&self, namespace: &str, name: &str, path: &str, handler: crate::admission::Handler) {
+    pub fn register_webhook(
+        &self,
+        namespace: &str,
+        name: &str,
+        path: &str,
+        handler: crate::admission::Handler,
+    ) {
         self.api.register_webhook(namespace, name, path, handler);
     }
 
@@ -211,19 +247,34 @@ fn check(config: &Config) -> Result<(), ServerError> {
     for address in exposed {
         tracing::warn!(%address, "listening beyond this machine");
         if config.authorization == Authorization::AlwaysAllow {
-            problems.push(format!("--authorization always-allow is refused on {address}: it is reachable from other machines"));
+            problems.push(format!(
+                "--authorization always-allow is refused on {address}: it is reachable from other machines"
+            ));
         }
     }
     if !(8..=30).contains(&config.service_cidr.1) {
-        problems.push(format!("--service-cidr /{}: the prefix must be between 8 and 30", config.service_cidr.1));
+        problems.push(format!(
+            "--service-cidr /{}: the prefix must be between 8 and 30",
+            config.service_cidr.1
+        ));
     }
     if config.node_ports.0 == 0 || config.node_ports.0 > config.node_ports.1 {
-        problems.push(format!("--node-ports {}-{}: the range is empty", config.node_ports.0, config.node_ports.1));
+        problems.push(format!(
+            "--node-ports {}-{}: the range is empty",
+            config.node_ports.0, config.node_ports.1
+        ));
     }
     if config.max_request_bytes < 1024 {
-        problems.push(format!("--max-request-bytes {}: at least 1024 are needed", config.max_request_bytes));
+        problems.push(format!(
+            "--max-request-bytes {}: at least 1024 are needed",
+            config.max_request_bytes
+        ));
     }
-    if problems.is_empty() { Ok(()) } else { Err(ServerError::Config(problems)) }
+    if problems.is_empty() {
+        Ok(())
+    } else {
+        Err(ServerError::Config(problems))
+    }
 }
 
 /// Takes the data directory for this process.
@@ -233,7 +284,11 @@ fn claim(dir: &Path) -> Result<File, ServerError> {
         let what = path.display().to_string();
         move |source| ServerError::Io { action, what, source }
     };
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(io("create", dir))?;
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)
+        .map_err(io("create", dir))?;
     cobaltcore_access::pki::check_private_dir(dir)?;
     let path = dir.join("lock");
     let file = std::fs::OpenOptions::new()
@@ -265,7 +320,11 @@ fn open_pki(config: &Config, addresses: &[SocketAddr]) -> Result<Pki, ServerErro
 fn open_api(config: Config, pki: &Arc<Pki>) -> Result<Api, ServerError> {
     let store = Store::open(&StoreOptions {
         path: config.data_dir.as_ref().map(|d| d.join("state.db")),
-        durability: if config.data_dir.is_some() { config.durability } else { Durability::None },
+        durability: if config.data_dir.is_some() {
+            config.durability
+        } else {
+            Durability::None
+        },
         history: config.history,
     })?;
     let mut authenticator = Authenticator::new(pki.admin_token(), pki.sa_key());
@@ -274,8 +333,11 @@ fn open_api(config: Config, pki: &Arc<Pki>) -> Result<Api, ServerError> {
     }
     let audit = match &config.audit_log {
         None => Audit::default(),
-        Some(path) => Audit::open(path)
-            .map_err(|source| ServerError::Io { action: "open", what: path.display().to_string(), source })?,
+        Some(path) => Audit::open(path).map_err(|source| ServerError::Io {
+            action: "open",
+            what: path.display().to_string(),
+            source,
+        })?,
     };
     let registry = builtin_types(&store)?;
     Ok(Api {
@@ -309,10 +371,15 @@ fn open_api(config: Config, pki: &Arc<Pki>) -> Result<Api, ServerError> {
 /// The built-in kinds, each with its table.
 fn builtin_types(store: &Store) -> Result<Registry, ServerError> {
     let kinds = cobaltcore_builtins::kinds();
-    let wanted: Vec<(String, String)> =
-        kinds.iter().map(|k| (k.storage_group.to_owned(), k.plural.to_owned())).collect();
+    let wanted: Vec<(String, String)> = kinds
+        .iter()
+        .map(|k| (k.storage_group.to_owned(), k.plural.to_owned()))
+        .collect();
     let tables = store.register(wanted)?;
-    let resources = kinds.iter().zip(tables).map(|(kind, table)| Arc::new(Resource::builtin(kind, table)));
+    let resources = kinds
+        .iter()
+        .zip(tables)
+        .map(|(kind, table)| Arc::new(Resource::builtin(kind, table)));
     Ok(Registry::new(resources, 1))
 }
 
@@ -328,9 +395,13 @@ async fn prepare(api: &Arc<Api>) -> Result<(), ServerError> {
             api.committed(table, event);
         }
     }));
-    api.bootstrap().await.map_err(|e| ServerError::Start(format!("bootstrap: {e}")))?;
+    api.bootstrap()
+        .await
+        .map_err(|e| ServerError::Start(format!("bootstrap: {e}")))?;
     if let Some(dir) = api.config.manifests.clone() {
-        crate::manifests::apply(api, &dir).await.map_err(ServerError::Start)?;
+        crate::manifests::apply(api, &dir)
+            .await
+            .map_err(ServerError::Start)?;
     }
     Ok(())
 }
@@ -339,10 +410,11 @@ fn tls_config(pki: &Pki) -> Result<Arc<rustls::ServerConfig>, ServerError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut roots = rustls::RootCertStore::empty();
     roots.add(pki.ca_der().clone())?;
-    let verifier = rustls::server::WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
-        .allow_unauthenticated()
-        .build()
-        .map_err(|e| ServerError::Start(format!("cannot set up client certificates: {e}")))?;
+    let verifier =
+        rustls::server::WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+            .allow_unauthenticated()
+            .build()
+            .map_err(|e| ServerError::Start(format!("cannot set up client certificates: {e}")))?;
     let mut tls = rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_client_cert_verifier(verifier)
@@ -355,7 +427,9 @@ impl Api {
     /// Keeps everything derived from objects in step with a commit. Runs on the writer thread,
     /// before the client is answered, so the next request already sees the effect.
     fn committed(&self, table: crate::store::TypeId, event: &Arc<crate::store::Event>) {
-        let Some(table) = self.store.by_id(table) else { return };
+        let Some(table) = self.store.by_id(table) else {
+            return;
+        };
         match (&*table.group, &*table.plural) {
             ("apiextensions.k8s.io", "customresourcedefinitions") => self.definition_changed(event),
             ("rbac.authorization.k8s.io", plural) => self.rights_changed(plural, event),
@@ -391,7 +465,12 @@ impl Api {
             ("clusterrolebindings", "ClusterRoleBinding"),
         ] {
             for object in self.objects("rbac.authorization.k8s.io", plural, None) {
-                index.upsert(kind, crate::meta::namespace(&object), crate::meta::name(&object), &object);
+                index.upsert(
+                    kind,
+                    crate::meta::namespace(&object),
+                    crate::meta::name(&object),
+                    &object,
+                );
             }
         }
         self.rbac.store(Arc::new(index));

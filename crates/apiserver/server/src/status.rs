@@ -6,7 +6,7 @@ use cobaltcore_schema::FieldError;
 use serde_json::{Map, Value, json};
 
 /// What handlers return.
-pub type ApiResult<T> = Result<T, ApiError>;
+pub(crate) type ApiResult<T> = Result<T, ApiError>;
 
 /// A refusal. Boxed inside so that `Result`s stay small on the happy path.
 #[derive(Debug, Clone, PartialEq)]
@@ -53,13 +53,22 @@ impl ApiError {
 
     /// 404 for an object that does not exist.
     pub fn not_found(group: &str, plural: &str, name: &str) -> Self {
-        Self::new(404, "NotFound", format!("{} {name:?} not found", qualified(group, plural)))
-            .about(group, plural, name)
+        Self::new(
+            404,
+            "NotFound",
+            format!("{} {name:?} not found", qualified(group, plural)),
+        )
+        .about(group, plural, name)
     }
 
     /// 404 for a resource or version that is not served.
     pub fn no_such_resource() -> Self {
-        Self::new(404, "NotFound", "the server could not find the requested resource").unhandled()
+        Self::new(
+            404,
+            "NotFound",
+            "the server could not find the requested resource",
+        )
+        .unhandled()
     }
 
     /// 404 for a path below no known group.
@@ -76,8 +85,11 @@ impl ApiError {
 
     /// A complete `Status` object made elsewhere (admission webhooks).
     pub fn passed_through(code: u16, status: Value) -> Self {
-        let mut error =
-            Self::new(code, "", status.get("message").and_then(Value::as_str).unwrap_or_default());
+        let mut error = Self::new(
+            code,
+            "",
+            status.get("message").and_then(Value::as_str).unwrap_or_default(),
+        );
         if let Some(details) = status.get("details").and_then(Value::as_object) {
             error.0.details.clone_from(details);
         }
@@ -97,7 +109,10 @@ impl ApiError {
 
     /// 405 of a custom resource, whose endpoints know what they were asked.
     pub fn method_not_supported(group: &str, plural: &str, verb: &str) -> Self {
-        let message = format!("{verb} is not supported on resources of kind {:?}", qualified(group, plural));
+        let message = format!(
+            "{verb} is not supported on resources of kind {:?}",
+            qualified(group, plural)
+        );
         Self::new(405, "MethodNotAllowed", message).about(group, plural, "")
     }
 
@@ -114,7 +129,11 @@ impl ApiError {
 
     /// 409 AlreadyExists.
     pub fn already_exists(group: &str, plural: &str, name: &str, being_deleted: bool) -> Self {
-        let prefix = if being_deleted { "object is being deleted: " } else { "" };
+        let prefix = if being_deleted {
+            "object is being deleted: "
+        } else {
+            ""
+        };
         Self::new(
             409,
             "AlreadyExists",
@@ -128,7 +147,10 @@ impl ApiError {
         Self::new(
             409,
             "Conflict",
-            format!("Operation cannot be fulfilled on {} {name:?}: {why}", qualified(group, resource)),
+            format!(
+                "Operation cannot be fulfilled on {} {name:?}: {why}",
+                qualified(group, resource)
+            ),
         )
         .about(group, resource, name)
     }
@@ -169,7 +191,10 @@ impl ApiError {
         };
         let message = format!("{} {name:?} is invalid: {list}", qualified(group, kind));
         let mut error = Self::new(422, "Invalid", message).about(group, kind, name);
-        error.0.details.insert("causes".into(), errors.iter().map(cause).collect());
+        error
+            .0
+            .details
+            .insert("causes".into(), errors.iter().map(cause).collect());
         error
     }
 
@@ -228,8 +253,15 @@ impl ApiError {
     /// 500.
     pub fn internal(message: impl Into<String>) -> Self {
         let message = message.into();
-        let mut error = Self::new(500, "InternalError", format!("Internal error occurred: {message}"));
-        error.0.details.insert("causes".into(), json!([{"message": message}]));
+        let mut error = Self::new(
+            500,
+            "InternalError",
+            format!("Internal error occurred: {message}"),
+        );
+        error
+            .0
+            .details
+            .insert("causes".into(), json!([{"message": message}]));
         error
     }
 
@@ -343,5 +375,9 @@ fn cause(error: &FieldError) -> Value {
 
 /// `plural` for the core group, `plural.group` for all others.
 pub(crate) fn qualified(group: &str, resource: &str) -> String {
-    if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") }
+    if group.is_empty() {
+        resource.to_owned()
+    } else {
+        format!("{resource}.{group}")
+    }
 }

@@ -22,11 +22,20 @@ use crate::write::{Outcome, Write};
 
 impl Api {
     /// Routes a request for a subresource.
-    pub async fn subresource(self: &Arc<Self>, call: &Call, registry: &Arc<Registry>, resource: &Arc<Resource>) -> ApiResult<Answer> {
+    pub async fn subresource(
+        self: &Arc<Self>,
+        call: &Call,
+        registry: &Arc<Registry>,
+        resource: &Arc<Resource>,
+    ) -> ApiResult<Answer> {
         let info = &call.info;
         let known = resource.subresources();
         let Some((_, verbs)) = known.iter().find(|(name, _)| *name == info.subresource) else {
-            return Err(if resource.as_custom().is_some() { resource.not_found(&info.name) } else { ApiError::no_such_resource() });
+            return Err(if resource.as_custom().is_some() {
+                resource.not_found(&info.name)
+            } else {
+                ApiError::no_such_resource()
+            });
         };
         if !verbs.contains(&info.verb) {
             return Err(resource.method_not_allowed(info.verb));
@@ -44,10 +53,18 @@ impl Api {
     }
 
     /// `/scale`: the parent seen as a number of replicas.
-    async fn scale(self: &Arc<Self>, call: &Call, registry: &Arc<Registry>, resource: &Arc<Resource>) -> ApiResult<Answer> {
+    async fn scale(
+        self: &Arc<Self>,
+        call: &Call,
+        registry: &Arc<Registry>,
+        resource: &Arc<Resource>,
+    ) -> ApiResult<Answer> {
         let form = Form::negotiate(&call.headers, &call.query, false)?;
         let key = self.key_of(call, resource);
-        let record = resource.table.get(&key).ok_or_else(|| resource.not_found(&call.info.name))?;
+        let record = resource
+            .table
+            .get(&key)
+            .ok_or_else(|| resource.not_found(&call.info.name))?;
         let options = match call.info.verb {
             "get" => None,
             "update" => Some(WriteOptions::parse(&call.query, "UpdateOptions", false)?),
@@ -57,27 +74,54 @@ impl Api {
             }
         };
         let Some(options) = options else {
-            let view = view::View { resource, registry, form, now: self.clock.now() };
+            let view = view::View {
+                resource,
+                registry,
+                form,
+                now: self.clock.now(),
+            };
             let scale = scale_of(resource, &view.tree(&record));
-            return Ok(Answer::bytes(200, form.content_type(), view::encode(form, crate::store::serialize(&scale).into())));
+            return Ok(Answer::bytes(
+                200,
+                form.content_type(),
+                view::encode(form, crate::store::serialize(&scale).into()),
+            ));
         };
-        let write = Write { call, registry, resource, subresource: Some("scale"), options: &options, form };
+        let write = Write {
+            call,
+            registry,
+            resource,
+            subresource: Some("scale"),
+            options: &options,
+            form,
+        };
         let (code, outcome) = self.write_scale(&write, &key).await?;
         let stored = match outcome {
             Outcome::Stored(record) => write.view(self).tree(&record),
             Outcome::Tree(tree) => tree,
         };
         let body = crate::store::serialize(&scale_of(resource, &stored));
-        Ok(Answer::bytes(code, form.content_type(), view::encode(form, body.into())))
+        Ok(Answer::bytes(
+            code,
+            form.content_type(),
+            view::encode(form, body.into()),
+        ))
     }
 
     /// Writes the replicas into the parent as it is now; only a revision the client named itself
     /// makes another change in between a conflict.
-    async fn write_scale(self: &Arc<Self>, write: &Write<'_>, key: &crate::store::Key) -> ApiResult<(u16, Outcome)> {
+    async fn write_scale(
+        self: &Arc<Self>,
+        write: &Write<'_>,
+        key: &crate::store::Key,
+    ) -> ApiResult<(u16, Outcome)> {
         let (call, resource) = (write.call, write.resource);
         let mut attempts = SCALE_ATTEMPTS;
         loop {
-            let record = resource.table.get(key).ok_or_else(|| resource.not_found(&call.info.name))?;
+            let record = resource
+                .table
+                .get(key)
+                .ok_or_else(|| resource.not_found(&call.info.name))?;
             let parent = write.view(self).tree(&record);
             let current = scale_of(resource, &parent);
             let wanted = self.wanted_scale(call, write, &current)?;
@@ -85,14 +129,26 @@ impl Api {
             if negotiate::body_type(&call.headers) == "application/apply-patch+yaml" {
                 let mut config = json!({"apiVersion": resource.api_version(), "kind": &*resource.kind,
                     "metadata": {"name": meta::name(&parent), "namespace": parent["metadata"]["namespace"]}});
-                meta::set(&mut config, "resourceVersion", wanted["metadata"]["resourceVersion"].clone());
-                set_path(&mut config, &resource.scale_paths().spec_replicas, json!(replicas));
+                meta::set(
+                    &mut config,
+                    "resourceVersion",
+                    wanted["metadata"]["resourceVersion"].clone(),
+                );
+                set_path(
+                    &mut config,
+                    &resource.scale_paths().spec_replicas,
+                    json!(replicas),
+                );
                 return self.modify(write, Edit::Apply(config)).await;
             }
             let pinned = meta::text(&wanted, "resourceVersion").to_owned();
             let mut next = parent;
             set_path(&mut next, &resource.scale_paths().spec_replicas, json!(replicas));
-            let version = if pinned.is_empty() { record.revision.to_string() } else { pinned.clone() };
+            let version = if pinned.is_empty() {
+                record.revision.to_string()
+            } else {
+                pinned.clone()
+            };
             meta::set(&mut next, "resourceVersion", json!(version));
             attempts -= 1;
             match self.modify(write, Edit::Replace(next)).await {
@@ -109,7 +165,9 @@ impl Api {
         }
         let media = negotiate::body_type(&call.headers);
         if media == "application/apply-patch+yaml" {
-            let mut wanted = crate::yaml::decode(&call.body).map_err(|e| ApiError::bad_request(format!("error decoding YAML: {e}")))?.value;
+            let mut wanted = crate::yaml::decode(&call.body)
+                .map_err(|e| ApiError::bad_request(format!("error decoding YAML: {e}")))?
+                .value;
             let mut next = current.clone();
             if let Some(replicas) = wanted["spec"].get("replicas") {
                 next["spec"]["replicas"] = replicas.clone();
@@ -120,12 +178,20 @@ impl Api {
             wanted = next;
             return Ok(wanted);
         }
-        let patch = crate::decode::json(&call.body).map_err(|e| ApiError::bad_request(format!("error decoding patch: {e}")))?.value;
+        let patch = crate::decode::json(&call.body)
+            .map_err(|e| ApiError::bad_request(format!("error decoding patch: {e}")))?
+            .value;
         let mut base = current.clone();
         let pinned = !meta::text(&patch, "resourceVersion").is_empty();
         let mut wanted = match media.as_str() {
-            "application/json-patch+json" => cobaltcore_patch::json_patch(&base, &patch)
-                .map_err(|e| ApiError::new(422, "Invalid", "the server rejected our request due to an error in our request").with_cause("FieldValueInvalid", &e.to_string(), "patch"))?,
+            "application/json-patch+json" => cobaltcore_patch::json_patch(&base, &patch).map_err(|e| {
+                ApiError::new(
+                    422,
+                    "Invalid",
+                    "the server rejected our request due to an error in our request",
+                )
+                .with_cause("FieldValueInvalid", &e.to_string(), "patch")
+            })?,
             "application/merge-patch+json" => {
                 cobaltcore_patch::merge_patch(&mut base, &patch);
                 base
@@ -143,14 +209,33 @@ impl Api {
     }
 
     /// Puts a pod on a node.
-    pub async fn bind_pod(self: &Arc<Self>, call: &Call, registry: &Arc<Registry>, pods: &Arc<Resource>, name: &str) -> ApiResult<Answer> {
+    pub async fn bind_pod(
+        self: &Arc<Self>,
+        call: &Call,
+        registry: &Arc<Registry>,
+        pods: &Arc<Resource>,
+        name: &str,
+    ) -> ApiResult<Answer> {
         let options = WriteOptions::parse(&call.query, "CreateOptions", false)?;
         let mut binding = call.decode_body("Binding")?.value;
         fill_envelope(&mut binding, "v1", "Binding");
         // `POST bindings` is a resource of its own to admission.
-        let own = if call.info.subresource.is_empty() { registry.get("", "v1", "bindings") } else { None };
-        let (resource, subresource) = own.as_ref().map_or((pods, Some("binding")), |bindings| (bindings, None));
-        let write = Write { call, registry, resource, subresource, options: &options, form: Form::JSON };
+        let own = if call.info.subresource.is_empty() {
+            registry.get("", "v1", "bindings")
+        } else {
+            None
+        };
+        let (resource, subresource) = own
+            .as_ref()
+            .map_or((pods, Some("binding")), |bindings| (bindings, None));
+        let write = Write {
+            call,
+            registry,
+            resource,
+            subresource,
+            options: &options,
+            form: Form::JSON,
+        };
         let attempt = self.admit_part(&write, name, &mut binding).await?;
         let errors = cobaltcore_builtins::validate_binding(&binding);
         if !errors.is_empty() {
@@ -165,11 +250,19 @@ impl Api {
         if !options.dry_run {
             self.replace_record(&pods.table, &key, &record, &pod).await?;
         }
-        Ok(Answer::json(201, &json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})))
+        Ok(Answer::json(
+            201,
+            &json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}),
+        ))
     }
 
     /// Mutating admission of a body that is created at a subresource.
-    async fn admit_part<'a>(&self, write: &'a Write<'a>, name: &str, body: &mut Value) -> ApiResult<Attempt<'a>> {
+    async fn admit_part<'a>(
+        &self,
+        write: &'a Write<'a>,
+        name: &str,
+        body: &mut Value,
+    ) -> ApiResult<Attempt<'a>> {
         let attempt = Attempt {
             write,
             operation: Operation::Create,
@@ -183,16 +276,30 @@ impl Api {
     }
 
     /// Removes a pod unless a disruption budget forbids it.
-    async fn evict_pod(self: &Arc<Self>, call: &Call, registry: &Arc<Registry>, pods: &Arc<Resource>) -> ApiResult<Answer> {
+    async fn evict_pod(
+        self: &Arc<Self>,
+        call: &Call,
+        registry: &Arc<Registry>,
+        pods: &Arc<Resource>,
+    ) -> ApiResult<Answer> {
         let write_options = WriteOptions::parse(&call.query, "CreateOptions", false)?;
         let mut eviction = call.decode_body("Eviction")?.value;
         fill_envelope(&mut eviction, "policy/v1", "Eviction");
         let name = &call.info.name;
-        let asked = Write { call, registry, resource: pods, subresource: Some("eviction"), options: &write_options, form: Form::JSON };
+        let asked = Write {
+            call,
+            registry,
+            resource: pods,
+            subresource: Some("eviction"),
+            options: &write_options,
+            form: Form::JSON,
+        };
         let attempt = self.admit_part(&asked, name, &mut eviction).await?;
         let given = meta::name(&eviction);
         if !given.is_empty() && given != *name {
-            return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
+            return Err(ApiError::bad_request(
+                "name in URL does not match name in Eviction object",
+            ));
         }
         self.validate(&attempt, Some(&eviction)).await?;
         let body = eviction.get("deleteOptions").filter(|v| !v.is_null());
@@ -205,7 +312,10 @@ impl Api {
             options.resource_version = Some(record.revision.to_string());
         }
         let quiet = crate::delete::quiet(options.dry_run);
-        let write = Write { options: &quiet, ..asked };
+        let write = Write {
+            options: &quiet,
+            ..asked
+        };
         match self.remove(&write, &key, &options).await? {
             Deleted::Gone(_) | Deleted::Waiting(_) => Ok(Answer::json(
                 201,
@@ -221,11 +331,16 @@ impl Api {
         const ATTEMPTS: u32 = 20;
         for _ in 0..ATTEMPTS {
             match self.ask_budgets(pod, dry_run).await {
-                Err(error) if error.code() == 409 => tokio::time::sleep(std::time::Duration::from_millis(5)).await,
+                Err(error) if error.code() == 409 => {
+                    tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+                }
                 answer => return answer,
             }
         }
-        let text = format!("Timeout: couldn't update the PodDisruptionBudget of pod {:?} due to conflicts", meta::name(pod));
+        let text = format!(
+            "Timeout: couldn't update the PodDisruptionBudget of pod {:?} due to conflicts",
+            meta::name(pod)
+        );
         Err(ApiError::new(504, "Timeout", text).retry_after(10))
     }
 
@@ -245,32 +360,64 @@ impl Api {
                 if meta::text(&budget, "resourceVersion") != record.revision.to_string() {
                     return Err(stale());
                 }
-                self.replace_record(&table, &key, &record, &budget).await.map(|()| false)
+                self.replace_record(&table, &key, &record, &budget)
+                    .await
+                    .map(|()| false)
             }
-            Eviction::TooManyRequests { message, cause, retry_after_seconds } => {
-                let error = ApiError::new(429, "TooManyRequests", message).with_cause("DisruptionBudget", &cause, "");
+            Eviction::TooManyRequests {
+                message,
+                cause,
+                retry_after_seconds,
+            } => {
+                let error =
+                    ApiError::new(429, "TooManyRequests", message).with_cause("DisruptionBudget", &cause, "");
                 Err(match retry_after_seconds {
                     Some(seconds) => error.retry_after(seconds.into()),
                     None => error,
                 })
             }
-            Eviction::Forbidden { budget, detail } => {
-                Err(ApiError::forbidden("policy", "poddisruptionbudgets", &budget, &detail))
-            }
+            Eviction::Forbidden { budget, detail } => Err(ApiError::forbidden(
+                "policy",
+                "poddisruptionbudgets",
+                &budget,
+                &detail,
+            )),
             Eviction::TooManyBudgets(text) => Err(ApiError::internal(text)),
         }
     }
 
-    async fn request_token(&self, call: &Call, registry: &Arc<Registry>, accounts: &Arc<Resource>) -> ApiResult<Answer> {
+    async fn request_token(
+        &self,
+        call: &Call,
+        registry: &Arc<Registry>,
+        accounts: &Arc<Resource>,
+    ) -> ApiResult<Answer> {
         let options = WriteOptions::parse(&call.query, "CreateOptions", false)?;
         let mut body = call.decode_body("TokenRequest")?.value;
         fill_envelope(&mut body, "authentication.k8s.io/v1", "TokenRequest");
-        let write = Write { call, registry, resource: accounts, subresource: Some("token"), options: &options, form: Form::JSON };
+        let write = Write {
+            call,
+            registry,
+            resource: accounts,
+            subresource: Some("token"),
+            options: &options,
+            form: Form::JSON,
+        };
         let attempt = self.admit_part(&write, &call.info.name, &mut body).await?;
         self.validate(&attempt, Some(&body)).await?;
         let key = self.key_of(call, accounts);
-        let account = accounts.table.get(&key).ok_or_else(|| accounts.not_found(&call.info.name))?.parse();
-        let answer = cobaltcore_access::tokens::token_request(&self.authenticator, &body, &account, self, self.clock.now())?;
+        let account = accounts
+            .table
+            .get(&key)
+            .ok_or_else(|| accounts.not_found(&call.info.name))?
+            .parse();
+        let answer = cobaltcore_access::tokens::token_request(
+            &self.authenticator,
+            &body,
+            &account,
+            self,
+            self.clock.now(),
+        )?;
         Ok(Answer::json(201, &answer))
     }
 }
@@ -282,7 +429,12 @@ const SCALE_ATTEMPTS: usize = 5;
 fn fill_envelope(body: &mut Value, api_version: &str, kind: &str) {
     let map = meta::fields(body);
     for (key, text) in [("apiVersion", api_version), ("kind", kind)] {
-        if map.get(key).and_then(Value::as_str).unwrap_or_default().is_empty() {
+        if map
+            .get(key)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .is_empty()
+        {
             map.insert(key.into(), json!(text));
         }
     }
@@ -304,8 +456,14 @@ pub(crate) fn scale_of(resource: &Resource, parent: &Value) -> Value {
         }
     }
     let paths = resource.scale_paths();
-    let mut status = json!({"replicas": path(parent, &paths.status_replicas).and_then(Value::as_i64).unwrap_or(0)});
-    let selector = paths.selector.as_deref().and_then(|p| path(parent, p)).map(selector_text).unwrap_or_default();
+    let mut status =
+        json!({"replicas": path(parent, &paths.status_replicas).and_then(Value::as_i64).unwrap_or(0)});
+    let selector = paths
+        .selector
+        .as_deref()
+        .and_then(|p| path(parent, p))
+        .map(selector_text)
+        .unwrap_or_default();
     if !selector.is_empty() {
         status["selector"] = json!(selector);
     }
@@ -319,7 +477,10 @@ pub(crate) fn scale_of(resource: &Resource, parent: &Value) -> Value {
 fn check_scale(call: &Call, resource: &Resource, current: &Value, wanted: &Value) -> ApiResult<i64> {
     let name = &call.info.name;
     if wanted["kind"].as_str().is_some_and(|k| k != "Scale") {
-        return Err(ApiError::bad_request(format!("expected input object type to be Scale, but {}", wanted["kind"])));
+        return Err(ApiError::bad_request(format!(
+            "expected input object type to be Scale, but {}",
+            wanted["kind"]
+        )));
     }
     let given = meta::name(wanted);
     if given != name {
@@ -331,21 +492,32 @@ fn check_scale(call: &Call, resource: &Resource, current: &Value, wanted: &Value
     }
     let namespace = meta::namespace(wanted);
     if !namespace.is_empty() && namespace != call.info.namespace {
-        return Err(ApiError::bad_request("the namespace of the provided object does not match the namespace sent on the request"));
+        return Err(ApiError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
     }
     let replicas = match wanted["spec"].get("replicas") {
         None | Some(Value::Null) => 0,
         Some(value) => value.as_i64().ok_or_else(|| {
-            let why = format!("json: cannot unmarshal {} into Go struct field ScaleSpec.spec.replicas of type int32", crate::decode::json_type(value));
+            let why = format!(
+                "json: cannot unmarshal {} into Go struct field ScaleSpec.spec.replicas of type int32",
+                crate::decode::json_type(value)
+            );
             if call.info.verb == "patch" {
                 return ApiError::invalid("", "", "", &[FieldError::invalid("patch", value, &why)]);
             }
-            ApiError::bad_request(format!("Scale in version \"v1\" cannot be handled as a Scale: {why}"))
+            ApiError::bad_request(format!(
+                "Scale in version \"v1\" cannot be handled as a Scale: {why}"
+            ))
         })?,
     };
     // The numbers of custom resources are checked with the object they are part of.
     if replicas < 0 && resource.as_builtin().is_some() {
-        let error = FieldError::invalid("spec.replicas", &json!(replicas), "must be greater than or equal to 0");
+        let error = FieldError::invalid(
+            "spec.replicas",
+            &json!(replicas),
+            "must be greater than or equal to 0",
+        );
         return Err(ApiError::invalid("autoscaling", "Scale", name, &[error]));
     }
     let (asked, live) = (meta::text(wanted, "uid"), meta::text(current, "uid"));
@@ -362,7 +534,10 @@ fn check_scale(call: &Call, resource: &Resource, current: &Value, wanted: &Value
 
 /// A field by its dotted path, with or without a leading dot.
 fn path<'a>(object: &'a Value, dotted: &str) -> Option<&'a Value> {
-    dotted.trim_start_matches('.').split('.').try_fold(object, |node, key| node.get(key))
+    dotted
+        .trim_start_matches('.')
+        .split('.')
+        .try_fold(object, |node, key| node.get(key))
 }
 
 fn set_path(object: &mut Value, dotted: &str, value: Value) {

@@ -12,12 +12,23 @@ use crate::view::{included, meta_version};
 
 /// What the reference says of a metadata field.
 fn describe(field: &str) -> &'static str {
-    cobaltcore_builtins::description("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta", &[field]).unwrap_or_default()
+    cobaltcore_builtins::description("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta", &[field])
+        .unwrap_or_default()
 }
 
 /// A whole table.
-pub fn table(resource: &Resource, listmeta: Value, rows: Vec<Value>, columns: bool, beta: bool) -> Value {
-    let definitions = if columns { column_definitions(resource) } else { Vec::new() };
+pub(crate) fn table(
+    resource: &Resource,
+    listmeta: Value,
+    rows: Vec<Value>,
+    columns: bool,
+    beta: bool,
+) -> Value {
+    let definitions = if columns {
+        column_definitions(resource)
+    } else {
+        Vec::new()
+    };
     json!({
         "kind": "Table",
         "apiVersion": meta_version(beta),
@@ -28,10 +39,8 @@ pub fn table(resource: &Resource, listmeta: Value, rows: Vec<Value>, columns: bo
 }
 
 /// The columns of a resource.
-pub fn column_definitions(resource: &Resource) -> Vec<Value> {
-    let column = |name: &str, kind: &str, format: &str, description: &str, priority: i32| {
-        json!({"name": name, "type": kind, "format": format, "description": description, "priority": priority})
-    };
+pub(crate) fn column_definitions(resource: &Resource) -> Vec<Value> {
+    let column = |name: &str, kind: &str, format: &str, description: &str, priority: i32| json!({"name": name, "type": kind, "format": format, "description": description, "priority": priority});
     match &resource.model {
         Model::Builtin(kind) => kind
             .columns()
@@ -44,16 +53,18 @@ pub fn column_definitions(resource: &Resource) -> Vec<Value> {
             if columns.is_empty() {
                 all.push(column("Age", "date", "", describe("creationTimestamp"), 0));
             }
-            all.extend(columns.iter().map(|c| {
-                column(&c.name, &c.kind, &c.format, &c.description, c.priority as i32)
-            }));
+            all.extend(
+                columns
+                    .iter()
+                    .map(|c| column(&c.name, &c.kind, &c.format, &c.description, c.priority as i32)),
+            );
             all
         }
     }
 }
 
 /// One row.
-pub fn row(resource: &Resource, object: Value, include: Include, beta: bool, now: Timestamp) -> Value {
+pub(crate) fn row(resource: &Resource, object: Value, include: Include, beta: bool, now: Timestamp) -> Value {
     let cells = match &resource.model {
         Model::Builtin(kind) => kind.row(&object, now),
         Model::Custom(custom) => custom_cells(custom.version(), &object, now),

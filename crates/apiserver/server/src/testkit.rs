@@ -56,7 +56,11 @@ pub struct TestServer {
 impl TestServer {
     /// A server in memory that allows everything, without a network listener.
     pub async fn start() -> Self {
-        Self::with(Config { authorization: Authorization::AlwaysAllow, ..Config::default() }).await
+        Self::with(Config {
+            authorization: Authorization::AlwaysAllow,
+            ..Config::default()
+        })
+        .await
     }
 
     /// The same with RBAC in force.
@@ -66,12 +70,19 @@ impl TestServer {
 
     /// The same listening on a port the system chose.
     pub async fn listening() -> Self {
-        Self::with(Config { listen: vec![([127, 0, 0, 1], 0).into()], port_given: true, ..Config::default() }).await
+        Self::with(Config {
+            listen: vec![([127, 0, 0, 1], 0).into()],
+            port_given: true,
+            ..Config::default()
+        })
+        .await
     }
 
     /// A server of any configuration. Panics when it does not start: there is no test without it.
     pub async fn with(config: Config) -> Self {
-        Self::try_with(config).await.unwrap_or_else(|error| panic!("the test server did not start: {error}"))
+        Self::try_with(config)
+            .await
+            .unwrap_or_else(|error| panic!("the test server did not start: {error}"))
     }
 
     /// A server of any configuration.
@@ -80,7 +91,9 @@ impl TestServer {
         let writes: Arc<Mutex<Vec<WriteEntry>>> = Arc::default();
         let (log, api) = (writes.clone(), Arc::downgrade(server.api()));
         server.api().store.observe(Box::new(move |table, event| {
-            let Some(table) = api.upgrade().and_then(|api| api.store.by_id(table)) else { return };
+            let Some(table) = api.upgrade().and_then(|api| api.store.by_id(table)) else {
+                return;
+            };
             log.lock().push(WriteEntry {
                 resource: crate::status::qualified(&table.group, &table.plural),
                 namespace: event.key.namespace.to_string(),
@@ -93,12 +106,17 @@ impl TestServer {
                 revision: event.revision,
             });
         }));
-        Ok(Self { server: Some(server), writes })
+        Ok(Self {
+            server: Some(server),
+            writes,
+        })
     }
 
     /// The server.
     pub fn server(&self) -> &Server {
-        self.server.as_ref().unwrap_or_else(|| unreachable!("only stop() takes it, and that consumes self"))
+        self.server
+            .as_ref()
+            .unwrap_or_else(|| unreachable!("only stop() takes it, and that consumes self"))
     }
 
     /// A client that may do everything.
@@ -118,7 +136,9 @@ impl TestServer {
 
     /// A client acting as `user`.
     pub fn caller(&self, user: User) -> Caller {
-        Caller { service: self.server().client_as(user) }
+        Caller {
+            service: self.server().client_as(user),
+        }
     }
 
     /// The server's clock.
@@ -141,7 +161,10 @@ impl TestServer {
         let before = self.writes.lock().len();
         tokio::time::sleep(time).await;
         let new: Vec<WriteEntry> = self.writes.lock().iter().skip(before).cloned().collect();
-        assert!(new.is_empty(), "the server should be quiet, but these were stored: {new:#?}");
+        assert!(
+            new.is_empty(),
+            "the server should be quiet, but these were stored: {new:#?}"
+        );
     }
 
     /// Applies every document of a YAML text.
@@ -193,7 +216,10 @@ impl Reply {
     /// The texts of all `Warning` headers.
     pub fn warnings(&self) -> Vec<String> {
         let all = self.headers.get_all(http::header::WARNING);
-        all.iter().filter_map(|v| v.to_str().ok()).map(str::to_owned).collect()
+        all.iter()
+            .filter_map(|v| v.to_str().ok())
+            .map(str::to_owned)
+            .collect()
     }
 }
 
@@ -204,21 +230,45 @@ impl Caller {
     }
 
     /// Any request.
-    pub async fn send(&self, method: Method, path: &str, headers: &[(&str, &str)], body: impl Into<Bytes>) -> Reply {
+    pub async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> Reply {
         let response = self.open(method, path, headers, body).await;
         let (parts, body) = response.into_parts();
-        let raw = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+        let raw = body
+            .collect()
+            .await
+            .map(http_body_util::Collected::to_bytes)
+            .unwrap_or_default();
         let body = serde_json::from_slice(&raw).unwrap_or(Value::Null);
-        Reply { code: parts.status.as_u16(), headers: parts.headers, raw, body }
+        Reply {
+            code: parts.status.as_u16(),
+            headers: parts.headers,
+            raw,
+            body,
+        }
     }
 
-    async fn open(&self, method: Method, path: &str, headers: &[(&str, &str)], body: impl Into<Bytes>) -> http::Response<crate::http::ResponseBody> {
+    async fn open(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> http::Response<crate::http::ResponseBody> {
         let mut request = Request::new(Full::new(body.into()));
         *request.method_mut() = method;
         *request.uri_mut() = path.parse().unwrap_or_else(|e| panic!("{path} is no path: {e}"));
         for (name, value) in headers {
-            let name: HeaderName = name.parse().unwrap_or_else(|e| panic!("{name} is no header: {e}"));
-            let value = HeaderValue::from_str(value).unwrap_or_else(|e| panic!("{value} is no header value: {e}"));
+            let name: HeaderName = name
+                .parse()
+                .unwrap_or_else(|e| panic!("{name} is no header: {e}"));
+            let value =
+                HeaderValue::from_str(value).unwrap_or_else(|e| panic!("{value} is no header value: {e}"));
             request.headers_mut().append(name, value);
         }
         match self.service.clone().oneshot(request).await {
@@ -234,12 +284,24 @@ impl Caller {
 
     /// POST of JSON.
     pub async fn post(&self, path: &str, body: &Value) -> Reply {
-        self.send(Method::POST, path, &[("content-type", "application/json")], body.to_string()).await
+        self.send(
+            Method::POST,
+            path,
+            &[("content-type", "application/json")],
+            body.to_string(),
+        )
+        .await
     }
 
     /// PUT of JSON.
     pub async fn put(&self, path: &str, body: &Value) -> Reply {
-        self.send(Method::PUT, path, &[("content-type", "application/json")], body.to_string()).await
+        self.send(
+            Method::PUT,
+            path,
+            &[("content-type", "application/json")],
+            body.to_string(),
+        )
+        .await
     }
 
     /// DELETE.
@@ -249,22 +311,46 @@ impl Caller {
 
     /// Merge patch.
     pub async fn merge(&self, path: &str, body: &Value) -> Reply {
-        self.send(Method::PATCH, path, &[("content-type", "application/merge-patch+json")], body.to_string()).await
+        self.send(
+            Method::PATCH,
+            path,
+            &[("content-type", "application/merge-patch+json")],
+            body.to_string(),
+        )
+        .await
     }
 
     /// JSON patch.
     pub async fn json_patch(&self, path: &str, body: &Value) -> Reply {
-        self.send(Method::PATCH, path, &[("content-type", "application/json-patch+json")], body.to_string()).await
+        self.send(
+            Method::PATCH,
+            path,
+            &[("content-type", "application/json-patch+json")],
+            body.to_string(),
+        )
+        .await
     }
 
     /// Strategic merge patch.
     pub async fn strategic(&self, path: &str, body: &Value) -> Reply {
-        self.send(Method::PATCH, path, &[("content-type", "application/strategic-merge-patch+json")], body.to_string()).await
+        self.send(
+            Method::PATCH,
+            path,
+            &[("content-type", "application/strategic-merge-patch+json")],
+            body.to_string(),
+        )
+        .await
     }
 
     /// Server-side apply; `path` names the manager.
     pub async fn apply(&self, path: &str, body: &Value) -> Reply {
-        self.send(Method::PATCH, path, &[("content-type", "application/apply-patch+yaml")], body.to_string()).await
+        self.send(
+            Method::PATCH,
+            path,
+            &[("content-type", "application/apply-patch+yaml")],
+            body.to_string(),
+        )
+        .await
     }
 
     /// Opens a watch.
@@ -274,7 +360,11 @@ impl Caller {
         let stream = BodyStream::new(response.into_body())
             .filter_map(|frame| async move { frame.ok().and_then(|f| f.into_data().ok()) })
             .boxed();
-        Events { code, stream, buffer: Vec::new() }
+        Events {
+            code,
+            stream,
+            buffer: Vec::new(),
+        }
     }
 }
 
@@ -288,7 +378,9 @@ pub struct Events {
 
 impl std::fmt::Debug for Events {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Events").field("code", &self.code).finish_non_exhaustive()
+        f.debug_struct("Events")
+            .field("code", &self.code)
+            .finish_non_exhaustive()
     }
 }
 
@@ -311,7 +403,9 @@ impl Events {
 
     /// The next event; panics when none comes within ten seconds.
     pub async fn expect(&mut self) -> Value {
-        self.within(Duration::from_secs(10)).await.unwrap_or_else(|| panic!("no event came"))
+        self.within(Duration::from_secs(10))
+            .await
+            .unwrap_or_else(|| panic!("no event came"))
     }
 }
 

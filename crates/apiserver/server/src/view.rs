@@ -69,7 +69,11 @@ impl View<'_> {
             Shape::Table { beta, include } => {
                 let version = meta::text(&object, "resourceVersion").to_owned();
                 let row = table::row(self.resource, object, include, beta, self.now);
-                let listmeta = if version.is_empty() { json!({}) } else { json!({"resourceVersion": version}) };
+                let listmeta = if version.is_empty() {
+                    json!({})
+                } else {
+                    json!({"resourceVersion": version})
+                };
                 table::table(self.resource, listmeta, vec![row], columns, beta)
             }
         }
@@ -141,11 +145,13 @@ impl View<'_> {
 }
 
 /// JSON bytes in the encoding asked for.
-pub fn encode(form: Form, json: Bytes) -> Bytes {
+pub(crate) fn encode(form: Form, json: Bytes) -> Bytes {
     if form.format == Format::Json && !form.pretty {
         return json;
     }
-    let Ok(value) = serde_json::from_slice::<Value>(&json) else { return json };
+    let Ok(value) = serde_json::from_slice::<Value>(&json) else {
+        return json;
+    };
     match form.format {
         Format::Yaml => yaml::encode(&value).into(),
         Format::Json => serde_json::to_vec_pretty(&Ordered(&value)).map_or(json, Bytes::from),
@@ -158,7 +164,9 @@ struct Ordered<'a>(&'a Value);
 impl serde::Serialize for Ordered<'_> {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeMap;
-        let Value::Object(map) = self.0 else { return self.0.serialize(serializer) };
+        let Value::Object(map) = self.0 else {
+            return self.0.serialize(serializer);
+        };
         const FIRST: [&str; 3] = ["kind", "apiVersion", "metadata"];
         let mut out = serializer.serialize_map(Some(map.len()))?;
         for key in FIRST {
@@ -174,12 +182,16 @@ impl serde::Serialize for Ordered<'_> {
 }
 
 /// `meta.k8s.io/v1` or `v1beta1`.
-pub fn meta_version(beta: bool) -> &'static str {
-    if beta { "meta.k8s.io/v1beta1" } else { "meta.k8s.io/v1" }
+pub(crate) fn meta_version(beta: bool) -> &'static str {
+    if beta {
+        "meta.k8s.io/v1beta1"
+    } else {
+        "meta.k8s.io/v1"
+    }
 }
 
 /// Metadata only.
-pub fn partial(object: &Value, beta: bool) -> Value {
+pub(crate) fn partial(object: &Value, beta: bool) -> Value {
     json!({
         "kind": "PartialObjectMetadata",
         "apiVersion": meta_version(beta),
@@ -188,7 +200,7 @@ pub fn partial(object: &Value, beta: bool) -> Value {
 }
 
 /// What a row carries of its object.
-pub fn included(object: Value, include: Include, beta: bool) -> Option<Value> {
+pub(crate) fn included(object: Value, include: Include, beta: bool) -> Option<Value> {
     match include {
         Include::None => Some(Value::Null),
         Include::Object => Some(object),

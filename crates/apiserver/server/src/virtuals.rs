@@ -21,16 +21,30 @@ use crate::write::{Write, receive};
 
 impl Api {
     /// POST of a kind that is not stored.
-    pub async fn create_virtual(self: &Arc<Self>, call: &Call, registry: &Arc<Registry>, resource: &Arc<Resource>) -> ApiResult<Answer> {
+    pub async fn create_virtual(
+        self: &Arc<Self>,
+        call: &Call,
+        registry: &Arc<Registry>,
+        resource: &Arc<Resource>,
+    ) -> ApiResult<Answer> {
         let options = WriteOptions::parse(&call.query, "CreateOptions", false)?;
         let form = Form::negotiate(&call.headers, &call.query, false)?;
         if resource.is("", "Binding") {
-            let pods = registry.get("", "v1", "pods").ok_or_else(ApiError::no_such_resource)?;
+            let pods = registry
+                .get("", "v1", "pods")
+                .ok_or_else(ApiError::no_such_resource)?;
             let body = call.decode_body("Binding")?.value;
             let name = meta::name(&body).to_owned();
             return self.bind_pod(call, registry, &pods, &name).await;
         }
-        let write = Write { call, registry, resource, subresource: None, options: &options, form };
+        let write = Write {
+            call,
+            registry,
+            resource,
+            subresource: None,
+            options: &options,
+            form,
+        };
         let decoded = call.decode_body(&resource.kind)?;
         let body = receive(&write, decoded)?;
         let authorize = |attributes: &Attributes<'_>| self.authorize(attributes);
@@ -39,16 +53,23 @@ impl Api {
             "SelfSubjectReview" => review::self_subject_review(&call.user, now),
             "SelfSubjectAccessReview" => review::self_subject_access_review(&body, &call.user, &authorize)?,
             "SubjectAccessReview" => review::subject_access_review(&body, &authorize)?,
-            "LocalSubjectAccessReview" => review::local_subject_access_review(&body, &call.info.namespace, &authorize)?,
+            "LocalSubjectAccessReview" => {
+                review::local_subject_access_review(&body, &call.info.namespace, &authorize)?
+            }
             "SelfSubjectRulesReview" => {
                 let index = self.rbac.load();
-                let rules = (self.config.authorization != Authorization::AlwaysAllow).then_some((&**index, &call.user));
+                let rules = (self.config.authorization != Authorization::AlwaysAllow)
+                    .then_some((&**index, &call.user));
                 review::self_subject_rules_review(&body, rules)?
             }
             "TokenReview" => tokens::token_review(&self.authenticator, &body, &**self, now)?,
             other => return Err(ApiError::internal(format!("{other} cannot be created"))),
         };
-        Ok(Answer::bytes(201, form.content_type(), view::encode(form, crate::store::serialize(&answer).into())))
+        Ok(Answer::bytes(
+            201,
+            form.content_type(),
+            view::encode(form, crate::store::serialize(&answer).into()),
+        ))
     }
 }
 
@@ -56,7 +77,13 @@ impl Api {
 impl SubjectLookup for Api {
     fn find(&self, kind: SubjectKind, namespace: &str, name: &str) -> Option<Subject> {
         let object = self.lookup("", kind.resource(), namespace, name)?.parse();
-        let text = |pointer: &str| object.pointer(pointer).and_then(serde_json::Value::as_str).unwrap_or_default().to_owned();
+        let text = |pointer: &str| {
+            object
+                .pointer(pointer)
+                .and_then(serde_json::Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        };
         Some(Subject {
             uid: meta::text(&object, "uid").to_owned(),
             deleted_at: clock::parse(meta::text(&object, "deletionTimestamp")),

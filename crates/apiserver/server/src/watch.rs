@@ -25,7 +25,7 @@ use crate::store::{Event, Op, Record};
 use crate::view::View;
 
 /// Bookmarks come about this often.
-const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+const BOOKMARK_EVERY: Duration = Duration::from_mins(1);
 /// A last bookmark comes this long before the stream ends by itself.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 /// Most watches at once.
@@ -68,7 +68,10 @@ impl Counted {
     fn new(api: &Arc<Api>) -> ApiResult<Self> {
         if api.watches.fetch_add(1, Ordering::AcqRel) >= MAX_WATCHES {
             api.watches.fetch_sub(1, Ordering::AcqRel);
-            return Err(ApiError::new(429, "TooManyRequests", "too many watches, please try again later").retry_after(1));
+            return Err(
+                ApiError::new(429, "TooManyRequests", "too many watches, please try again later")
+                    .retry_after(1),
+            );
         }
         Ok(Self(api.clone()))
     }
@@ -83,9 +86,16 @@ impl Drop for Counted {
 
 impl Api {
     /// Begins a watch.
-    pub async fn watch(self: &Arc<Self>, call: &Call, registry: &Arc<Registry>, resource: &Arc<Resource>) -> ApiResult<Answer> {
+    pub async fn watch(
+        self: &Arc<Self>,
+        call: &Call,
+        registry: &Arc<Registry>,
+        resource: &Arc<Resource>,
+    ) -> ApiResult<Answer> {
         if call.header(&http::header::UPGRADE).is_some() {
-            return Err(ApiError::bad_request("websocket watches are not served here; use a plain GET"));
+            return Err(ApiError::bad_request(
+                "websocket watches are not served here; use a plain GET",
+            ));
         }
         let form = Form::negotiate(&call.headers, &call.query, true)?;
         let options = ListOptions::parse(&call.query, true)?;
@@ -142,23 +152,39 @@ impl Api {
             };
             watch.begin_after(from).await;
         }
-        let content_type = if form.format == Format::Yaml { "application/yaml;stream=watch" } else { "application/json" };
+        let content_type = if form.format == Format::Yaml {
+            "application/yaml;stream=watch"
+        } else {
+            "application/json"
+        };
         let stream = futures::stream::unfold(watch, |mut watch| async move {
             watch.next().await.map(|bytes| (bytes, watch))
         });
-        Ok(Answer { code: 200, content_type, body: Body::Stream(stream.boxed()), headers: Vec::new() })
+        Ok(Answer {
+            code: 200,
+            content_type,
+            body: Body::Stream(stream.boxed()),
+            headers: Vec::new(),
+        })
     }
 }
 
 impl Watch {
     fn view(&self) -> View<'_> {
-        View { resource: &self.resource, registry: &self.registry, form: self.form, now: self.api.clock.now() }
+        View {
+            resource: &self.resource,
+            registry: &self.registry,
+            form: self.form,
+            now: self.api.clock.now(),
+        }
     }
 
     /// The present state as ADDED events; `closing` ends it with an annotated bookmark.
     fn begin_with_state(&mut self, closing: bool) {
-        let snapshot =
-            self.resource.table.snapshot(self.filter.namespace.as_deref(), || self.api.store.revision());
+        let snapshot = self
+            .resource
+            .table
+            .snapshot(self.filter.namespace.as_deref(), || self.api.store.revision());
         self.revision = snapshot.revision;
         let mut frame = BytesMut::new();
         let mut columns = self.columns_due;
@@ -276,25 +302,42 @@ impl Watch {
     /// Whether the version watched is defined differently now. Its events would be shown in a form
     /// that is no longer right, so the client has to come back.
     fn outdated(&self) -> bool {
-        let Model::Custom(_) = &self.resource.model else { return false };
+        let Model::Custom(_) = &self.resource.model else {
+            return false;
+        };
         let now = self.api.registry.load();
-        let same = |other: &Resource| other.served && other.schema_generation() == self.resource.schema_generation();
-        match now.get(&self.resource.group, &self.resource.version, &self.resource.plural) {
+        let same =
+            |other: &Resource| other.served && other.schema_generation() == self.resource.schema_generation();
+        match now.get(
+            &self.resource.group,
+            &self.resource.version,
+            &self.resource.plural,
+        ) {
             Some(other) => !same(&other),
-            None => now.any_version(&self.resource.group, &self.resource.plural).is_some(),
+            None => now
+                .any_version(&self.resource.group, &self.resource.plural)
+                .is_some(),
         }
     }
 
     /// Whether the definition behind a custom type was removed.
     fn type_is_gone(&self) -> bool {
-        let Model::Custom(custom) = &self.resource.model else { return false };
+        let Model::Custom(custom) = &self.resource.model else {
+            return false;
+        };
         let plural = &custom.definition.names.plural;
-        self.api.registry.load().any_version(&self.resource.group, plural).is_none()
+        self.api
+            .registry
+            .load()
+            .any_version(&self.resource.group, plural)
+            .is_none()
     }
 
     /// Queues an event if the watcher is to see it.
     fn offer(&mut self, event: &Event) {
-        let Some((kind, state)) = self.judge(event) else { return };
+        let Some((kind, state)) = self.judge(event) else {
+            return;
+        };
         match &mut self.remaining {
             Some(0) => {
                 self.ended = true;
@@ -334,9 +377,7 @@ impl Watch {
         let table = matches!(self.form.shape, Shape::Table { .. });
         let cacheable = !table && !self.form.pretty;
         let tag = self.form_tag(kind, state);
-        if cacheable
-            && let Some((_, line)) = event.rendered.lock().iter().find(|(t, _)| *t == tag)
-        {
+        if cacheable && let Some((_, line)) = event.rendered.lock().iter().find(|(t, _)| *t == tag) {
             return line.clone();
         }
         let view = self.view();
@@ -361,8 +402,19 @@ impl Watch {
     fn form_tag(&self, kind: &str, state: &State) -> u64 {
         use std::hash::{DefaultHasher, Hash, Hasher};
         let mut hasher = DefaultHasher::new();
-        (&self.resource.group, &self.resource.version, kind, matches!(state, State::Old)).hash(&mut hasher);
-        (self.form.format, self.form.shape, self.resource.schema_generation()).hash(&mut hasher);
+        (
+            &self.resource.group,
+            &self.resource.version,
+            kind,
+            matches!(state, State::Old),
+        )
+            .hash(&mut hasher);
+        (
+            self.form.format,
+            self.form.shape,
+            self.resource.schema_generation(),
+        )
+            .hash(&mut hasher);
         hasher.finish()
     }
 
@@ -377,7 +429,11 @@ impl Watch {
         let now = Instant::now();
         let regular = now + jittered(BOOKMARK_EVERY);
         let last = self.deadline.checked_sub(LAST_BOOKMARK).unwrap_or(self.deadline);
-        self.next_bookmark = if last > now { regular.min(last) } else { self.deadline + BOOKMARK_EVERY };
+        self.next_bookmark = if last > now {
+            regular.min(last)
+        } else {
+            self.deadline + BOOKMARK_EVERY
+        };
     }
 
     fn bookmark(&mut self, initial_end: bool) -> Bytes {
@@ -402,7 +458,12 @@ impl Watch {
             meta::fields(&mut object).insert("metadata".into(), self.bookmark_meta(initial_end));
         }
         let mut line = BytesMut::new();
-        put_event(&mut line, "BOOKMARK", &crate::store::serialize(&object), self.form);
+        put_event(
+            &mut line,
+            "BOOKMARK",
+            &crate::store::serialize(&object),
+            self.form,
+        );
         line.freeze()
     }
 
@@ -425,7 +486,12 @@ impl Watch {
 
     fn fail(&mut self, error: &ApiError) {
         let mut line = BytesMut::new();
-        put_event(&mut line, "ERROR", &crate::store::serialize(&error.to_status()), self.form);
+        put_event(
+            &mut line,
+            "ERROR",
+            &crate::store::serialize(&error.to_status()),
+            self.form,
+        );
         self.queue.push_back(line.freeze());
         self.ended = true;
     }
@@ -471,5 +537,5 @@ fn timeout_of(options: &ListOptions) -> Duration {
 /// A number in [0, 1), good enough to spread load.
 fn random() -> f64 {
     let id = uuid::Uuid::new_v4();
-    (id.as_u128() as u32 as f64) / (f64::from(u32::MAX) + 1.0)
+    f64::from(id.as_u128() as u32) / (f64::from(u32::MAX) + 1.0)
 }

@@ -57,7 +57,12 @@ pub enum Outcome {
 impl Write<'_> {
     /// The request seen as a view of the resource.
     pub fn view(&self, api: &Api) -> View<'_> {
-        View { resource: self.resource, registry: self.registry, form: self.form, now: api.clock.now() }
+        View {
+            resource: self.resource,
+            registry: self.registry,
+            form: self.form,
+            now: api.clock.now(),
+        }
     }
 
     /// The answer for an outcome.
@@ -73,7 +78,10 @@ impl Write<'_> {
     /// Tells the client what is allowed but unwise.
     pub fn warn(&self, new: &Value, old: Option<&Value>) {
         if self.subresource.is_none() {
-            self.resource.warnings(new, old).into_iter().for_each(|text| self.call.warn(text));
+            self.resource
+                .warnings(new, old)
+                .into_iter()
+                .for_each(|text| self.call.warn(text));
         }
     }
 
@@ -85,10 +93,22 @@ impl Write<'_> {
 
 impl Api {
     /// POST to a collection.
-    pub async fn create(self: &Arc<Self>, call: &Call, registry: &Arc<Registry>, resource: &Arc<Resource>) -> ApiResult<Answer> {
+    pub async fn create(
+        self: &Arc<Self>,
+        call: &Call,
+        registry: &Arc<Registry>,
+        resource: &Arc<Resource>,
+    ) -> ApiResult<Answer> {
         let options = WriteOptions::parse(&call.query, "CreateOptions", false)?;
         let form = Form::negotiate(&call.headers, &call.query, true)?;
-        let write = Write { call, registry, resource, subresource: None, options: &options, form };
+        let write = Write {
+            call,
+            registry,
+            resource,
+            subresource: None,
+            options: &options,
+            form,
+        };
         let decoded = call.decode_body(&resource.kind)?;
         let object = receive(&write, decoded)?;
         let outcome = self.insert(&write, object, None).await?;
@@ -96,11 +116,18 @@ impl Api {
     }
 
     /// Creates an object. `applied` tells that ownership was recorded by an apply already.
-    pub async fn insert(self: &Arc<Self>, write: &Write<'_>, mut object: Value, applied: Option<()>) -> ApiResult<Outcome> {
+    pub async fn insert(
+        self: &Arc<Self>,
+        write: &Write<'_>,
+        mut object: Value,
+        applied: Option<()>,
+    ) -> ApiResult<Outcome> {
         let resource = write.resource;
         self.check_namespace_match(write.call, resource, &mut object)?;
         if !meta::text(&object, "resourceVersion").is_empty() {
-            return Err(ApiError::bad_request("resourceVersion should not be set on objects to be created"));
+            return Err(ApiError::bad_request(
+                "resourceVersion should not be set on objects to be created",
+            ));
         }
         if let Some(custom) = resource.as_custom()
             && custom.terminating
@@ -182,19 +209,37 @@ impl Api {
         }
         resource.to_storage(&mut object, write.registry);
         let draft = Draft::new(&object, resource.schema_generation());
-        let change = Change { table: resource.table.id, key: key.clone(), expect: Expect::Absent, action: Action::Put(draft) };
+        let change = Change {
+            table: resource.table.id,
+            key: key.clone(),
+            expect: Expect::Absent,
+            action: Action::Put(draft),
+        };
         match self.store.commit(vec![change]).await {
-            Ok(mut records) => records.pop().map(Outcome::Stored).ok_or_else(|| ApiError::internal("nothing was stored")),
+            Ok(mut records) => records
+                .pop()
+                .map(Outcome::Stored)
+                .ok_or_else(|| ApiError::internal("nothing was stored")),
             Err(CommitError::Conflict) => match resource.table.get(&key) {
                 Some(existing) => Err(taken(resource, &name, &existing)),
-                None => Err(ApiError::already_exists(&resource.group, &resource.plural, &name, false)),
+                None => Err(ApiError::already_exists(
+                    &resource.group,
+                    &resource.plural,
+                    &name,
+                    false,
+                )),
             },
             Err(CommitError::Failed(why)) => Err(ApiError::internal(why)),
         }
     }
 
     /// The namespace in the object must be the one in the URL; cluster-scoped objects have none.
-    pub fn check_namespace_match(&self, call: &Call, resource: &Resource, object: &mut Value) -> ApiResult<()> {
+    pub fn check_namespace_match(
+        &self,
+        call: &Call,
+        resource: &Resource,
+        object: &mut Value,
+    ) -> ApiResult<()> {
         if !resource.namespaced {
             meta::set(object, "namespace", Value::Null);
             return Ok(());
@@ -222,20 +267,25 @@ impl Api {
         if !record.facts.deleting {
             return Ok(());
         }
-        let why = format!(
-            "unable to create new content in namespace {namespace} because it is being terminated"
-        );
-        Err(ApiError::forbidden(&resource.group, &resource.plural, meta::name(object), &why).with_cause(
-            "NamespaceTerminating",
-            &format!("namespace {namespace} is being terminated"),
-            "metadata.namespace",
-        ))
+        let why =
+            format!("unable to create new content in namespace {namespace} because it is being terminated");
+        Err(
+            ApiError::forbidden(&resource.group, &resource.plural, meta::name(object), &why).with_cause(
+                "NamespaceTerminating",
+                &format!("namespace {namespace} is being terminated"),
+                "metadata.namespace",
+            ),
+        )
     }
 
     /// Metadata only the server sets.
     fn stamp_new(&self, resource: &Resource, object: &mut Value) {
         let stamp = self.clock.stamp();
-        let generation = if resource.has_generation() { json!(1) } else { Value::Null };
+        let generation = if resource.has_generation() {
+            json!(1)
+        } else {
+            Value::Null
+        };
         for (key, value) in [
             ("uid", json!(uuid::Uuid::new_v4().to_string())),
             ("creationTimestamp", json!(stamp)),
@@ -276,7 +326,7 @@ impl Api {
 }
 
 /// Finds the schema of any served version of a kind, for ownership recorded through another version.
-pub fn version_schemas<'a>(
+pub(crate) fn version_schemas<'a>(
     registry: &'a Registry,
     resource: &'a Resource,
 ) -> impl Fn(&str) -> Option<Arc<cobaltcore_schema::Schema>> + 'a {
@@ -285,23 +335,40 @@ pub fn version_schemas<'a>(
             return Some(resource.schema().clone());
         }
         let (group, version) = meta::split_api_version(api_version);
-        registry.by_kind(group, version, &resource.kind).map(|r| r.schema().clone())
+        registry
+            .by_kind(group, version, &resource.kind)
+            .map(|r| r.schema().clone())
     }
 }
 
 /// Checks the envelope of a body, brings it into the type's form, and judges strictness.
-pub fn receive(write: &Write<'_>, decoded: Decoded) -> ApiResult<Value> {
-    let Decoded { mut value, duplicates } = decoded;
+pub(crate) fn receive(write: &Write<'_>, decoded: Decoded) -> ApiResult<Value> {
+    let Decoded {
+        mut value,
+        duplicates,
+    } = decoded;
     check_envelope(write, &mut value)?;
     let unknown = write.resource.decode(&mut value)?;
-    let mut problems: Vec<(String, String)> = unknown.iter().map(|path| (path.clone(), unknown_field(path))).collect();
-    problems.extend(duplicates.iter().map(|path| (path.clone(), duplicate_field(path))));
+    let mut problems: Vec<(String, String)> = unknown
+        .iter()
+        .map(|path| (path.clone(), unknown_field(path)))
+        .collect();
+    problems.extend(
+        duplicates
+            .iter()
+            .map(|path| (path.clone(), duplicate_field(path))),
+    );
     if problems.len() > 1 {
         crate::decode::sort_by_place(&write.call.body, &mut problems);
     }
     let problems: Vec<String> = problems.into_iter().map(|(_, text)| text).collect();
     if write.options.validation != FieldValidation::Ignore {
-        write.call.judge_strictness(write.options.validation, &problems, &write.resource.kind, &write.resource.version)?;
+        write.call.judge_strictness(
+            write.options.validation,
+            &problems,
+            &write.resource.kind,
+            &write.resource.version,
+        )?;
     }
     Ok(value)
 }
@@ -311,7 +378,10 @@ fn check_envelope(write: &Write<'_>, value: &mut Value) -> ApiResult<()> {
     let resource = write.resource;
     let expected = resource.api_version();
     let illegible = |error: String| {
-        write.call.unrecognized(&resource.kind, &format!("couldn't get version/kind; json parse error: json: cannot unmarshal {error}"))
+        write.call.unrecognized(
+            &resource.kind,
+            &format!("couldn't get version/kind; json parse error: json: cannot unmarshal {error}"),
+        )
     };
     if !value.is_object() {
         return Err(illegible(format!(
@@ -321,13 +391,23 @@ fn check_envelope(write: &Write<'_>, value: &mut Value) -> ApiResult<()> {
     }
     for key in ["kind", "apiVersion"] {
         if let Some(wrong) = value.get(key).filter(|v| !v.is_null() && !v.is_string()) {
-            return Err(illegible(format!("{} into Go struct field .{key} of type string", json_type(wrong))));
+            return Err(illegible(format!(
+                "{} into Go struct field .{key} of type string",
+                json_type(wrong)
+            )));
         }
     }
-    let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let text = |key: &str| {
+        value
+            .get(key)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
     let (kind, api_version) = (text("kind"), text("apiVersion"));
     if resource.as_builtin().is_some() {
-        if (kind.is_empty() || kind == *resource.kind) && (api_version.is_empty() || api_version == expected) {
+        if (kind.is_empty() || kind == *resource.kind) && (api_version.is_empty() || api_version == expected)
+        {
             let map = meta::fields(value);
             map.insert("kind".into(), json!(&*resource.kind));
             map.insert("apiVersion".into(), json!(expected));
@@ -342,7 +422,10 @@ fn check_envelope(write: &Write<'_>, value: &mut Value) -> ApiResult<()> {
         )));
     }
     if api_version.is_empty() {
-        return Err(ApiError::bad_request(format!("Object 'apiVersion' is missing in '{}'", quoted_start(value))));
+        return Err(ApiError::bad_request(format!(
+            "Object 'apiVersion' is missing in '{}'",
+            quoted_start(value)
+        )));
     }
     if api_version != expected {
         return Err(ApiError::bad_request(format!(
@@ -350,7 +433,11 @@ fn check_envelope(write: &Write<'_>, value: &mut Value) -> ApiResult<()> {
         )));
     }
     if kind != *resource.kind {
-        let error = cobaltcore_schema::FieldError::invalid("kind", &json!(kind), &format!("must be {}", resource.kind));
+        let error = cobaltcore_schema::FieldError::invalid(
+            "kind",
+            &json!(kind),
+            &format!("must be {}", resource.kind),
+        );
         return Err(resource.invalid(meta::name(value), &[error]));
     }
     Ok(())
@@ -358,12 +445,19 @@ fn check_envelope(write: &Write<'_>, value: &mut Value) -> ApiResult<()> {
 
 /// 400 for a body of another kind or version than the endpoint of a built-in kind takes. Parts left
 /// out are those of the endpoint.
-pub fn foreign(registry: &Registry, resource: &Resource, kind: &str, api_version: &str) -> ApiError {
+pub(crate) fn foreign(registry: &Registry, resource: &Resource, kind: &str, api_version: &str) -> ApiError {
     let expected = resource.api_version();
     let kind = if kind.is_empty() { &*resource.kind } else { kind };
-    let api_version = if api_version.is_empty() { expected.as_str() } else { api_version };
+    let api_version = if api_version.is_empty() {
+        expected.as_str()
+    } else {
+        api_version
+    };
     let (group, version) = meta::split_api_version(api_version);
-    if registry.by_kind(group, version, kind).is_none_or(|found| found.as_builtin().is_none()) {
+    if registry
+        .by_kind(group, version, kind)
+        .is_none_or(|found| found.as_builtin().is_none())
+    {
         return unregistered(kind, &resource.kind, api_version);
     }
     if *kind == *resource.kind && *group == *resource.group {
@@ -371,7 +465,11 @@ pub fn foreign(registry: &Registry, resource: &Resource, kind: &str, api_version
             "the API version in the data ({api_version}) does not match the expected API version ({expected})"
         ));
     }
-    let package = if resource.group.is_empty() { "core" } else { resource.group.split('.').next().unwrap_or_default() };
+    let package = if resource.group.is_empty() {
+        "core"
+    } else {
+        resource.group.split('.').next().unwrap_or_default()
+    };
     ApiError::bad_request(format!(
         "{kind} in version {version:?} cannot be handled as a {0}: converting ({version}.{kind}) to ({package}.{0}): unknown conversion",
         resource.kind,

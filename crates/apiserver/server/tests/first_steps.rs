@@ -7,17 +7,31 @@ use cobaltcore_apiserver::{Authorization, Config};
 use serde_json::json;
 
 fn on_disk(dir: &std::path::Path) -> Config {
-    Config { data_dir: Some(dir.to_owned()), authorization: Authorization::AlwaysAllow, ..Config::default() }
+    Config {
+        data_dir: Some(dir.to_owned()),
+        authorization: Authorization::AlwaysAllow,
+        ..Config::default()
+    }
 }
 
 #[tokio::test]
 async fn a_new_server_has_what_every_cluster_begins_with() {
     let server = TestServer::start().await;
     let list = server.admin().get("/api/v1/namespaces").await;
-    let names: Vec<&str> =
-        list.body["items"].as_array().unwrap().iter().map(|n| n["metadata"]["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["default", "kube-node-lease", "kube-public", "kube-system"]);
-    let service = server.admin().get("/api/v1/namespaces/default/services/kubernetes").await;
+    let names: Vec<&str> = list.body["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|n| n["metadata"]["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        names,
+        ["default", "kube-node-lease", "kube-public", "kube-system"]
+    );
+    let service = server
+        .admin()
+        .get("/api/v1/namespaces/default/services/kubernetes")
+        .await;
     assert_eq!(service.body["spec"]["clusterIP"], "10.96.0.1");
 }
 
@@ -34,23 +48,59 @@ async fn objects_and_definitions_survive_a_restart() {
     });
     let first = TestServer::with(on_disk(dir.path())).await;
     let admin = first.admin();
-    assert_eq!(admin.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await.code, 201);
-    let widget = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}, "spec": {}});
-    let created = admin.post("/apis/example.com/v1/namespaces/default/widgets", &widget).await;
+    assert_eq!(
+        admin
+            .post(
+                "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+                &definition
+            )
+            .await
+            .code,
+        201
+    );
+    let widget =
+        json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}, "spec": {}});
+    let created = admin
+        .post("/apis/example.com/v1/namespaces/default/widgets", &widget)
+        .await;
     assert_eq!((created.code, &created.body["spec"]["size"]), (201, &json!(3)));
-    let revision: u64 = created.body["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
+    let revision: u64 = created.body["metadata"]["resourceVersion"]
+        .as_str()
+        .unwrap()
+        .parse()
+        .unwrap();
     first.stop().await;
 
     let second = TestServer::with(on_disk(dir.path())).await;
-    let found = second.admin().get("/apis/example.com/v1/namespaces/default/widgets/w").await;
+    let found = second
+        .admin()
+        .get("/apis/example.com/v1/namespaces/default/widgets/w")
+        .await;
     assert_eq!(found.body["metadata"], created.body["metadata"]);
     let mut watch = second
         .admin()
-        .watch(&format!("/apis/example.com/v1/widgets?watch=true&resourceVersion={}", revision - 1))
+        .watch(&format!(
+            "/apis/example.com/v1/widgets?watch=true&resourceVersion={}",
+            revision - 1
+        ))
         .await;
-    assert_eq!(watch.expect().await["object"]["metadata"]["name"], "w", "history survives too");
-    let next = second.admin().merge("/apis/example.com/v1/namespaces/default/widgets/w", &json!({"spec": {"size": 4}})).await;
-    let later: u64 = next.body["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
+    assert_eq!(
+        watch.expect().await["object"]["metadata"]["name"],
+        "w",
+        "history survives too"
+    );
+    let next = second
+        .admin()
+        .merge(
+            "/apis/example.com/v1/namespaces/default/widgets/w",
+            &json!({"spec": {"size": 4}}),
+        )
+        .await;
+    let later: u64 = next.body["metadata"]["resourceVersion"]
+        .as_str()
+        .unwrap()
+        .parse()
+        .unwrap();
     assert!(later > revision);
     second.stop().await;
     let report = cobaltcore_apiserver::check(&dir.path().join("state.db")).unwrap();
@@ -73,7 +123,14 @@ async fn a_hundred_servers_live_side_by_side() {
     for n in 0..100 {
         let server = TestServer::start().await;
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("only-{n}")}});
-        assert_eq!(server.admin().post("/api/v1/namespaces/default/configmaps", &map).await.code, 201);
+        assert_eq!(
+            server
+                .admin()
+                .post("/api/v1/namespaces/default/configmaps", &map)
+                .await
+                .code,
+            201
+        );
         servers.push(server);
     }
     for (n, server) in servers.iter().enumerate() {

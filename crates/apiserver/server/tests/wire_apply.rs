@@ -2,8 +2,18 @@
 //! Server-side apply over the wire: who owns what, who may change it, and what is said when two want
 //! the same.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test that cannot go on has failed")]
-#![allow(clippy::needless_pass_by_value, clippy::semicolon_if_nothing_returned, reason = "literals read better in place")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on has failed"
+)]
+#![allow(
+    clippy::needless_pass_by_value,
+    clippy::semicolon_if_nothing_returned,
+    reason = "literals read better in place"
+)]
 
 #[path = "common/wire.rs"]
 mod wire;
@@ -549,4 +559,3 @@ async fn yaml_is_as_good_as_json() {
         .await;
     assert_eq!((reply.code, &reply.body["data"]["k"]), (201, &json!("yes")));
 }
-

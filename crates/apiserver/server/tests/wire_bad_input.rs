@@ -139,8 +139,7 @@ async fn too_long_too_deep_too_clever() {
         assert_eq!(
             (reply.code, reply.reason()),
             (400, "BadRequest"),
-            "{media} {:.20}",
-            body
+            "{media} {body:.20}"
         );
     }
     made(&admin, MAPS, &map("p")).await;

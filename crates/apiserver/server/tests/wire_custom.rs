@@ -1,8 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Custom resources: how a definition is judged and lives, and what its schema does to instances.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test that cannot go on has failed")]
-#![allow(clippy::needless_pass_by_value, clippy::semicolon_if_nothing_returned, reason = "literals read better in place")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on has failed"
+)]
+#![allow(
+    clippy::needless_pass_by_value,
+    clippy::semicolon_if_nothing_returned,
+    reason = "literals read better in place"
+)]
 
 #[path = "common/wire.rs"]
 mod wire;
@@ -601,4 +611,3 @@ async fn columns_are_printed() {
     );
     assert_eq!(table["rows"][1]["cells"], json!(["b", null, null, "0s", null]));
 }
-

@@ -2,8 +2,18 @@
 //! Definitions: their conditions, the names they compete for, the schemas and settings that are
 //! refused, their versions and their end.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test that cannot go on has failed")]
-#![allow(clippy::needless_pass_by_value, clippy::semicolon_if_nothing_returned, reason = "literals read better in place")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on has failed"
+)]
+#![allow(
+    clippy::needless_pass_by_value,
+    clippy::semicolon_if_nothing_returned,
+    reason = "literals read better in place"
+)]
 
 #[path = "common/wire.rs"]
 mod wire;
@@ -508,12 +518,30 @@ async fn a_served_definition_keeps_its_old_names_when_the_new_ones_are_taken() {
     let mut second = definition("others", "Other", spec(json!({})));
     second["spec"]["names"]["shortNames"] = json!(["ot"]);
     install(&admin, &second).await;
-    let changed = admin.merge(&format!("{CRDS}/others.example.com"), &json!({"spec": {"names": {"shortNames": ["wd", "oo"]}}})).await.body;
-    assert_eq!(condition(&changed, "NamesAccepted")["reason"], "ShortNamesConflict");
+    let changed = admin
+        .merge(
+            &format!("{CRDS}/others.example.com"),
+            &json!({"spec": {"names": {"shortNames": ["wd", "oo"]}}}),
+        )
+        .await
+        .body;
+    assert_eq!(
+        condition(&changed, "NamesAccepted")["reason"],
+        "ShortNamesConflict"
+    );
     assert_eq!(condition(&changed, "Established")["status"], "True");
     assert_eq!(changed["status"]["acceptedNames"]["shortNames"], json!(["ot"]));
     let list = admin.get("/apis/example.com/v1").await.body;
-    let entry = list["resources"].as_array().unwrap().iter().find(|r| r["name"] == "others").unwrap();
+    let entry = list["resources"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|r| r["name"] == "others")
+        .unwrap();
     assert_eq!(entry["shortNames"], json!(["ot"]));
-    assert_eq!(admin.get("/apis/example.com/v1/others").await.code, 200, "it is served all the same");
+    assert_eq!(
+        admin.get("/apis/example.com/v1/others").await.code,
+        200,
+        "it is served all the same"
+    );
 }

@@ -2,8 +2,18 @@
 //! Watches as clients see them: what comes first, what each change looks like, when a stream ends,
 //! and what a client that comes back is told.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test that cannot go on has failed")]
-#![allow(clippy::needless_pass_by_value, clippy::semicolon_if_nothing_returned, reason = "literals read better in place")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on has failed"
+)]
+#![allow(
+    clippy::needless_pass_by_value,
+    clippy::semicolon_if_nothing_returned,
+    reason = "literals read better in place"
+)]
 
 #[path = "common/wire.rs"]
 mod wire;
@@ -592,4 +602,3 @@ async fn deleting_a_definition_ends_its_watches() {
     assert_eq!(end, None);
     gone(&admin, WIDGETS).await;
 }
-

@@ -2,8 +2,18 @@
 //! Further ways to watch: after definitions change, through selectors with sets, by metadata only
 //! with bookmarks, and what happens to a watch when rights or kinds go away.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test that cannot go on has failed")]
-#![allow(clippy::needless_pass_by_value, clippy::semicolon_if_nothing_returned, reason = "literals read better in place")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on has failed"
+)]
+#![allow(
+    clippy::needless_pass_by_value,
+    clippy::semicolon_if_nothing_returned,
+    reason = "literals read better in place"
+)]
 
 #[path = "common/wire.rs"]
 mod wire;
@@ -20,7 +30,10 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const QUIET: Duration = Duration::from_millis(150);
 
 fn lines(raw: &[u8]) -> Vec<Value> {
-    String::from_utf8_lossy(raw).lines().map(|l| serde_json::from_str(l).unwrap_or_else(|e| panic!("{l}: {e}"))).collect()
+    String::from_utf8_lossy(raw)
+        .lines()
+        .map(|l| serde_json::from_str(l).unwrap_or_else(|e| panic!("{l}: {e}")))
+        .collect()
 }
 
 #[tokio::test]
@@ -28,16 +41,53 @@ async fn bookmarks_fit_the_form_of_the_watch() {
     let server = TestServer::start().await;
     let admin = server.admin();
     let path = format!("{MAPS}?watch=true&allowWatchBookmarks=true&timeoutSeconds=1");
-    let metas = admin.send(Method::GET, &path, &[("accept", "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json")], "").await;
+    let metas = admin
+        .send(
+            Method::GET,
+            &path,
+            &[(
+                "accept",
+                "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json",
+            )],
+            "",
+        )
+        .await;
     let metas = lines(&metas.raw);
     let end = metas.iter().find(|e| e["type"] == "BOOKMARK").unwrap();
-    assert_eq!((&end["object"]["kind"], &end["object"]["apiVersion"]), (&json!("PartialObjectMetadata"), &json!("meta.k8s.io/v1")));
-    assert_eq!(end["object"]["metadata"]["annotations"], json!({"k8s.io/initial-events-end": "true"}));
-    let tables = admin.send(Method::GET, &path, &[("accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json")], "").await;
+    assert_eq!(
+        (&end["object"]["kind"], &end["object"]["apiVersion"]),
+        (&json!("PartialObjectMetadata"), &json!("meta.k8s.io/v1"))
+    );
+    assert_eq!(
+        end["object"]["metadata"]["annotations"],
+        json!({"k8s.io/initial-events-end": "true"})
+    );
+    let tables = admin
+        .send(
+            Method::GET,
+            &path,
+            &[(
+                "accept",
+                "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
+            )],
+            "",
+        )
+        .await;
     let tables = lines(&tables.raw);
     let end = tables.iter().find(|e| e["type"] == "BOOKMARK").unwrap();
-    assert_eq!((&end["object"]["kind"], end["object"]["rows"].as_array().map(Vec::len)), (&json!("Table"), Some(1)), "{end}");
-    assert_eq!(end["object"]["rows"][0]["object"]["metadata"]["annotations"], json!({"k8s.io/initial-events-end": "true"}), "{end}");
+    assert_eq!(
+        (
+            &end["object"]["kind"],
+            end["object"]["rows"].as_array().map(Vec::len)
+        ),
+        (&json!("Table"), Some(1)),
+        "{end}"
+    );
+    assert_eq!(
+        end["object"]["rows"][0]["object"]["metadata"]["annotations"],
+        json!({"k8s.io/initial-events-end": "true"}),
+        "{end}"
+    );
 }
 
 #[tokio::test]
@@ -45,14 +95,29 @@ async fn set_selectors_follow_objects() {
     let server = TestServer::start().await;
     let admin = server.admin();
     let from = rv(&admin.get(MAPS).await.body);
-    let watch = async |selector: &str| admin.watch(&format!("{MAPS}?watch=true&resourceVersion={from}&labelSelector={selector}")).await;
+    let watch = async |selector: &str| {
+        admin
+            .watch(&format!(
+                "{MAPS}?watch=true&resourceVersion={from}&labelSelector={selector}"
+            ))
+            .await
+    };
     let mut within = watch("t%20in%20(a,b)").await;
     let mut without = watch("!t").await;
     let mut not_a = watch("t!%3Da").await;
     create(&admin, MAPS, &labelled("x", json!({"t": "a"}))).await;
-    admin.merge(&format!("{MAPS}/x"), &json!({"metadata": {"labels": {"t": "b"}}})).await;
-    admin.merge(&format!("{MAPS}/x"), &json!({"metadata": {"labels": {"t": "c"}}})).await;
-    admin.merge(&format!("{MAPS}/x"), &json!({"metadata": {"labels": {"t": null}}})).await;
+    admin
+        .merge(&format!("{MAPS}/x"), &json!({"metadata": {"labels": {"t": "b"}}}))
+        .await;
+    admin
+        .merge(&format!("{MAPS}/x"), &json!({"metadata": {"labels": {"t": "c"}}}))
+        .await;
+    admin
+        .merge(
+            &format!("{MAPS}/x"),
+            &json!({"metadata": {"labels": {"t": null}}}),
+        )
+        .await;
     let all = async |events: &mut cobaltcore_apiserver::testkit::Events| {
         let mut seen = Vec::new();
         while let Some(event) = events.within(QUIET).await {
@@ -73,10 +138,14 @@ async fn a_cut_stream_is_taken_up_again() {
     for n in 0..7 {
         create(&admin, MAPS, &map(&format!("m{n}"), "1")).await;
     }
-    server.faults().inject(Fault::new(Effect::CutWatch(2)).verb("watch").times(3));
+    server
+        .faults()
+        .inject(Fault::new(Effect::CutWatch(2)).verb("watch").times(3));
     let mut seen = Vec::new();
     while seen.len() < 7 {
-        let mut events = admin.watch(&format!("{MAPS}?watch=true&resourceVersion={from}")).await;
+        let mut events = admin
+            .watch(&format!("{MAPS}?watch=true&resourceVersion={from}"))
+            .await;
         while let Some(event) = events.within(QUIET).await {
             from = rv(&event["object"]);
             seen.push(event["object"]["metadata"]["name"].as_str().unwrap().to_owned());
@@ -89,32 +158,71 @@ async fn a_cut_stream_is_taken_up_again() {
 async fn watching_a_name_that_does_not_exist_yet() {
     let server = TestServer::start().await;
     let admin = server.admin();
-    let mut events = admin.watch(&format!("{MAPS}?watch=true&fieldSelector=metadata.name%3Dlater")).await;
+    let mut events = admin
+        .watch(&format!("{MAPS}?watch=true&fieldSelector=metadata.name%3Dlater"))
+        .await;
     create(&admin, MAPS, &map("sooner", "1")).await;
     create(&admin, MAPS, &map("later", "1")).await;
     assert_eq!(brief(&events.expect().await), "ADDED later");
     let single = admin.get(&format!("{MAPS}/later?watch=true")).await;
-    assert_eq!((single.code, &single.body["kind"]), (200, &json!("ConfigMap")), "watch on one object's path is a get");
+    assert_eq!(
+        (single.code, &single.body["kind"]),
+        (200, &json!("ConfigMap")),
+        "watch on one object's path is a get"
+    );
 }
 
 #[tokio::test]
 async fn a_changed_schema_ends_watches_and_shows_in_the_next() {
     let server = TestServer::start().await;
     let admin = server.admin();
-    install(&admin, &definition("widgets", "Widget", json!({"type": "object", "properties": {"a": {"type": "string"}}}))).await;
+    install(
+        &admin,
+        &definition(
+            "widgets",
+            "Widget",
+            json!({"type": "object", "properties": {"a": {"type": "string"}}}),
+        ),
+    )
+    .await;
     let from = rv(&admin.get(WIDGETS).await.body);
     create(&admin, WIDGETS, &widget("w", json!({"a": "1"}))).await;
     let patch = json!([{"op": "add", "path": "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/b", "value": {"type": "integer", "default": 4}}]);
-    let mut old = admin.watch(&format!("{WIDGETS}?watch=true&resourceVersion={from}")).await;
+    let mut old = admin
+        .watch(&format!("{WIDGETS}?watch=true&resourceVersion={from}"))
+        .await;
     assert_eq!(old.expect().await["object"]["spec"], json!({"a": "1"}));
-    assert_eq!(admin.merge(&format!("{CRDS}/widgets.example.com"), &json!({"metadata": {"labels": {"x": "y"}}})).await.code, 200);
+    assert_eq!(
+        admin
+            .merge(
+                &format!("{CRDS}/widgets.example.com"),
+                &json!({"metadata": {"labels": {"x": "y"}}})
+            )
+            .await
+            .code,
+        200
+    );
     assert_eq!(old.within(QUIET).await, None);
     create(&admin, WIDGETS, &widget("w2", json!({"a": "2"}))).await;
-    assert_eq!(brief(&old.expect().await), "ADDED w2", "a label of the definition changes nothing");
-    assert_eq!(admin.json_patch(&format!("{CRDS}/widgets.example.com"), &patch).await.code, 200);
-    let end = tokio::time::timeout(Duration::from_secs(5), old.next()).await.expect("the stream must end");
+    assert_eq!(
+        brief(&old.expect().await),
+        "ADDED w2",
+        "a label of the definition changes nothing"
+    );
+    assert_eq!(
+        admin
+            .json_patch(&format!("{CRDS}/widgets.example.com"), &patch)
+            .await
+            .code,
+        200
+    );
+    let end = tokio::time::timeout(Duration::from_secs(5), old.next())
+        .await
+        .expect("the stream must end");
     assert_eq!(end, None, "what comes now would be shown by the old schema");
-    let mut events = admin.watch(&format!("{WIDGETS}?watch=true&resourceVersion={from}")).await;
+    let mut events = admin
+        .watch(&format!("{WIDGETS}?watch=true&resourceVersion={from}"))
+        .await;
     assert_eq!(events.expect().await["object"]["spec"], json!({"a": "1", "b": 4}));
 }
 
@@ -131,9 +239,17 @@ async fn a_version_no_longer_served_ends_its_watches() {
     let mut events = admin.watch("/apis/example.com/v2/widgets?watch=true").await;
     assert_eq!(events.code, 200);
     let patch = json!([{"op": "replace", "path": "/spec/versions/1/served", "value": false}]);
-    assert_eq!(admin.json_patch(&format!("{CRDS}/widgets.example.com"), &patch).await.code, 200);
+    assert_eq!(
+        admin
+            .json_patch(&format!("{CRDS}/widgets.example.com"), &patch)
+            .await
+            .code,
+        200
+    );
     assert_eq!(admin.get("/apis/example.com/v2/widgets").await.code, 404);
-    let end = tokio::time::timeout(Duration::from_secs(5), events.next()).await.expect("the stream must end");
+    let end = tokio::time::timeout(Duration::from_secs(5), events.next())
+        .await
+        .expect("the stream must end");
     assert_eq!(end, None);
 }
 
@@ -145,7 +261,9 @@ async fn delete_collection_is_seen_one_by_one() {
         create(&admin, MAPS, &labelled(&format!("m{n}"), json!({"g": "1"}))).await;
     }
     let from = rv(&admin.get(MAPS).await.body);
-    let mut events = admin.watch(&format!("{MAPS}?watch=true&resourceVersion={from}")).await;
+    let mut events = admin
+        .watch(&format!("{MAPS}?watch=true&resourceVersion={from}"))
+        .await;
     let reply = admin.delete(&format!("{MAPS}?labelSelector=g%3D1")).await;
     assert_eq!((reply.code, names(&reply.body)), (200, vec!["m0", "m1", "m2"]));
     for name in ["m0", "m1", "m2"] {
@@ -158,7 +276,9 @@ async fn a_burst_does_not_cost_an_attentive_watcher_its_stream() {
     let server = TestServer::start().await;
     let admin = server.admin();
     let from = rv(&admin.get(MAPS).await.body);
-    let mut events = admin.watch(&format!("{MAPS}?watch=true&resourceVersion={from}")).await;
+    let mut events = admin
+        .watch(&format!("{MAPS}?watch=true&resourceVersion={from}"))
+        .await;
     let writers: Vec<_> = (0..8)
         .map(|w| {
             let admin = admin.clone();
@@ -175,7 +295,10 @@ async fn a_burst_does_not_cost_an_attentive_watcher_its_stream() {
     // It was not read at all during the burst; now it is.
     let mut last = from;
     for n in 0..3_200 {
-        let event = events.next().await.unwrap_or_else(|| panic!("cut off after {n} events"));
+        let event = events
+            .next()
+            .await
+            .unwrap_or_else(|| panic!("cut off after {n} events"));
         assert!(rv(&event["object"]) > last);
         last = rv(&event["object"]);
     }

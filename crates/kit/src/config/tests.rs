@@ -45,7 +45,7 @@ impl Default for Eviction {
     fn default() -> Self {
         Self {
             max_parallel: 2,
-            stall_timeout: HumanDuration(std::time::Duration::from_secs(300)),
+            stall_timeout: HumanDuration(std::time::Duration::from_mins(5)),
         }
     }
 }

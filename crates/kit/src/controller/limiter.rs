@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::retry::Backoff;
 
-const TELL_AGAIN: Duration = Duration::from_secs(60);
+const TELL_AGAIN: Duration = Duration::from_mins(1);
 const SWEEP_AT: usize = 1024;
 
 type Key = (String, String);

@@ -128,7 +128,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             workers: 8,
-            pass_time: Duration::from_secs(300),
+            pass_time: Duration::from_mins(5),
             backoff: Backoff::CONTROLLER,
             retries_per_second: 10.0,
             retry_burst: 100,

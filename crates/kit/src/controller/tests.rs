@@ -101,7 +101,7 @@ async fn run(failures: u32, hang: bool, options: Options) -> (Vec<String>, Strin
     if hang {
         let stop = done.clone();
         tokio::spawn(async move {
-            tokio::time::sleep(Duration::from_secs(60)).await;
+            tokio::time::sleep(Duration::from_mins(1)).await;
             stop.cancel();
         });
     }

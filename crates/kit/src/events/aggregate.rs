@@ -194,7 +194,7 @@ mod tests {
         Aggregator::new(Reporter {
             controller: "c".into(),
             instance: "i".into(),
-            quiet: Duration::from_secs(600),
+            quiet: Duration::from_mins(10),
         })
     }
 

@@ -45,7 +45,7 @@ async fn record_twice(gone: bool) -> Vec<(String, String, Value)> {
     let reporter = Reporter {
         controller: "kvm.cloud.sap/node-agent".into(),
         instance: "pod-1".into(),
-        quiet: Duration::from_secs(600),
+        quiet: Duration::from_mins(10),
     };
     let (recorder, worker) = channel(client, reporter);
     let node: Node = serde_json::from_value(json!({"metadata": {"name": "node1", "uid": "u"}})).unwrap();

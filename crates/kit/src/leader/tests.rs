@@ -94,7 +94,7 @@ async fn the_lease_is_held_during_the_work_and_given_back_after() {
     let during = telemetry.clone();
     let answer = candidate
         .run(CancellationToken::new(), |_| async move {
-            tokio::time::sleep(Duration::from_secs(60)).await;
+            tokio::time::sleep(Duration::from_mins(1)).await;
             (holder(&seen), during.encode())
         })
         .await
@@ -132,7 +132,7 @@ async fn the_next_one_leads_when_the_first_stops() {
         log_b.lock().push("b begins");
         token.cancelled().await;
     }));
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
     stop_a.cancel();
     assert_eq!(a.await.unwrap().unwrap(), Some(()));
     tokio::time::sleep(Duration::from_secs(10)).await;

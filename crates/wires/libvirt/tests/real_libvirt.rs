@@ -301,7 +301,7 @@ fn saving_a_guest_tells_its_iterations_and_final_figures() {
             let mut events = host.subscribe(&wanted).await.unwrap().stream;
             let guest = host.define(&guest_xml("saved")).await.unwrap();
             let guest = host.start(&guest, 0).await.unwrap();
-            host.with_deadline(Duration::from_secs(120))
+            host.with_deadline(Duration::from_mins(2))
                 .managed_save(&guest)
                 .await
                 .unwrap();
@@ -536,7 +536,7 @@ fn a_live_migration_is_told_on_both_sides_with_the_same_figures() {
             let guest = source.start(&guest, 0).await.unwrap();
             lifecycle(&mut leaving, 3).await;
 
-            let patient = source.with_deadline(Duration::from_secs(300));
+            let patient = source.with_deadline(Duration::from_mins(5));
             patient
                 .migrate_to_uri(&guest, SECOND, slow_migration(), LIVE)
                 .await
@@ -590,7 +590,7 @@ fn an_aborted_migration_fails_the_call_and_the_arriving_guest_only() {
             let guest = source.define(&guest_xml("undecided")).await.unwrap();
             let guest = source.start(&guest, 0).await.unwrap();
             let migration = {
-                let (source, guest) = (source.with_deadline(Duration::from_secs(300)), guest.clone());
+                let (source, guest) = (source.with_deadline(Duration::from_mins(5)), guest.clone());
                 tokio::spawn(async move {
                     source
                         .migrate_to_uri(&guest, SECOND, slow_migration(), LIVE)

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
-use cobaltcore_text::go;
 use cobaltcore_schema::{Additional, ListType, MapType, Schema, Type};
+use cobaltcore_text::go;
 use serde_json::Value;
 
 use super::path::PathElement;

@@ -5,8 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cobaltcore_text::go;
 use cobaltcore_schema::Schema;
+use cobaltcore_text::go;
 use serde_json::{Map, Value};
 
 use super::{PATCH, Strategy, bad_type, clean_map, merge_map, no_merge_key};

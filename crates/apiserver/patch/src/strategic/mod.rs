@@ -7,8 +7,8 @@ mod lists;
 
 use std::collections::BTreeSet;
 
-use cobaltcore_text::go;
 use cobaltcore_schema::Schema;
+use cobaltcore_text::go;
 use serde_json::{Map, Value};
 
 use crate::error::PatchError;

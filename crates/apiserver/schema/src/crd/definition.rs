@@ -309,10 +309,7 @@ fn check_deprecation(version: &Value, at: &str) -> Vec<FieldError> {
     if warning.is_empty() {
         errors.push(refuse("must not be an empty string"));
     }
-    if let Some((i, _)) = warning
-        .char_indices()
-        .find(|(_, c)| !go::is_printable(*c))
-    {
+    if let Some((i, _)) = warning.char_indices().find(|(_, c)| !go::is_printable(*c)) {
         errors.push(refuse(&format!(
             "must only contain printable UTF-8 characters; non-printable character found at index {i}"
         )));

@@ -4,8 +4,8 @@
 //! Rules of a node run before those of its children. When the budget is used up nothing further
 //! runs. A rule that does not look at the old object is forgiven where nothing changed.
 
-use cobaltcore_text::go;
 use cobaltcore_cel::{Budget, EvalError, Input, Outcome};
+use cobaltcore_text::go;
 use serde_json::{Map, Value};
 
 use super::valid_field_path;

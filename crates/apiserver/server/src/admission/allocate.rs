@@ -16,7 +16,12 @@ use crate::write::Write;
 
 impl Api {
     /// Fills in server-allocated fields before the object is validated.
-    pub fn before_validation(&self, write: &Write<'_>, object: &mut Value, old: Option<&Value>) -> ApiResult<()> {
+    pub fn before_validation(
+        &self,
+        write: &Write<'_>,
+        object: &mut Value,
+        old: Option<&Value>,
+    ) -> ApiResult<()> {
         let resource = write.resource;
         if resource.is_definition() && write.subresource.is_none() {
             // A new storage version counts as stored from now on; validation asks for it.
@@ -56,14 +61,17 @@ impl Api {
         }
         let spec = meta::fields(meta::field(meta::fields(service), "spec"));
         if needs.cluster_ip {
-            let free = self.free_address(&used.addresses).ok_or_else(|| ApiError::internal("failed to allocate a serviceIP: range is full"))?;
+            let free = self
+                .free_address(&used.addresses)
+                .ok_or_else(|| ApiError::internal("failed to allocate a serviceIP: range is full"))?;
             spec.insert("clusterIP".into(), json!(free.to_string()));
             spec.insert("clusterIPs".into(), json!([free.to_string()]));
         }
         let full = || ApiError::internal("failed to allocate a nodePort: range is full");
         if let Some(Value::Array(ports)) = spec.get_mut("ports") {
             for port in ports.iter() {
-                used.ports.extend(port["nodePort"].as_u64().and_then(|p| u16::try_from(p).ok()));
+                used.ports
+                    .extend(port["nodePort"].as_u64().and_then(|p| u16::try_from(p).ok()));
             }
             for at in &needs.node_ports {
                 let free = self.free_port(&used.ports).ok_or_else(full)?;
@@ -87,9 +95,13 @@ impl Api {
         if let Ok(ip) = text.parse::<Ipv4Addr>() {
             let why = if !self.in_service_range(ip) {
                 let (base, bits) = self.config.service_cidr;
-                Some(format!("failed to allocate IP {ip}: the provided IP ({ip}) is not in the valid range. The range of valid IPs is {base}/{bits}"))
+                Some(format!(
+                    "failed to allocate IP {ip}: the provided IP ({ip}) is not in the valid range. The range of valid IPs is {base}/{bits}"
+                ))
             } else if used.addresses.contains(&ip) {
-                Some(format!("failed to allocate IP {ip}: provided IP is already allocated"))
+                Some(format!(
+                    "failed to allocate IP {ip}: provided IP is already allocated"
+                ))
             } else {
                 None
             };
@@ -98,7 +110,12 @@ impl Api {
             }
         }
         let (low, high) = self.config.node_ports;
-        for (at, port) in service["spec"]["ports"].as_array().into_iter().flatten().enumerate() {
+        for (at, port) in service["spec"]["ports"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .enumerate()
+        {
             let given = port["nodePort"].as_u64().unwrap_or(0);
             if given == 0 {
                 continue;
@@ -111,7 +128,11 @@ impl Api {
             } else {
                 continue;
             };
-            errors.push(FieldError::invalid(format!("spec.ports[{at}].nodePort"), &json!(given), &why));
+            errors.push(FieldError::invalid(
+                format!("spec.ports[{at}].nodePort"),
+                &json!(given),
+                &why,
+            ));
         }
         errors
     }
@@ -120,7 +141,9 @@ impl Api {
         let (low, high) = self.config.node_ports;
         let size = u32::from(high - low) + 1;
         let offset = uuid::Uuid::new_v4().as_u128() as u32 % size;
-        (0..size).map(|step| low + ((offset + step) % size) as u16).find(|port| !used.contains(port))
+        (0..size)
+            .map(|step| low + ((offset + step) % size) as u16)
+            .find(|port| !used.contains(port))
     }
 
     fn in_service_range(&self, ip: Ipv4Addr) -> bool {
@@ -148,9 +171,14 @@ impl Api {
             if meta::namespace(&service) == namespace && meta::name(&service) == name {
                 continue;
             }
-            used.addresses.extend(service["spec"]["clusterIP"].as_str().and_then(|ip| ip.parse::<Ipv4Addr>().ok()));
+            used.addresses.extend(
+                service["spec"]["clusterIP"]
+                    .as_str()
+                    .and_then(|ip| ip.parse::<Ipv4Addr>().ok()),
+            );
             for port in service["spec"]["ports"].as_array().into_iter().flatten() {
-                used.ports.extend(port["nodePort"].as_u64().and_then(|p| u16::try_from(p).ok()));
+                used.ports
+                    .extend(port["nodePort"].as_u64().and_then(|p| u16::try_from(p).ok()));
             }
         }
         used

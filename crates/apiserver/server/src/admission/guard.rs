@@ -43,7 +43,9 @@ impl Api {
         let (user, index) = (&write.call.user, self.rbac.load());
         let namespace = meta::namespace(new);
         let result = match rbac::RoleKind::parse(&write.resource.kind) {
-            Some(kind) => rbac::check_role_write(&index, user, kind, namespace, &write.call.info.name, new, old),
+            Some(kind) => {
+                rbac::check_role_write(&index, user, kind, namespace, &write.call.info.name, new, old)
+            }
             None => rbac::check_binding_write(&index, user, namespace, new, old),
         };
         result.map_err(ApiError::from)
@@ -68,17 +70,33 @@ impl Api {
             let (group, version) = meta::split_api_version(owner["apiVersion"].as_str().unwrap_or_default());
             let kind = owner["kind"].as_str().unwrap_or_default();
             let Some(resource) = write.registry.by_kind(group, version, kind) else {
-                let why = format!("cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion {group}/{version} Kind {kind}");
-                return Err(ApiError::forbidden(&write.resource.group, &write.resource.plural, meta::name(new), &why));
+                let why = format!(
+                    "cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion {group}/{version} Kind {kind}"
+                );
+                return Err(ApiError::forbidden(
+                    &write.resource.group,
+                    &write.resource.plural,
+                    meta::name(new),
+                    &why,
+                ));
             };
-            let namespace = if resource.namespaced { meta::namespace(new) } else { "" };
+            let namespace = if resource.namespaced {
+                meta::namespace(new)
+            } else {
+                ""
+            };
             let attributes = rbac::Attributes::resource(&write.call.user, "update", group, &resource.plural)
                 .of_subresource("finalizers")
                 .in_namespace(namespace)
                 .named(owner["name"].as_str().unwrap_or_default());
             if !self.authorize(&attributes).allowed {
                 let why = "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: , <nil>";
-                return Err(ApiError::forbidden(&write.resource.group, &write.resource.plural, meta::name(new), why));
+                return Err(ApiError::forbidden(
+                    &write.resource.group,
+                    &write.resource.plural,
+                    meta::name(new),
+                    why,
+                ));
             }
         }
         Ok(())

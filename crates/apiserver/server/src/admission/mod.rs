@@ -14,8 +14,8 @@ use crate::status::ApiResult;
 use crate::subresource::{put_replicas, scale_of};
 use crate::write::Write;
 
-pub(crate) use webhooks::condition_errors;
 pub use webhooks::Handler;
+pub(crate) use webhooks::condition_errors;
 pub(crate) use webhooks::{WebhookCounts, Webhooks};
 
 /// What a request does to an object, as admission sees it.
@@ -67,7 +67,10 @@ impl Api {
         let resource = attempt.write.resource;
         let old = attempt.old.map(|old| scale_of(resource, old));
         let mut scale = scale_of(resource, object);
-        let seen = Attempt { old: old.as_ref(), ..attempt.clone() };
+        let seen = Attempt {
+            old: old.as_ref(),
+            ..attempt.clone()
+        };
         let changed = self.webhooks.mutate(self, &seen, &mut scale).await?;
         if changed {
             put_replicas(resource, object, &scale);
@@ -83,7 +86,10 @@ impl Api {
         let resource = attempt.write.resource;
         let old = attempt.old.map(|old| scale_of(resource, old));
         let scale = object.map(|object| scale_of(resource, object));
-        let seen = Attempt { old: old.as_ref(), ..attempt.clone() };
+        let seen = Attempt {
+            old: old.as_ref(),
+            ..attempt.clone()
+        };
         self.webhooks.validate(self, &seen, scale.as_ref()).await
     }
 }

@@ -42,12 +42,19 @@ impl Api {
 
     /// The priority of a pod: that of its class, or of the default class, or 0.
     fn pod_priority(&self, pod: &mut Value) -> ApiResult<()> {
-        let name = pod["spec"]["priorityClassName"].as_str().unwrap_or_default().to_owned();
+        let name = pod["spec"]["priorityClassName"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
         let class = if name.is_empty() {
             let classes = self.objects("scheduling.k8s.io", "priorityclasses", None);
-            classes.into_iter().filter(|c| c["globalDefault"] == true).min_by_key(|c| c["value"].as_i64())
+            classes
+                .into_iter()
+                .filter(|c| c["globalDefault"] == true)
+                .min_by_key(|c| c["value"].as_i64())
         } else {
-            self.lookup("scheduling.k8s.io", "priorityclasses", "", &name).map(|r| r.parse())
+            self.lookup("scheduling.k8s.io", "priorityclasses", "", &name)
+                .map(|r| r.parse())
         };
         let refuse = |pod: &Value, why: &str| Err(ApiError::forbidden("", "pods", meta::name(pod), why));
         if class.is_none() && !name.is_empty() {
@@ -66,7 +73,10 @@ impl Api {
 
     /// Owner references that occur twice are dropped with a warning.
     fn dedup_owners(&self, attempt: &Attempt<'_>, object: &mut Value) {
-        let Some(Value::Array(owners)) = object.get_mut("metadata").and_then(|m| m.get_mut("ownerReferences")) else {
+        let Some(Value::Array(owners)) = object
+            .get_mut("metadata")
+            .and_then(|m| m.get_mut("ownerReferences"))
+        else {
             return;
         };
         let mut seen: Vec<Value> = Vec::new();
@@ -79,8 +89,12 @@ impl Api {
         });
         if owners.len() < before {
             let uids: Vec<&str> = seen.iter().filter_map(Value::as_str).collect();
-            let doubled: Vec<&str> =
-                uids.iter().enumerate().filter(|(at, uid)| uids[..*at].contains(uid)).map(|(_, uid)| *uid).collect();
+            let doubled: Vec<&str> = uids
+                .iter()
+                .enumerate()
+                .filter(|(at, uid)| uids[..*at].contains(uid))
+                .map(|(_, uid)| *uid)
+                .collect();
             attempt.write.call.warn(format!(
                 ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
                 doubled.join(", ")

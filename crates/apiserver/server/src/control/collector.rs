@@ -52,7 +52,9 @@ impl Api {
 
     /// Looks at an object that has owners.
     pub(crate) async fn collect_dependent(self: &Arc<Self>, id: TypeId, key: &Key) -> ApiResult<()> {
-        let Some((resource, record)) = self.found(id, key) else { return Ok(()) };
+        let Some((resource, record)) = self.found(id, key) else {
+            return Ok(());
+        };
         let object = record.parse();
         let sorted = self.sort_owners(&resource, &object);
         if sorted.dangling.is_empty() && sorted.waiting.is_empty() {
@@ -72,8 +74,12 @@ impl Api {
             self.look_again(Work::Dependent(id, key.clone()));
             return Ok(());
         }
-        self.report_far_owners(&resource, &object, &sorted.dangling).await?;
-        let has_dependents = record.facts.uid.is_some_and(|uid| !self.owners.dependents(uid).is_empty());
+        self.report_far_owners(&resource, &object, &sorted.dangling)
+            .await?;
+        let has_dependents = record
+            .facts
+            .uid
+            .is_some_and(|uid| !self.owners.dependents(uid).is_empty());
         let finalizers = meta::finalizers(&object);
         let policy = if !sorted.waiting.is_empty() && has_dependents {
             Propagation::Foreground
@@ -85,7 +91,10 @@ impl Api {
             Propagation::Background
         };
         self.metrics.collected();
-        match Hand::new(self, NAME).delete(&resource, key, &record, policy).await {
+        match Hand::new(self, NAME)
+            .delete(&resource, key, &record, policy)
+            .await
+        {
             Err(error) if error.code() == 404 => Ok(()),
             Err(error) => Err(error),
             Ok(_) => Ok(()),
@@ -93,11 +102,20 @@ impl Api {
     }
 
     /// Tells in an Event that an owner exists, but in a namespace from which it cannot own.
-    async fn report_far_owners(self: &Arc<Self>, resource: &Resource, object: &Value, dangling: &[&Value]) -> ApiResult<()> {
+    async fn report_far_owners(
+        self: &Arc<Self>,
+        resource: &Resource,
+        object: &Value,
+        dangling: &[&Value],
+    ) -> ApiResult<()> {
         let namespace = meta::namespace(object);
         for owner in dangling {
             let text = |key: &str| owner[key].as_str().unwrap_or_default();
-            if self.owners.place(Uid::parse(text("uid"))).is_none_or(|(_, key)| *key.namespace == *namespace) {
+            if self
+                .owners
+                .place(Uid::parse(text("uid")))
+                .is_none_or(|(_, key)| *key.namespace == *namespace)
+            {
                 continue;
             }
             let message = format!(
@@ -108,7 +126,11 @@ impl Api {
                 text("uid")
             );
             let (now, name) = (self.clock.stamp(), meta::name(object));
-            let home = if namespace.is_empty() { "default" } else { namespace };
+            let home = if namespace.is_empty() {
+                "default"
+            } else {
+                namespace
+            };
             let event = json!({"apiVersion": "v1", "kind": "Event",
                 "metadata": {"name": format!("{name}.{:x}", self.clock.now().as_nanosecond()), "namespace": home},
                 "involvedObject": {"kind": &*resource.kind, "apiVersion": resource.api_version(), "namespace": namespace,
@@ -126,27 +148,34 @@ impl Api {
 
     /// Looks at an object that is being deleted and may wait for its dependents.
     pub(crate) async fn collect_owner(self: &Arc<Self>, id: TypeId, key: &Key) -> ApiResult<()> {
-        let Some((resource, record)) = self.found(id, key) else { return Ok(()) };
+        let Some((resource, record)) = self.found(id, key) else {
+            return Ok(());
+        };
         if !record.facts.deleting {
             return Ok(());
         }
         let object = record.parse();
         let finalizers = meta::finalizers(&object);
         let (orphans, foreground) = (finalizers.contains(&ORPHAN), finalizers.contains(&FOREGROUND));
-        let Some(uid) = record.facts.uid.filter(|_| orphans || foreground) else { return Ok(()) };
+        let Some(uid) = record.facts.uid.filter(|_| orphans || foreground) else {
+            return Ok(());
+        };
         if orphans {
             for (dependent_id, dependent_key) in self.owners.dependents(uid) {
                 if let Some((dependent, found)) = self.found(dependent_id, &dependent_key) {
                     let tree = found.parse();
                     let gone: Vec<&Value> = references(&tree).filter(|o| names(o, uid)).collect();
-                    self.drop_references(&dependent, &dependent_key, &tree, &gone).await?;
+                    self.drop_references(&dependent, &dependent_key, &tree, &gone)
+                        .await?;
                 }
             }
             return self.drop_finalizer(&resource, key, &object, ORPHAN).await;
         }
         let mut blocked = false;
         for (dependent_id, dependent_key) in self.owners.dependents(uid) {
-            let Some((_, found)) = self.found(dependent_id, &dependent_key) else { continue };
+            let Some((_, found)) = self.found(dependent_id, &dependent_key) else {
+                continue;
+            };
             let tree = found.parse();
             let blocks = references(&tree).any(|o| names(o, uid) && o["blockOwnerDeletion"] == true);
             if blocks && !self.in_cycle(&found, uid) {
@@ -154,7 +183,11 @@ impl Api {
             }
             self.queue.add(Work::Dependent(dependent_id, dependent_key));
         }
-        if blocked { Ok(()) } else { self.drop_finalizer(&resource, key, &object, FOREGROUND).await }
+        if blocked {
+            Ok(())
+        } else {
+            self.drop_finalizer(&resource, key, &object, FOREGROUND).await
+        }
     }
 
     /// Whether a dependent is itself, directly or not, an owner of `uid` and waits for it.
@@ -189,7 +222,10 @@ impl Api {
     /// come back.
     fn note_orphaned(&self, id: TypeId, key: &Key, owner: Uid) {
         let record = self.store.by_id(id).and_then(|table| table.get(key));
-        let facts = record.as_ref().map(|record| &record.facts).filter(|facts| *facts.owners == [owner]);
+        let facts = record
+            .as_ref()
+            .map(|record| &record.facts)
+            .filter(|facts| *facts.owners == [owner]);
         if let Some(uid) = facts.and_then(|facts| facts.uid) {
             self.queue_second_look(uid);
         }
@@ -197,7 +233,8 @@ impl Api {
 
     fn is_new(&self, object: &Value) -> bool {
         let created = crate::clock::parse(meta::text(object, "creationTimestamp"));
-        created.is_some_and(|at| self.clock.now().duration_since(at) < jiff::SignedDuration::from_millis(1_500))
+        created
+            .is_some_and(|at| self.clock.now().duration_since(at) < jiff::SignedDuration::from_millis(1_500))
             && self.queue_second_look(Uid::parse(meta::text(object, "uid")))
     }
 
@@ -242,33 +279,73 @@ impl Api {
         if kind.namespaced && !resource.namespaced {
             return OwnerState::Unknown;
         }
-        let namespace = if kind.namespaced { meta::namespace(object) } else { "" };
+        let namespace = if kind.namespaced {
+            meta::namespace(object)
+        } else {
+            ""
+        };
         let found = kind.table.get(&Key::new(namespace, text("name")));
         match found {
             Some(record) if record.facts.uid == Some(Uid::parse(text("uid"))) => {
                 let waits = record.facts.deleting && meta::finalizers(&record.parse()).contains(&FOREGROUND);
-                if waits { OwnerState::Waiting } else { OwnerState::Solid }
+                if waits {
+                    OwnerState::Waiting
+                } else {
+                    OwnerState::Solid
+                }
             }
             _ => OwnerState::Absent,
         }
     }
 
-    async fn drop_references(self: &Arc<Self>, resource: &Arc<Resource>, key: &Key, object: &Value, gone: &[&Value]) -> ApiResult<()> {
+    async fn drop_references(
+        self: &Arc<Self>,
+        resource: &Arc<Resource>,
+        key: &Key,
+        object: &Value,
+        gone: &[&Value],
+    ) -> ApiResult<()> {
         if gone.is_empty() {
             return Ok(());
         }
         let mut next = object.clone();
-        let kept: Vec<Value> = references(object).filter(|o| !gone.contains(o)).cloned().collect();
-        let value = if kept.is_empty() { Value::Null } else { Value::Array(kept) };
+        let kept: Vec<Value> = references(object)
+            .filter(|o| !gone.contains(o))
+            .cloned()
+            .collect();
+        let value = if kept.is_empty() {
+            Value::Null
+        } else {
+            Value::Array(kept)
+        };
         meta::set(&mut next, "ownerReferences", value);
-        ignore_gone(Hand::new(self, NAME).replace(resource, key, next, None).await.map(|_| ()))
+        ignore_gone(
+            Hand::new(self, NAME)
+                .replace(resource, key, next, None)
+                .await
+                .map(|_| ()),
+        )
     }
 
-    async fn drop_finalizer(self: &Arc<Self>, resource: &Arc<Resource>, key: &Key, object: &Value, finalizer: &str) -> ApiResult<()> {
+    async fn drop_finalizer(
+        self: &Arc<Self>,
+        resource: &Arc<Resource>,
+        key: &Key,
+        object: &Value,
+        finalizer: &str,
+    ) -> ApiResult<()> {
         let mut next = object.clone();
-        let kept: Vec<&str> = meta::finalizers(object).into_iter().filter(|f| *f != finalizer).collect();
+        let kept: Vec<&str> = meta::finalizers(object)
+            .into_iter()
+            .filter(|f| *f != finalizer)
+            .collect();
         meta::set_finalizers(&mut next, &kept);
-        ignore_gone(Hand::new(self, NAME).replace(resource, key, next, None).await.map(|_| ()))
+        ignore_gone(
+            Hand::new(self, NAME)
+                .replace(resource, key, next, None)
+                .await
+                .map(|_| ()),
+        )
     }
 }
 
@@ -292,7 +369,10 @@ enum OwnerState {
 }
 
 fn references(object: &Value) -> impl Iterator<Item = &Value> {
-    object["metadata"]["ownerReferences"].as_array().into_iter().flatten()
+    object["metadata"]["ownerReferences"]
+        .as_array()
+        .into_iter()
+        .flatten()
 }
 
 fn names(owner: &Value, uid: Uid) -> bool {

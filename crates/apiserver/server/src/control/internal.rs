@@ -42,37 +42,88 @@ impl<'a> Hand<'a> {
             ..RequestInfo::default()
         };
         let user = Api::controller_user(self.controller);
-        Call::new(info, Query::default(), method, HeaderMap::new(), user, Bytes::new())
+        Call::new(
+            info,
+            Query::default(),
+            method,
+            HeaderMap::new(),
+            user,
+            Bytes::new(),
+        )
     }
 
     fn options(&self) -> WriteOptions {
-        WriteOptions { manager: Some("kube-controller-manager".into()), ..quiet(false) }
+        WriteOptions {
+            manager: Some("kube-controller-manager".into()),
+            ..quiet(false)
+        }
     }
 
     /// Replaces an object in the exact state it was read in.
-    pub(crate) async fn replace(&self, resource: &Arc<Resource>, key: &Key, object: Value, subresource: Option<&str>) -> ApiResult<Outcome> {
+    pub(crate) async fn replace(
+        &self,
+        resource: &Arc<Resource>,
+        key: &Key,
+        object: Value,
+        subresource: Option<&str>,
+    ) -> ApiResult<Outcome> {
         let registry = self.api.types();
         let call = self.call(resource, key, "update", Method::PUT);
         let options = self.options();
-        let write = Write { call: &call, registry: &registry, resource, subresource, options: &options, form: Form::JSON };
-        self.api.modify(&write, Edit::Replace(object)).await.map(|(_, outcome)| outcome)
+        let write = Write {
+            call: &call,
+            registry: &registry,
+            resource,
+            subresource,
+            options: &options,
+            form: Form::JSON,
+        };
+        self.api
+            .modify(&write, Edit::Replace(object))
+            .await
+            .map(|(_, outcome)| outcome)
     }
 
     /// Creates an object.
-    pub(crate) async fn create(&self, resource: &Arc<Resource>, namespace: &str, object: Value) -> ApiResult<Outcome> {
+    pub(crate) async fn create(
+        &self,
+        resource: &Arc<Resource>,
+        namespace: &str,
+        object: Value,
+    ) -> ApiResult<Outcome> {
         let registry = self.api.types();
         let call = self.call(resource, &Key::new(namespace, ""), "create", Method::POST);
         let options = self.options();
-        let write = Write { call: &call, registry: &registry, resource, subresource: None, options: &options, form: Form::JSON };
+        let write = Write {
+            call: &call,
+            registry: &registry,
+            resource,
+            subresource: None,
+            options: &options,
+            form: Form::JSON,
+        };
         self.api.insert(&write, object, None).await
     }
 
     /// Deletes an object if it is still the one that was looked at.
-    pub(crate) async fn delete(&self, resource: &Arc<Resource>, key: &Key, record: &Record, policy: Propagation) -> ApiResult<Deleted> {
+    pub(crate) async fn delete(
+        &self,
+        resource: &Arc<Resource>,
+        key: &Key,
+        record: &Record,
+        policy: Propagation,
+    ) -> ApiResult<Deleted> {
         let registry = self.api.types();
         let call = self.call(resource, key, "delete", Method::DELETE);
         let quiet = quiet(false);
-        let write = Write { call: &call, registry: &registry, resource, subresource: None, options: &quiet, form: Form::JSON };
+        let write = Write {
+            call: &call,
+            registry: &registry,
+            resource,
+            subresource: None,
+            options: &quiet,
+            form: Form::JSON,
+        };
         let uid = record.parse()["metadata"]["uid"].as_str().map(str::to_owned);
         let name = match policy {
             Propagation::Orphan => "Orphan",
@@ -80,7 +131,12 @@ impl<'a> Hand<'a> {
             Propagation::Foreground => "Foreground",
         };
         let raw = json!({"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1", "propagationPolicy": name});
-        let options = DeleteOptions { uid, propagation: Some(policy), raw, ..DeleteOptions::default() };
+        let options = DeleteOptions {
+            uid,
+            propagation: Some(policy),
+            raw,
+            ..DeleteOptions::default()
+        };
         self.api.remove(&write, key, &options).await
     }
 }

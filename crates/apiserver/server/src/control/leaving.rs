@@ -31,7 +31,9 @@ impl Api {
             ("", "namespaces") if event.op == Op::Deleted => {
                 self.leaving.lock().remove(&*event.key.name);
             }
-            ("apiextensions.k8s.io", "customresourcedefinitions") if event.op != Op::Deleted && event.new.facts.deleting => {
+            ("apiextensions.k8s.io", "customresourcedefinitions")
+                if event.op != Op::Deleted && event.new.facts.deleting =>
+            {
                 self.queue.add(Work::Definition(event.key.name.to_string()));
             }
             _ => {}
@@ -42,7 +44,12 @@ impl Api {
                 self.queue.add(Work::Namespace(namespace.to_owned()));
             }
             let definition = format!("{}.{}", table.plural, table.group);
-            let record = self.lookup("apiextensions.k8s.io", "customresourcedefinitions", "", &definition);
+            let record = self.lookup(
+                "apiextensions.k8s.io",
+                "customresourcedefinitions",
+                "",
+                &definition,
+            );
             if record.is_some_and(|r| r.facts.deleting) {
                 self.queue.add(Work::Definition(definition));
             }
@@ -53,11 +60,16 @@ impl Api {
     pub(crate) async fn empty_namespace(self: &Arc<Self>, name: &str) -> ApiResult<()> {
         let key = Key::new("", name);
         let table = self.table("", "namespaces")?;
-        let Some(record) = table.get(&key).filter(|r| r.facts.deleting) else { return Ok(()) };
+        let Some(record) = table.get(&key).filter(|r| r.facts.deleting) else {
+            return Ok(());
+        };
         let registry = self.types();
         let mut remaining: Vec<(String, usize)> = Vec::new();
         let mut finalizers: Vec<(String, usize)> = Vec::new();
-        for resource in registry.resources().filter(|r| r.namespaced && r.is_storage() && r.is_stored()) {
+        for resource in registry
+            .resources()
+            .filter(|r| r.namespaced && r.is_storage() && r.is_stored())
+        {
             let left = self.empty_collection(resource, Some(name), NAMESPACES).await?;
             if !left.is_empty() {
                 // The group is named even when it is the core's empty one.
@@ -73,11 +85,18 @@ impl Api {
         if next == namespace {
             return Ok(());
         }
-        self.put_if_unchanged(&table, &key, &record, Action::Put(Draft::new(&next, 0))).await
+        self.put_if_unchanged(&table, &key, &record, Action::Put(Draft::new(&next, 0)))
+            .await
     }
 
     /// Removes the finalizer that stands for the content; the object goes when it was the last one.
-    async fn release_namespace(&self, table: &Table, key: &Key, record: &Record, namespace: Value) -> ApiResult<()> {
+    async fn release_namespace(
+        &self,
+        table: &Table,
+        key: &Key,
+        record: &Record,
+        namespace: Value,
+    ) -> ApiResult<()> {
         let mut next = namespace.clone();
         let kept: Vec<Value> = namespace["spec"]["finalizers"]
             .as_array()
@@ -88,7 +107,9 @@ impl Api {
             .collect();
         let empty = kept.is_empty() && meta::finalizers(&namespace).is_empty();
         if empty {
-            return self.put_if_unchanged(table, key, record, Action::Delete(Draft::new(&namespace, 0))).await;
+            return self
+                .put_if_unchanged(table, key, record, Action::Delete(Draft::new(&namespace, 0)))
+                .await;
         }
         let spec = meta::fields(meta::field(meta::fields(&mut next), "spec"));
         if kept.is_empty() {
@@ -100,50 +121,77 @@ impl Api {
         if next == namespace {
             return Ok(());
         }
-        self.put_if_unchanged(table, key, record, Action::Put(Draft::new(&next, 0))).await
+        self.put_if_unchanged(table, key, record, Action::Put(Draft::new(&next, 0)))
+            .await
     }
 
     /// Deletes the instances of a definition and lets it go when none is left.
     pub(crate) async fn empty_definition(self: &Arc<Self>, name: &str) -> ApiResult<()> {
         let key = Key::new("", name);
         let table = self.table("apiextensions.k8s.io", "customresourcedefinitions")?;
-        let Some(record) = table.get(&key).filter(|r| r.facts.deleting) else { return Ok(()) };
+        let Some(record) = table.get(&key).filter(|r| r.facts.deleting) else {
+            return Ok(());
+        };
         let definition = record.parse();
         if !meta::finalizers(&definition).contains(&CLEANUP) {
             return Ok(());
         }
         let group = definition["spec"]["group"].as_str().unwrap_or_default();
         let plural = definition["spec"]["names"]["plural"].as_str().unwrap_or_default();
-        let served = self.types().resources().find(|r| &*r.group == group && &*r.plural == plural && r.is_storage()).cloned();
+        let served = self
+            .types()
+            .resources()
+            .find(|r| &*r.group == group && &*r.plural == plural && r.is_storage())
+            .cloned();
         if let Some(resource) = served {
             let left = self.empty_collection(&resource, None, DEFINITIONS).await?;
             if !left.is_empty() {
                 return Ok(());
             }
         }
-        let kept: Vec<&str> = meta::finalizers(&definition).into_iter().filter(|f| *f != CLEANUP).collect();
+        let kept: Vec<&str> = meta::finalizers(&definition)
+            .into_iter()
+            .filter(|f| *f != CLEANUP)
+            .collect();
         let mut next = definition.clone();
         meta::set_finalizers(&mut next, &kept);
-        definitions::set_condition(&mut next, "Terminating", "False", "InstanceDeletionCompleted", "removed all instances", &self.clock.stamp());
-        let action = if kept.is_empty() { Action::Delete(Draft::new(&definition, 0)) } else { Action::Put(Draft::new(&next, 0)) };
+        definitions::set_condition(
+            &mut next,
+            "Terminating",
+            "False",
+            "InstanceDeletionCompleted",
+            "removed all instances",
+            &self.clock.stamp(),
+        );
+        let action = if kept.is_empty() {
+            Action::Delete(Draft::new(&definition, 0))
+        } else {
+            Action::Put(Draft::new(&next, 0))
+        };
         let gone = kept.is_empty();
         self.put_if_unchanged(&table, &key, &record, action).await?;
-        if gone
-            && let Some(instances) = self.store.find(group, plural)
-        {
+        if gone && let Some(instances) = self.store.find(group, plural) {
             self.store.retire(instances.id)?;
         }
         Ok(())
     }
 
     /// Deletes all objects of a type and returns those that are held.
-    async fn empty_collection(self: &Arc<Self>, resource: &Arc<Resource>, namespace: Option<&str>, controller: &'static str) -> ApiResult<Vec<Arc<Record>>> {
+    async fn empty_collection(
+        self: &Arc<Self>,
+        resource: &Arc<Resource>,
+        namespace: Option<&str>,
+        controller: &'static str,
+    ) -> ApiResult<Vec<Arc<Record>>> {
         let snapshot = resource.table.snapshot(namespace, || self.store.revision());
         for (key, record) in &snapshot.items {
             if record.facts.deleting {
                 continue;
             }
-            match Hand::new(self, controller).delete(resource, key, record, Propagation::Background).await {
+            match Hand::new(self, controller)
+                .delete(resource, key, record, Propagation::Background)
+                .await
+            {
                 Err(error) if matches!(error.code(), 404 | 409) => {}
                 Err(error) => return Err(error),
                 Ok(_) => {}
@@ -154,8 +202,19 @@ impl Api {
     }
 
     /// A change by the server itself; if the object moved meanwhile it is looked at again.
-    async fn put_if_unchanged(&self, table: &Table, key: &Key, record: &Record, action: Action) -> ApiResult<()> {
-        let change = Change { table: table.id, key: key.clone(), expect: Expect::Revision(record.revision), action };
+    async fn put_if_unchanged(
+        &self,
+        table: &Table,
+        key: &Key,
+        record: &Record,
+        action: Action,
+    ) -> ApiResult<()> {
+        let change = Change {
+            table: table.id,
+            key: key.clone(),
+            expect: Expect::Revision(record.revision),
+            action,
+        };
         match self.store.commit(vec![change]).await {
             Ok(_) => Ok(()),
             Err(CommitError::Conflict) => Err(ApiError::stale(&table.group, &table.plural, &key.name)),
@@ -175,25 +234,74 @@ fn count_finalizers(records: &[Arc<Record>], counts: &mut Vec<(String, usize)>) 
     }
 }
 
-fn with_namespace_conditions(namespace: &Value, remaining: &[(String, usize)], finalizers: &[(String, usize)], now: &str) -> Value {
+fn with_namespace_conditions(
+    namespace: &Value,
+    remaining: &[(String, usize)],
+    finalizers: &[(String, usize)],
+    now: &str,
+) -> Value {
     let mut next = namespace.clone();
     let mut set = |kind: &str, status: &str, reason: &str, message: &str| {
         definitions::set_condition(&mut next, kind, status, reason, message, now);
     };
-    set("NamespaceDeletionDiscoveryFailure", "False", "ResourcesDiscovered", "All resources successfully discovered");
-    set("NamespaceDeletionGroupVersionParsingFailure", "False", "ParsedGroupVersions", "All legacy kube types successfully parsed");
-    set("NamespaceDeletionContentFailure", "False", "ContentDeleted", "All content successfully deleted, may be waiting on finalization");
+    set(
+        "NamespaceDeletionDiscoveryFailure",
+        "False",
+        "ResourcesDiscovered",
+        "All resources successfully discovered",
+    );
+    set(
+        "NamespaceDeletionGroupVersionParsingFailure",
+        "False",
+        "ParsedGroupVersions",
+        "All legacy kube types successfully parsed",
+    );
+    set(
+        "NamespaceDeletionContentFailure",
+        "False",
+        "ContentDeleted",
+        "All content successfully deleted, may be waiting on finalization",
+    );
     if remaining.is_empty() {
-        set("NamespaceContentRemaining", "False", "ContentRemoved", "All content successfully removed");
+        set(
+            "NamespaceContentRemaining",
+            "False",
+            "ContentRemoved",
+            "All content successfully removed",
+        );
     } else {
-        let list: Vec<String> = remaining.iter().map(|(what, n)| format!("{what} has {n} resource instances")).collect();
-        set("NamespaceContentRemaining", "True", "SomeResourcesRemain", &format!("Some resources are remaining: {}", list.join(", ")));
+        let list: Vec<String> = remaining
+            .iter()
+            .map(|(what, n)| format!("{what} has {n} resource instances"))
+            .collect();
+        set(
+            "NamespaceContentRemaining",
+            "True",
+            "SomeResourcesRemain",
+            &format!("Some resources are remaining: {}", list.join(", ")),
+        );
     }
     if finalizers.is_empty() {
-        set("NamespaceFinalizersRemaining", "False", "ContentHasNoFinalizers", "All content-preserving finalizers finished");
+        set(
+            "NamespaceFinalizersRemaining",
+            "False",
+            "ContentHasNoFinalizers",
+            "All content-preserving finalizers finished",
+        );
     } else {
-        let list: Vec<String> = finalizers.iter().map(|(what, n)| format!("{what} in {n} resource instances")).collect();
-        set("NamespaceFinalizersRemaining", "True", "SomeFinalizersRemain", &format!("Some content in the namespace has finalizers remaining: {}", list.join(", ")));
+        let list: Vec<String> = finalizers
+            .iter()
+            .map(|(what, n)| format!("{what} in {n} resource instances"))
+            .collect();
+        set(
+            "NamespaceFinalizersRemaining",
+            "True",
+            "SomeFinalizersRemain",
+            &format!(
+                "Some content in the namespace has finalizers remaining: {}",
+                list.join(", ")
+            ),
+        );
     }
     meta::fields(meta::field(meta::fields(&mut next), "status")).insert("phase".into(), json!("Terminating"));
     next

@@ -104,7 +104,9 @@ impl Api {
                     ("apiextensions.k8s.io", "customresourcedefinitions") if record.facts.deleting => {
                         self.queue.add(Work::Definition(key.name.to_string()));
                     }
-                    ("policy", "poddisruptionbudgets") => self.queue.add(Work::Budgets(key.namespace.to_string())),
+                    ("policy", "poddisruptionbudgets") => {
+                        self.queue.add(Work::Budgets(key.namespace.to_string()));
+                    }
                     _ => {}
                 }
             }

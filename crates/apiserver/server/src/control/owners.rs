@@ -53,7 +53,12 @@ impl Owners {
 
     /// The objects that name this uid as an owner.
     pub(crate) fn dependents(&self, uid: Uid) -> Vec<Place> {
-        self.0.lock().dependents.get(&uid).map(|set| set.iter().cloned().collect()).unwrap_or_default()
+        self.0
+            .lock()
+            .dependents
+            .get(&uid)
+            .map(|set| set.iter().cloned().collect())
+            .unwrap_or_default()
     }
 }
 

@@ -98,7 +98,10 @@ impl Queue {
             if !succeeded {
                 let failures = state.failures.entry(work.clone()).or_insert(0);
                 *failures += 1;
-                let delay = BACKOFF.0.saturating_mul(1 << (*failures - 1).min(16)).min(BACKOFF.1);
+                let delay = BACKOFF
+                    .0
+                    .saturating_mul(1 << (*failures - 1).min(16))
+                    .min(BACKOFF.1);
                 return Some(delay);
             }
             state.failures.remove(work);
@@ -130,7 +133,11 @@ mod tests {
         queue.add(Work::Roles);
         assert!(queue.pop().is_none(), "it is being worked on");
         assert_eq!(queue.done(&work, true), None);
-        assert_eq!(queue.pop(), Some(Work::Roles), "what came meanwhile is done afterwards");
+        assert_eq!(
+            queue.pop(),
+            Some(Work::Roles),
+            "what came meanwhile is done afterwards"
+        );
         let first = queue.done(&Work::Roles, false).unwrap();
         queue.add(Work::Roles);
         queue.pop();

@@ -24,7 +24,9 @@ impl Api {
     pub(crate) fn upkeep_observes(&self, table: &Table, event: &Event) {
         let namespace = event.key.namespace.to_string();
         match (&*table.group, &*table.plural) {
-            ("", "namespaces") if event.op == Op::Added => self.queue.add(Work::Accounts(event.key.name.to_string())),
+            ("", "namespaces") if event.op == Op::Added => {
+                self.queue.add(Work::Accounts(event.key.name.to_string()));
+            }
             ("", "serviceaccounts") if event.op == Op::Deleted && &*event.key.name == "default" => {
                 self.queue.add(Work::Accounts(namespace));
             }
@@ -48,7 +50,11 @@ impl Api {
         if self.lookup("", "serviceaccounts", namespace, "default").is_none() {
             let accounts = self.builtin("", "v1", "serviceaccounts")?;
             let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": namespace}});
-            fine_if_there(Hand::new(self, "service-account-controller").create(&accounts, namespace, account).await)?;
+            fine_if_there(
+                Hand::new(self, "service-account-controller")
+                    .create(&accounts, namespace, account)
+                    .await,
+            )?;
         }
         let maps = self.builtin("", "v1", "configmaps")?;
         let data = json!({"ca.crt": self.pki.ca_pem()});
@@ -66,7 +72,9 @@ impl Api {
                     return Ok(());
                 }
                 map["data"] = data;
-                hand.replace(&maps, &Key::new(namespace, ROOT_CA), map, None).await.map(|_| ())
+                hand.replace(&maps, &Key::new(namespace, ROOT_CA), map, None)
+                    .await
+                    .map(|_| ())
             }
         }
     }
@@ -80,14 +88,18 @@ impl Api {
         let pods = self.objects("", "pods", Some(namespace));
         let resource = self.builtin("policy", "v1", "poddisruptionbudgets")?;
         for budget in budgets {
-            let status = cobaltcore_builtins::pdb_status(&budget, &pods, self.clock.now(), |owner| self.scale_of(namespace, owner, 0));
+            let status = cobaltcore_builtins::pdb_status(&budget, &pods, self.clock.now(), |owner| {
+                self.scale_of(namespace, owner, 0)
+            });
             if budget["status"] == status {
                 continue;
             }
             let mut next = budget.clone();
             next["status"] = status;
             let key = Key::new(namespace, meta::name(&budget));
-            Hand::new(self, "disruption-controller").replace(&resource, &key, next, Some("status")).await?;
+            Hand::new(self, "disruption-controller")
+                .replace(&resource, &key, next, Some("status"))
+                .await?;
         }
         Ok(())
     }
@@ -100,10 +112,19 @@ impl Api {
         if meta::text(&object, "uid") != owner.uid {
             return None;
         }
-        let above = object["metadata"]["ownerReferences"].as_array().into_iter().flatten().find(|o| o["controller"] == true);
+        let above = object["metadata"]["ownerReferences"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .find(|o| o["controller"] == true);
         if let (Some(above), true) = (above, depth < 4) {
             let text = |key: &str| above[key].as_str().unwrap_or_default().to_owned();
-            let above = Owner { api_version: text("apiVersion"), kind: text("kind"), name: text("name"), uid: text("uid") };
+            let above = Owner {
+                api_version: text("apiVersion"),
+                kind: text("kind"),
+                name: text("name"),
+                uid: text("uid"),
+            };
             if let Some(wanted) = self.scale_of(namespace, &above, depth + 1) {
                 return Some(wanted);
             }
@@ -112,7 +133,10 @@ impl Api {
             return None;
         }
         let path = resource.scale_paths().spec_replicas;
-        path.trim_start_matches('.').split('.').try_fold(&object, |node, key| node.get(key))?.as_i64()
+        path.trim_start_matches('.')
+            .split('.')
+            .try_fold(&object, |node, key| node.get(key))?
+            .as_i64()
     }
 
     /// Brings roles that collect the rules of others up to date.
@@ -120,7 +144,9 @@ impl Api {
         let roles = self.objects("rbac.authorization.k8s.io", "clusterroles", None);
         let resource = self.builtin("rbac.authorization.k8s.io", "v1", "clusterroles")?;
         for (name, rules) in cobaltcore_access::rbac::aggregate(&roles) {
-            let Some(role) = roles.iter().find(|r| meta::name(r) == name) else { continue };
+            let Some(role) = roles.iter().find(|r| meta::name(r) == name) else {
+                continue;
+            };
             if role["rules"].as_array() == Some(&rules) {
                 continue;
             }
@@ -135,7 +161,8 @@ impl Api {
     /// Removes events that are older than their time to live.
     pub(crate) async fn expire_events(&self) -> ApiResult<()> {
         let table = self.table("", "events")?;
-        let ttl = jiff::SignedDuration::try_from(self.config.event_ttl).unwrap_or(jiff::SignedDuration::from_hours(1));
+        let ttl = jiff::SignedDuration::try_from(self.config.event_ttl)
+            .unwrap_or(jiff::SignedDuration::from_hours(1));
         let now = self.clock.now();
         let snapshot = table.snapshot(None, || self.store.revision());
         let mut changes = Vec::new();
@@ -143,7 +170,12 @@ impl Api {
             let event = record.parse();
             if last_seen(&event).is_some_and(|seen| now.duration_since(seen) > ttl) {
                 let action = Action::Delete(Draft::new(&event, record.schema));
-                changes.push(Change { table: table.id, key, expect: Expect::Revision(record.revision), action });
+                changes.push(Change {
+                    table: table.id,
+                    key,
+                    expect: Expect::Revision(record.revision),
+                    action,
+                });
             }
         }
         for batch in changes.chunks(EXPIRY_BATCH) {
@@ -166,7 +198,11 @@ fn last_seen(event: &Value) -> Option<jiff::Timestamp> {
         &event["eventTime"],
         &event["metadata"]["creationTimestamp"],
     ];
-    times.iter().filter_map(|t| t.as_str()).filter_map(clock::parse).max()
+    times
+        .iter()
+        .filter_map(|t| t.as_str())
+        .filter_map(clock::parse)
+        .max()
 }
 
 fn fine_if_there<T>(result: ApiResult<T>) -> ApiResult<()> {

@@ -19,11 +19,11 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{oneshot, watch};
 
-pub use record::{Draft, Facts, Key, Record, Uid, serialize, without_envelope};
+pub(crate) use record::{Draft, Facts, Key, Record, Uid, serialize, without_envelope};
 pub use sqlite::{Report, backup, check};
-pub use table::{Event, Op, Since, Snapshot, Table, TooOld, TypeId};
+pub(crate) use table::{Event, Op, Since, Table, TooOld, TypeId};
 use writer::Job;
-pub use writer::Statistics;
+pub(crate) use writer::Statistics;
 
 /// What can go wrong with the store itself (never with a client's expectation).
 #[derive(Debug, thiserror::Error)]
@@ -123,7 +123,7 @@ pub enum CommitError {
 }
 
 /// Called by the writer for every event, after it is visible and before the client is answered.
-pub type Observer = Box<dyn Fn(TypeId, &Arc<Event>) + Send + Sync>;
+pub(crate) type Observer = Box<dyn Fn(TypeId, &Arc<Event>) + Send + Sync>;
 
 /// Where the data lives and how long history is kept.
 #[derive(Debug, Clone)]
@@ -157,7 +157,9 @@ pub(super) struct Shared {
 
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").field("published", &self.published).finish_non_exhaustive()
+        f.debug_struct("Shared")
+            .field("published", &self.published)
+            .finish_non_exhaustive()
     }
 }
 
@@ -217,7 +219,12 @@ impl Store {
 
     /// The table of a type that was registered before.
     pub fn find(&self, group: &str, plural: &str) -> Option<Arc<Table>> {
-        self.shared.tables.read().values().find(|t| &*t.group == group && &*t.plural == plural).cloned()
+        self.shared
+            .tables
+            .read()
+            .values()
+            .find(|t| &*t.group == group && &*t.plural == plural)
+            .cloned()
     }
 
     /// All tables.
@@ -238,14 +245,19 @@ impl Store {
     /// Waits until `revision` is published; `false` when `timeout` passed first.
     pub async fn reached(&self, revision: u64, timeout: Duration) -> bool {
         let mut announced = self.shared.announced.subscribe();
-        tokio::time::timeout(timeout, announced.wait_for(|now| *now >= revision)).await.is_ok_and(|r| r.is_ok())
+        tokio::time::timeout(timeout, announced.wait_for(|now| *now >= revision))
+            .await
+            .is_ok_and(|r| r.is_ok())
     }
 
     /// Makes all changes or none.
     pub async fn commit(&self, changes: Vec<Change>) -> Result<Vec<Arc<Record>>, CommitError> {
         let (reply, answer) = oneshot::channel();
-        self.send(Job::Commit { changes, reply }).map_err(|e| CommitError::Failed(e.to_string()))?;
-        answer.await.map_err(|_| CommitError::Failed("the store is closed".into()))?
+        self.send(Job::Commit { changes, reply })
+            .map_err(|e| CommitError::Failed(e.to_string()))?;
+        answer
+            .await
+            .map_err(|_| CommitError::Failed("the store is closed".into()))?
     }
 
     /// Registers an observer. Observers must be quick and must not call back into `commit`.
@@ -279,12 +291,19 @@ impl Store {
                 events.extend(newer);
                 Ok(events)
             }
-            _ => Err(TooOld { oldest: table.floor() }),
+            _ => Err(TooOld {
+                oldest: table.floor(),
+            }),
         }
     }
 
     /// The state of a type (or of one namespace of it) as it was at `revision`.
-    pub async fn at(&self, table: &Arc<Table>, namespace: Option<&str>, revision: u64) -> Result<Vec<(Key, Arc<Record>)>, TooOld> {
+    pub async fn at(
+        &self,
+        table: &Arc<Table>,
+        namespace: Option<&str>,
+        revision: u64,
+    ) -> Result<Vec<(Key, Arc<Record>)>, TooOld> {
         let snapshot = table.snapshot(namespace, || self.revision());
         if snapshot.revision == revision {
             return Ok(snapshot.items);
@@ -325,7 +344,10 @@ impl Store {
 
     fn send(&self, job: Job) -> Result<(), StoreError> {
         let jobs = self.jobs.lock();
-        jobs.as_ref().ok_or(StoreError::Closed)?.send(job).map_err(|_| StoreError::Closed)
+        jobs.as_ref()
+            .ok_or(StoreError::Closed)?
+            .send(job)
+            .map_err(|_| StoreError::Closed)
     }
 }
 

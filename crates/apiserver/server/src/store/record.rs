@@ -20,7 +20,10 @@ pub struct Key {
 impl Key {
     /// A key from borrowed parts.
     pub fn new(namespace: &str, name: &str) -> Self {
-        Self { namespace: namespace.into(), name: name.into() }
+        Self {
+            namespace: namespace.into(),
+            name: name.into(),
+        }
     }
 }
 
@@ -31,16 +34,15 @@ pub struct Uid(u128);
 impl Uid {
     /// Reads a uid.
     pub fn parse(text: &str) -> Self {
-        match uuid::Uuid::try_parse(text) {
-            Ok(id) => Self(id.as_u128()),
-            Err(_) => {
-                let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
-                let mut bytes = [0u8; 16];
-                for (to, from) in bytes.iter_mut().zip(digest.as_ref()) {
-                    *to = *from;
-                }
-                Self(u128::from_be_bytes(bytes))
+        if let Ok(id) = uuid::Uuid::try_parse(text) {
+            Self(id.as_u128())
+        } else {
+            let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
+            let mut bytes = [0u8; 16];
+            for (to, from) in bytes.iter_mut().zip(digest.as_ref()) {
+                *to = *from;
             }
+            Self(u128::from_be_bytes(bytes))
         }
     }
 }
@@ -90,11 +92,18 @@ impl Facts {
     pub fn of(object: &Value) -> Self {
         let meta = &object["metadata"];
         let labels = meta["labels"].as_object().map_or_else(Box::default, |map| {
-            map.iter().map(|(k, v)| (k.as_str().into(), v.as_str().unwrap_or_default().into())).collect()
+            map.iter()
+                .map(|(k, v)| (k.as_str().into(), v.as_str().unwrap_or_default().into()))
+                .collect()
         });
-        let owners = meta["ownerReferences"].as_array().map_or_else(Box::default, |list| {
-            list.iter().filter_map(|owner| owner["uid"].as_str()).map(Uid::parse).collect()
-        });
+        let owners = meta["ownerReferences"]
+            .as_array()
+            .map_or_else(Box::default, |list| {
+                list.iter()
+                    .filter_map(|owner| owner["uid"].as_str())
+                    .map(Uid::parse)
+                    .collect()
+            });
         Self {
             uid: meta["uid"].as_str().map(Uid::parse),
             labels,
@@ -132,7 +141,11 @@ impl Facts {
         Ok(Self {
             uid: (!meta.uid.is_empty()).then(|| Uid::parse(&meta.uid)),
             labels: meta.labels.into_iter().collect(),
-            owners: meta.owner_references.iter().map(|owner| Uid::parse(&owner.uid)).collect(),
+            owners: meta
+                .owner_references
+                .iter()
+                .map(|owner| Uid::parse(&owner.uid))
+                .collect(),
             deleting: meta.deletion_timestamp.is_some(),
         })
     }
@@ -160,7 +173,12 @@ impl Draft {
         let mut head = Vec::with_capacity(1024);
         let mut tail = Vec::new();
         write_object(object, &mut head, &mut tail);
-        Self { head, tail, facts, schema }
+        Self {
+            head,
+            tail,
+            facts,
+            schema,
+        }
     }
 
     /// Size in bytes, without the revision.
@@ -176,7 +194,12 @@ impl Draft {
         body.extend_from_slice(&self.head);
         body.extend_from_slice(digits.as_bytes());
         body.extend_from_slice(&self.tail);
-        Record { revision, body: Bytes::from(body), facts: self.facts, schema: self.schema }
+        Record {
+            revision,
+            body: Bytes::from(body),
+            facts: self.facts,
+            schema: self.schema,
+        }
     }
 }
 
@@ -247,7 +270,7 @@ fn write_value(out: &mut Vec<u8>, value: &Value) {
 }
 
 /// An object in the order clients are used to: kind, apiVersion, metadata, the rest sorted.
-pub fn serialize(object: &Value) -> Vec<u8> {
+pub(crate) fn serialize(object: &Value) -> Vec<u8> {
     let mut out = Vec::with_capacity(1024);
     let Some(map) = object.as_object() else {
         write_value(&mut out, object);
@@ -271,7 +294,7 @@ pub fn serialize(object: &Value) -> Vec<u8> {
 
 /// The part of a stored body after kind and apiVersion, beginning with `"metadata"`: what stands
 /// inside a list of a built-in kind, where items do not repeat their kind.
-pub fn without_envelope(body: &[u8]) -> &[u8] {
+pub(crate) fn without_envelope(body: &[u8]) -> &[u8] {
     const MARK: &[u8] = b",\"metadata\":{";
     // Kind and apiVersion are short and contain no quotes, so the first match is the real one.
     let window = &body[..body.len().min(512)];
@@ -294,12 +317,17 @@ mod tests {
             json!({"resourceVersion": "9", "uid": "u"}),
             json!({}),
         ] {
-            let object = json!({"apiVersion": "v1", "kind": "K", "metadata": meta, "data": {"resourceVersion": "7"}});
+            let object =
+                json!({"apiVersion": "v1", "kind": "K", "metadata": meta, "data": {"resourceVersion": "7"}});
             let record = Draft::new(&object, 0).settle(42);
             let parsed = record.parse();
             assert_eq!(parsed["metadata"]["resourceVersion"], "42");
             assert_eq!(parsed["data"]["resourceVersion"], "7");
-            assert!(record.body.starts_with(b"{\"kind\":\"K\",\"apiVersion\":\"v1\",\"metadata\":{"));
+            assert!(
+                record
+                    .body
+                    .starts_with(b"{\"kind\":\"K\",\"apiVersion\":\"v1\",\"metadata\":{")
+            );
         }
     }
 

@@ -70,8 +70,10 @@ fn open(path: &Path) -> Result<Connection, StoreError> {
         | OpenFlags::SQLITE_OPEN_CREATE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX
         | OpenFlags::SQLITE_OPEN_NOFOLLOW;
-    let connection = Connection::open_with_flags(path, flags)
-        .map_err(|source| StoreError::Open { path: path.to_owned(), source })?;
+    let connection = Connection::open_with_flags(path, flags).map_err(|source| StoreError::Open {
+        path: path.to_owned(),
+        source,
+    })?;
     connection.busy_timeout(BUSY)?;
     Ok(connection)
 }
@@ -80,9 +82,11 @@ impl Database {
     /// Opens or creates the database.
     pub(super) fn open(path: &Path, durability: Durability) -> Result<Self, StoreError> {
         let writer = open(path)?;
-        let fresh: bool =
-            writer.query_row("select count(*) = 0 from sqlite_master", [], |row| row.get(0)).map_err(|source| {
-                StoreError::Damaged { path: path.to_owned(), why: source.to_string() }
+        let fresh: bool = writer
+            .query_row("select count(*) = 0 from sqlite_master", [], |row| row.get(0))
+            .map_err(|source| StoreError::Damaged {
+                path: path.to_owned(),
+                why: source.to_string(),
             })?;
         if fresh {
             writer.pragma_update(None, "page_size", 8192)?;
@@ -101,13 +105,28 @@ impl Database {
             ))?;
         }
         let layout: i64 = writer
-            .query_row("select value from meta where key = 'layout'", [], |row| row.get(0))
-            .map_err(|source| StoreError::Damaged { path: path.to_owned(), why: source.to_string() })?;
+            .query_row("select value from meta where key = 'layout'", [], |row| {
+                row.get(0)
+            })
+            .map_err(|source| StoreError::Damaged {
+                path: path.to_owned(),
+                why: source.to_string(),
+            })?;
         if layout > LAYOUT {
-            return Err(StoreError::Newer { path: path.to_owned(), found: layout, known: LAYOUT });
+            return Err(StoreError::Newer {
+                path: path.to_owned(),
+                found: layout,
+                known: LAYOUT,
+            });
         }
         let checkpointer = open(path)?;
-        Ok(Self { writer, checkpointer, path: path.to_owned(), relaxed, ceiling: 0 })
+        Ok(Self {
+            writer,
+            checkpointer,
+            path: path.to_owned(),
+            relaxed,
+            ceiling: 0,
+        })
     }
 
     /// A reader for events that left the rings.
@@ -119,22 +138,31 @@ impl Database {
     /// everything that may have been handed out.
     pub(super) fn last_revision(&mut self) -> Result<u64, StoreError> {
         let get = |key: &str| -> Result<u64, rusqlite::Error> {
-            self.writer.query_row("select value from meta where key = ?1", [key], |row| row.get::<_, i64>(0)).map(|v| v as u64)
+            self.writer
+                .query_row("select value from meta where key = ?1", [key], |row| {
+                    row.get::<_, i64>(0)
+                })
+                .map(|v| v as u64)
         };
         let stored = get("revision")?;
         let newest: u64 = self
             .writer
-            .query_row("select coalesce(max(rev), 0) from events", [], |row| row.get::<_, i64>(0))? as u64;
+            .query_row("select coalesce(max(rev), 0) from events", [], |row| {
+                row.get::<_, i64>(0)
+            })? as u64;
         let clean = get("clean")? == 1;
         let ceiling = get("ceiling")?;
         let last = stored.max(newest).max(if clean { 0 } else { ceiling });
-        self.writer.execute("update meta set value = 0 where key = 'clean'", [])?;
+        self.writer
+            .execute("update meta set value = 0 where key = 'clean'", [])?;
         Ok(last)
     }
 
     /// All types ever registered.
     pub(super) fn types(&self) -> Result<Vec<StoredType>, StoreError> {
-        let mut statement = self.writer.prepare("select id, grp, plural, floor_rev from types order by id")?;
+        let mut statement = self
+            .writer
+            .prepare("select id, grp, plural, floor_rev from types order by id")?;
         let rows = statement.query_map([], |row| {
             Ok(StoredType {
                 id: TypeId(row.get::<_, i64>(0)? as u32),
@@ -163,14 +191,18 @@ impl Database {
 
     /// Raises the floor of a type whose definition went away.
     pub(super) fn raise_floor(&self, id: TypeId, floor: u64) -> Result<(), StoreError> {
-        self.writer.execute("update types set floor_rev = ?2 where id = ?1", params![id.0, floor as i64])?;
+        self.writer.execute(
+            "update types set floor_rev = ?2 where id = ?1",
+            params![id.0, floor as i64],
+        )?;
         Ok(())
     }
 
     /// Hands every stored object to `each`.
     pub(super) fn load(&self, mut each: impl FnMut(TypeId, Key, Record)) -> Result<(), StoreError> {
-        let mut statement =
-            self.writer.prepare("select type_id, ns, name, mod_rev, schema, value from objects")?;
+        let mut statement = self
+            .writer
+            .prepare("select type_id, ns, name, mod_rev, schema, value from objects")?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
             let namespace: String = row.get(1)?;
@@ -186,14 +218,20 @@ impl Database {
                 facts,
                 schema: row.get::<_, i64>(4)? as u32,
             };
-            each(TypeId(row.get::<_, i64>(0)? as u32), Key::new(&namespace, &name), record);
+            each(
+                TypeId(row.get::<_, i64>(0)? as u32),
+                Key::new(&namespace, &name),
+                record,
+            );
         }
         Ok(())
     }
 
     /// Writes a batch in one transaction; nothing of it is there if this fails.
     pub(super) fn write(&mut self, events: &[(TypeId, Arc<Event>)]) -> Result<(), StoreError> {
-        let Some((_, last)) = events.last() else { return Ok(()) };
+        let Some((_, last)) = events.last() else {
+            return Ok(());
+        };
         if self.relaxed && last.revision > self.ceiling {
             self.reserve(last.revision + BLOCK)?;
         }
@@ -206,8 +244,8 @@ impl Database {
                  on conflict do update set uid = excluded.uid, mod_rev = excluded.mod_rev,
                     schema = excluded.schema, tag = excluded.tag, value = excluded.value",
             )?;
-            let mut delete =
-                transaction.prepare_cached("delete from objects where type_id = ?1 and ns = ?2 and name = ?3")?;
+            let mut delete = transaction
+                .prepare_cached("delete from objects where type_id = ?1 and ns = ?2 and name = ?3")?;
             let mut log = transaction.prepare_cached(
                 "insert into events(rev, type_id, ns, name, op, prev_rev, at, schema, tag, value)
                  values(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
@@ -220,7 +258,14 @@ impl Database {
                 } else {
                     let uid = event.new.facts.uid.map(|uid| uid.to_string()).unwrap_or_default();
                     put.execute(params![
-                        id.0, ns, name, uid, event.revision as i64, event.new.schema, TAG_PLAIN, body
+                        id.0,
+                        ns,
+                        name,
+                        uid,
+                        event.revision as i64,
+                        event.new.schema,
+                        TAG_PLAIN,
+                        body
                     ])?;
                 }
                 let prev = event.old.as_ref().map_or(0, |old| old.revision);
@@ -247,7 +292,10 @@ impl Database {
 
     fn reserve(&mut self, ceiling: u64) -> Result<(), StoreError> {
         self.writer.pragma_update(None, "synchronous", "FULL")?;
-        self.writer.execute("update meta set value = ?1 where key = 'ceiling'", [ceiling as i64])?;
+        self.writer.execute(
+            "update meta set value = ?1 where key = 'ceiling'",
+            [ceiling as i64],
+        )?;
         self.writer.pragma_update(None, "synchronous", "NORMAL")?;
         self.ceiling = ceiling;
         Ok(())
@@ -255,16 +303,26 @@ impl Database {
 
     /// Deletes one slice of history that is older than `keep` or exceeds `max` events of a type,
     /// but never the newest `min` of a type. Returns the new floor if anything was deleted.
-    pub(super) fn compact(&mut self, id: TypeId, keep: Duration, min: u64, max: u64) -> Result<Option<u64>, StoreError> {
+    pub(super) fn compact(
+        &mut self,
+        id: TypeId,
+        keep: Duration,
+        min: u64,
+        max: u64,
+    ) -> Result<Option<u64>, StoreError> {
         let before = now() - keep.as_secs() as i64;
         let nth = |n: u64| -> Result<Option<i64>, rusqlite::Error> {
             self.writer
-                .prepare_cached("select rev from events where type_id = ?1 order by rev desc limit 1 offset ?2")?
+                .prepare_cached(
+                    "select rev from events where type_id = ?1 order by rev desc limit 1 offset ?2",
+                )?
                 .query_row(params![id.0, n as i64], |row| row.get(0))
                 .optional()
         };
         // The newest revision that may be deleted at all.
-        let Some(deletable) = nth(min)? else { return Ok(None) };
+        let Some(deletable) = nth(min)? else {
+            return Ok(None);
+        };
         let over = nth(max)?.unwrap_or(0);
         let transaction = self.writer.transaction()?;
         let cut: Option<i64> = transaction
@@ -272,10 +330,18 @@ impl Database {
                 "select max(rev) from (select rev from events where type_id = ?1 and rev <= ?2
                     and (at < ?3 or rev <= ?4) order by rev limit ?5)",
             )?
-            .query_row(params![id.0, deletable, before, over, SLICE as i64], |row| row.get(0))?;
+            .query_row(params![id.0, deletable, before, over, SLICE as i64], |row| {
+                row.get(0)
+            })?;
         let Some(cut) = cut else { return Ok(None) };
-        transaction.execute("delete from events where type_id = ?1 and rev <= ?2", params![id.0, cut])?;
-        transaction.execute("update types set floor_rev = max(floor_rev, ?2) where id = ?1", params![id.0, cut])?;
+        transaction.execute(
+            "delete from events where type_id = ?1 and rev <= ?2",
+            params![id.0, cut],
+        )?;
+        transaction.execute(
+            "update types set floor_rev = max(floor_rev, ?2) where id = ?1",
+            params![id.0, cut],
+        )?;
         transaction.commit()?;
         Ok(Some(cut as u64))
     }
@@ -284,12 +350,15 @@ impl Database {
     /// commit waits for it longer than for a page.
     /// While nobody writes, a log that grew large is given back to the disk.
     pub(super) fn checkpoint(&self, idle: bool) -> Result<(), StoreError> {
-        self.checkpointer.query_row("pragma wal_checkpoint(passive)", [], |_| Ok(()))?;
-        self.checkpointer.execute_batch("pragma incremental_vacuum(200)")?;
+        self.checkpointer
+            .query_row("pragma wal_checkpoint(passive)", [], |_| Ok(()))?;
+        self.checkpointer
+            .execute_batch("pragma incremental_vacuum(200)")?;
         if idle && Self::sizes(&self.path).1 > LOG_KEPT.unsigned_abs() {
             // A reader in the way makes this a passive one; the next idle moment tries again.
             self.checkpointer.busy_timeout(READER_WAIT)?;
-            self.checkpointer.query_row("pragma wal_checkpoint(truncate)", [], |_| Ok(()))?;
+            self.checkpointer
+                .query_row("pragma wal_checkpoint(truncate)", [], |_| Ok(()))?;
             self.checkpointer.busy_timeout(BUSY)?;
         }
         Ok(())
@@ -297,8 +366,10 @@ impl Database {
 
     /// Clean end: everything in the file, the log emptied.
     pub(super) fn close(self) -> Result<(), StoreError> {
-        self.writer.execute("update meta set value = 1 where key = 'clean'", [])?;
-        self.writer.query_row("pragma wal_checkpoint(truncate)", [], |_| Ok(()))?;
+        self.writer
+            .execute("update meta set value = 1 where key = 'clean'", [])?;
+        self.writer
+            .query_row("pragma wal_checkpoint(truncate)", [], |_| Ok(()))?;
         Ok(())
     }
 
@@ -347,7 +418,12 @@ impl History {
 
 fn record(revision: u64, body: Vec<u8>, schema: u32) -> Result<Record, StoreError> {
     let facts = Facts::scan(&body).map_err(|error| StoreError::Corrupt(error.to_string()))?;
-    Ok(Record { revision, body: body.into(), facts, schema })
+    Ok(Record {
+        revision,
+        body: body.into(),
+        facts,
+        schema,
+    })
 }
 
 fn op_code(op: Op) -> i64 {
@@ -367,13 +443,19 @@ fn op_of(code: i64) -> Op {
 }
 
 fn now() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64)
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| d.as_secs() as i64)
 }
 
 /// Copies a database, also while a server has it open.
 pub fn backup(source: &Path, target: &Path) -> Result<(), StoreError> {
-    let from = Connection::open_with_flags(source, OpenFlags::SQLITE_OPEN_READ_ONLY)
-        .map_err(|error| StoreError::Open { path: source.to_owned(), source: error })?;
+    let from = Connection::open_with_flags(source, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(|error| {
+        StoreError::Open {
+            path: source.to_owned(),
+            source: error,
+        }
+    })?;
     from.busy_timeout(Duration::from_secs(5))?;
     let mut to = open(target)?;
     rusqlite::backup::Backup::new(&from, &mut to)?.run_to_completion(256, Duration::ZERO, None)?;
@@ -393,19 +475,29 @@ pub struct Report {
 
 /// Verifies a database that no server has open.
 pub fn check(path: &Path) -> Result<Report, StoreError> {
-    let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)
-        .map_err(|source| StoreError::Open { path: path.to_owned(), source })?;
+    let connection =
+        Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(|source| {
+            StoreError::Open {
+                path: path.to_owned(),
+                source,
+            }
+        })?;
     let mut report = Report::default();
     let integrity: String = connection.query_row("pragma integrity_check(1)", [], |row| row.get(0))?;
     if integrity != "ok" {
         report.problems.push(format!("the file is damaged: {integrity}"));
     }
-    let last = connection
-        .query_row("select value from meta where key = 'revision'", [], |row| row.get::<_, i64>(0))?;
-    report.events = connection.query_row("select count(*) from events", [], |row| row.get::<_, i64>(0))? as u64;
-    let beyond: i64 = connection.query_row("select count(*) from events where rev > ?1", [last], |r| r.get(0))?;
+    let last = connection.query_row("select value from meta where key = 'revision'", [], |row| {
+        row.get::<_, i64>(0)
+    })?;
+    report.events =
+        connection.query_row("select count(*) from events", [], |row| row.get::<_, i64>(0))? as u64;
+    let beyond: i64 =
+        connection.query_row("select count(*) from events where rev > ?1", [last], |r| r.get(0))?;
     if beyond > 0 {
-        report.problems.push(format!("{beyond} events lie beyond the last revision {last}"));
+        report
+            .problems
+            .push(format!("{beyond} events lie beyond the last revision {last}"));
     }
     let mut uids = std::collections::HashSet::new();
     let mut statement = connection.prepare("select ns, name, uid, mod_rev, value from objects")?;
@@ -416,14 +508,21 @@ pub fn check(path: &Path) -> Result<Report, StoreError> {
         let (rev, body): (i64, Vec<u8>) = (row.get(3)?, row.get(4)?);
         let what = format!("{ns}/{name}");
         if !uids.insert(uid) {
-            report.problems.push(format!("{what}: its uid belongs to another object too"));
+            report
+                .problems
+                .push(format!("{what}: its uid belongs to another object too"));
         }
         match serde_json::from_slice::<serde_json::Value>(&body) {
             Err(error) => report.problems.push(format!("{what}: not JSON: {error}")),
-            Ok(object) if object["metadata"]["resourceVersion"] != rev.to_string() => {
-                report.problems.push(format!("{what}: stored under revision {rev} but says {}", object["metadata"]["resourceVersion"]));
+            Ok(object) if object["metadata"]["resourceVersion"] != rev => {
+                report.problems.push(format!(
+                    "{what}: stored under revision {rev} but says {}",
+                    object["metadata"]["resourceVersion"]
+                ));
             }
-            Ok(_) if rev > last => report.problems.push(format!("{what}: revision {rev} lies beyond the last one {last}")),
+            Ok(_) if rev > last => report
+                .problems
+                .push(format!("{what}: revision {rev} lies beyond the last one {last}")),
             Ok(_) => {}
         }
     }

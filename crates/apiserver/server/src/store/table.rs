@@ -7,8 +7,8 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, RwLock};
 use bytes::Bytes;
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
 use super::record::{Key, Record};
@@ -156,8 +156,14 @@ impl Table {
     /// newest revision that is complete over all types.
     pub fn snapshot(&self, namespace: Option<&str>, published: impl FnOnce() -> u64) -> Snapshot {
         let inner = self.inner.read();
-        let items = inner.range(namespace, None).map(|(k, r)| (k.clone(), r.clone())).collect();
-        Snapshot { revision: inner.newest.max(published()), items }
+        let items = inner
+            .range(namespace, None)
+            .map(|(k, r)| (k.clone(), r.clone()))
+            .collect();
+        Snapshot {
+            revision: inner.newest.max(published()),
+            items,
+        }
     }
 
     /// Up to `limit` objects after `start`, and how many more there are.
@@ -170,9 +176,19 @@ impl Table {
     ) -> (Snapshot, usize) {
         let inner = self.inner.read();
         let mut range = inner.range(namespace, start);
-        let items: Vec<_> = range.by_ref().take(limit).map(|(k, r)| (k.clone(), r.clone())).collect();
+        let items: Vec<_> = range
+            .by_ref()
+            .take(limit)
+            .map(|(k, r)| (k.clone(), r.clone()))
+            .collect();
         let more = range.count();
-        (Snapshot { revision: inner.newest.max(published()), items }, more)
+        (
+            Snapshot {
+                revision: inner.newest.max(published()),
+                items,
+            },
+            more,
+        )
     }
 
     /// The events after `revision`, as far as the ring has them.
@@ -182,7 +198,9 @@ impl Table {
             return Since::Events(inner.after(revision));
         }
         if revision >= inner.floor {
-            return Since::InDatabase { ring_floor: inner.ring_floor };
+            return Since::InDatabase {
+                ring_floor: inner.ring_floor,
+            };
         }
         Since::TooOld(TooOld { oldest: inner.floor })
     }
@@ -192,7 +210,12 @@ impl Table {
         let inner = self.inner.read();
         (revision >= inner.ring_floor).then(|| {
             let from = inner.position_after(revision);
-            inner.ring.range(from..).take(max).map(|(_, e)| e.clone()).collect()
+            inner
+                .ring
+                .range(from..)
+                .take(max)
+                .map(|(_, e)| e.clone())
+                .collect()
         })
     }
 
@@ -264,12 +287,20 @@ impl Event {
     /// Bytes that only the ring keeps alive.
     fn superseded(&self) -> usize {
         let old = self.old.as_ref().map_or(0, |r| r.body.len());
-        old + if self.op == Op::Deleted { self.new.body.len() } else { 0 }
+        old + if self.op == Op::Deleted {
+            self.new.body.len()
+        } else {
+            0
+        }
     }
 }
 
 impl Inner {
-    fn range(&self, namespace: Option<&str>, start: Option<&Key>) -> impl Iterator<Item = (&Key, &Arc<Record>)> {
+    fn range(
+        &self,
+        namespace: Option<&str>,
+        start: Option<&Key>,
+    ) -> impl Iterator<Item = (&Key, &Arc<Record>)> {
         let low = match (start, namespace) {
             (Some(key), _) => Bound::Excluded(key.clone()),
             (None, Some(ns)) => Bound::Included(Key::new(ns, "")),
@@ -286,7 +317,10 @@ impl Inner {
     }
 
     fn after(&self, revision: u64) -> Vec<Arc<Event>> {
-        self.ring.range(self.position_after(revision)..).map(|(_, e)| e.clone()).collect()
+        self.ring
+            .range(self.position_after(revision)..)
+            .map(|(_, e)| e.clone())
+            .collect()
     }
 
     fn trim(&mut self, now: Instant) {

@@ -32,9 +32,17 @@ type Reply = oneshot::Sender<Result<Vec<Arc<Record>>, CommitError>>;
 
 /// Work for the writer.
 pub(super) enum Job {
-    Commit { changes: Vec<Change>, reply: Reply },
-    AddTypes { wanted: Vec<(String, String)>, reply: SyncSender<Result<Vec<Arc<Table>>, StoreError>> },
-    Retire { id: TypeId },
+    Commit {
+        changes: Vec<Change>,
+        reply: Reply,
+    },
+    AddTypes {
+        wanted: Vec<(String, String)>,
+        reply: SyncSender<Result<Vec<Arc<Table>>, StoreError>>,
+    },
+    Retire {
+        id: TypeId,
+    },
 }
 
 /// Counters of the writer, for metrics and health.
@@ -116,7 +124,10 @@ impl Writer<'_> {
         let mut next = Some(first);
         while let Some(job) = next.take() {
             match job {
-                Job::Commit { changes: wanted, reply } => {
+                Job::Commit {
+                    changes: wanted,
+                    reply,
+                } => {
                     changes += wanted.len();
                     bytes += wanted.iter().map(size).sum::<usize>();
                     self.prepare(wanted, reply, &mut overlay, &mut batch);
@@ -144,11 +155,11 @@ impl Writer<'_> {
         batch: &mut Vec<Prepared>,
     ) {
         let tables = self.shared.tables.read();
-        let current = |overlay: &HashMap<(TypeId, Key), Option<Arc<Record>>>, change: &Change| {
-            match overlay.get(&(change.table, change.key.clone())) {
-                Some(state) => state.clone(),
-                None => tables.get(&change.table).and_then(|t| t.get(&change.key)),
-            }
+        let current = |overlay: &HashMap<(TypeId, Key), Option<Arc<Record>>>, change: &Change| match overlay
+            .get(&(change.table, change.key.clone()))
+        {
+            Some(state) => state.clone(),
+            None => tables.get(&change.table).and_then(|t| t.get(&change.key)),
         };
         for change in &wanted {
             let found = current(overlay, change);
@@ -174,8 +185,14 @@ impl Writer<'_> {
             let new = Arc::new(draft.settle(self.revision));
             let state = (op != Op::Deleted).then(|| new.clone());
             overlay.insert((change.table, change.key.clone()), state);
-            let event =
-                Event { revision: self.revision, key: change.key, op, old, new, rendered: Mutex::default() };
+            let event = Event {
+                revision: self.revision,
+                key: change.key,
+                op,
+                old,
+                new,
+                rendered: Mutex::default(),
+            };
             events.push((change.table, Arc::new(event)));
         }
         batch.push(Prepared { events, reply });
@@ -202,10 +219,16 @@ impl Writer<'_> {
         statistics.failing.store(false, Ordering::Relaxed);
         statistics.commits.fetch_add(1, Ordering::Relaxed);
         statistics.changes.fetch_add(all.len() as u64, Ordering::Relaxed);
-        statistics.commit_micros.fetch_add(began.elapsed().as_micros() as u64, Ordering::Relaxed);
+        statistics
+            .commit_micros
+            .fetch_add(began.elapsed().as_micros() as u64, Ordering::Relaxed);
         self.publish(&all);
         for prepared in batch {
-            let records = prepared.events.iter().map(|(_, event)| event.new.clone()).collect();
+            let records = prepared
+                .events
+                .iter()
+                .map(|(_, event)| event.new.clone())
+                .collect();
             let _ = prepared.reply.send(Ok(records));
         }
     }
@@ -243,7 +266,9 @@ impl Writer<'_> {
                 let table = self.shared.tables.read().get(&id).cloned();
                 if let Some(table) = table {
                     table.raise_floor(self.revision);
-                    if let Some(Err(error)) = self.database.as_ref().map(|db| db.raise_floor(id, self.revision)) {
+                    if let Some(Err(error)) =
+                        self.database.as_ref().map(|db| db.raise_floor(id, self.revision))
+                    {
                         tracing::warn!(%error, "retiring a type");
                     }
                 }
@@ -259,7 +284,10 @@ impl Writer<'_> {
         let mut found = Vec::with_capacity(wanted.len());
         let mut added = Vec::new();
         for (group, plural) in wanted {
-            let known = tables.values().find(|t| *t.group == **group && *t.plural == **plural).cloned();
+            let known = tables
+                .values()
+                .find(|t| *t.group == **group && *t.plural == **plural)
+                .cloned();
             let table = known.unwrap_or_else(|| {
                 let id = TypeId(tables.keys().next_back().map_or(1, |last| last.0 + 1));
                 let table = Arc::new(Table::new(id, group, plural, floor, floor));
@@ -293,7 +321,9 @@ impl Writer<'_> {
 
     /// Cuts one slice of old history, so that clients wait at most for that.
     fn compact_slice(&mut self) {
-        let Some(table) = self.compacting.pop() else { return };
+        let Some(table) = self.compacting.pop() else {
+            return;
+        };
         table.trim(Instant::now());
         let Some(database) = &mut self.database else {
             table.follow_ring();

@@ -36,33 +36,55 @@ pub(crate) struct Connection {
 impl Remote {
     pub(crate) fn new(address: SocketAddr, ca_pem: &str, token: Option<&str>) -> Self {
         let mut roots = rustls::RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(ca_pem.as_bytes()).unwrap()).unwrap();
+        roots
+            .add(CertificateDer::from_pem_slice(ca_pem.as_bytes()).unwrap())
+            .unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let tls = rustls::ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_root_certificates(roots)
             .with_no_client_auth();
-        Self { address, tls: Arc::new(tls), token: token.map(str::to_owned) }
+        Self {
+            address,
+            tls: Arc::new(tls),
+            token: token.map(str::to_owned),
+        }
     }
 
     pub(crate) fn with_token(&self, token: Option<&str>) -> Self {
-        Self { token: token.map(str::to_owned), ..self.clone() }
+        Self {
+            token: token.map(str::to_owned),
+            ..self.clone()
+        }
     }
 
     pub(crate) async fn connect(&self) -> Result<Connection, Failure> {
         let tcp = tokio::net::TcpStream::connect(self.address).await?;
         let name = ServerName::try_from("127.0.0.1")?;
-        let tls = tokio_rustls::TlsConnector::from(self.tls.clone()).connect(name, tcp).await?;
+        let tls = tokio_rustls::TlsConnector::from(self.tls.clone())
+            .connect(name, tcp)
+            .await?;
         let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(tls)).await?;
         tokio::spawn(connection);
-        Ok(Connection { sender, remote: self.clone() })
+        Ok(Connection {
+            sender,
+            remote: self.clone(),
+        })
     }
 }
 
 impl Connection {
-    async fn open(&mut self, method: Method, path: &str, body: Option<(&str, String)>) -> Result<http::Response<hyper::body::Incoming>, Failure> {
-        let mut request = Request::builder().method(method).uri(path).header("host", self.remote.address.to_string());
+    async fn open(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: Option<(&str, String)>,
+    ) -> Result<http::Response<hyper::body::Incoming>, Failure> {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", self.remote.address.to_string());
         if let Some(token) = &self.remote.token {
             request = request.header("authorization", format!("Bearer {token}"));
         }
@@ -73,12 +95,26 @@ impl Connection {
                 text
             }
         };
-        Ok(self.sender.send_request(request.body(Full::new(Bytes::from(body)))?).await?)
+        Ok(self
+            .sender
+            .send_request(request.body(Full::new(Bytes::from(body)))?)
+            .await?)
     }
 
     /// A request and its whole answer.
-    pub(crate) async fn send(&mut self, method: Method, path: &str, body: Option<(&str, &Value)>) -> Result<(u16, Value), Failure> {
-        let response = self.open(method, path, body.map(|(media, value)| (media, value.to_string()))).await?;
+    pub(crate) async fn send(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: Option<(&str, &Value)>,
+    ) -> Result<(u16, Value), Failure> {
+        let response = self
+            .open(
+                method,
+                path,
+                body.map(|(media, value)| (media, value.to_string())),
+            )
+            .await?;
         let code = response.status().as_u16();
         let bytes = response.into_body().collect().await?.to_bytes();
         Ok((code, serde_json::from_slice(&bytes).unwrap_or(Value::Null)))
@@ -89,7 +125,8 @@ impl Connection {
     }
 
     pub(crate) async fn post(&mut self, path: &str, body: &Value) -> Result<(u16, Value), Failure> {
-        self.send(Method::POST, path, Some(("application/json", body))).await
+        self.send(Method::POST, path, Some(("application/json", body)))
+            .await
     }
 
     /// A watch; the connection serves nothing else afterwards.
@@ -97,9 +134,20 @@ impl Connection {
         let response = self.open(Method::GET, path, None).await?;
         let code = response.status().as_u16();
         let stream = BodyStream::new(response.into_body())
-            .map(|frame| frame.map(|f| f.into_data().unwrap_or_default()).map_err(Failure::from))
+            .map(|frame| {
+                frame
+                    .map(|f| f.into_data().unwrap_or_default())
+                    .map_err(Failure::from)
+            })
             .boxed();
-        Ok((code, Lines { stream, buffer: Vec::new(), _connection: self }))
+        Ok((
+            code,
+            Lines {
+                stream,
+                buffer: Vec::new(),
+                _connection: self,
+            },
+        ))
     }
 }
 

@@ -167,7 +167,7 @@ async fn a_controller_survives_the_storm() {
     }
 
     let mut last = Vec::new();
-    let settled = tokio::time::timeout(Duration::from_secs(60), async {
+    let settled = tokio::time::timeout(Duration::from_mins(1), async {
         loop {
             last = unfinished(&client).await;
             if last.is_empty() {

@@ -48,7 +48,7 @@ impl Default for Deadlines {
             connect: Duration::from_secs(5),
             handshake: Duration::from_secs(10),
             call: Duration::from_secs(30),
-            slow: Duration::from_secs(180),
+            slow: Duration::from_mins(3),
         }
     }
 }

@@ -23,7 +23,7 @@ const MAX_ANSWER: usize = 3 << 20;
 /// Idle connections kept per webhook.
 const MAX_IDLE: usize = 8;
 /// An idle connection is not used after this time; servers close theirs about then.
-const IDLE_FOR: Duration = Duration::from_secs(60);
+const IDLE_FOR: Duration = Duration::from_mins(1);
 
 /// Connections to one webhook.
 #[derive(Debug)]
