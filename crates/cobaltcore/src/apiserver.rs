@@ -305,7 +305,7 @@ fn check(dir: &Path) -> anyhow::Result<()> {
 
 /// A time with a unit: `90s`, `10m`, `1h30m`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let parsed: HumanDuration = text.parse().map_err(|e| format!("{e}"))?;
+    let parsed: HumanDuration = text.parse().map_err(|e: String| e)?;
     Ok(parsed.0)
 }
 

@@ -260,17 +260,14 @@ impl Api {
         } else {
             None
         };
-        match options.propagation.or(default) {
+        if let Some(policy) = options.propagation.or(default) {
             // An explicit policy replaces a policy finalizer that is already there.
-            Some(policy) => {
-                finalizers.retain(|f| f != ORPHAN && f != FOREGROUND);
-                match policy {
-                    Propagation::Orphan => finalizers.push(ORPHAN.into()),
-                    Propagation::Foreground => finalizers.push(FOREGROUND.into()),
-                    Propagation::Background => {}
-                }
+            finalizers.retain(|f| f != ORPHAN && f != FOREGROUND);
+            match policy {
+                Propagation::Orphan => finalizers.push(ORPHAN.into()),
+                Propagation::Foreground => finalizers.push(FOREGROUND.into()),
+                Propagation::Background => {}
             }
-            None => {}
         }
         if resource.is_definition() && !meta::deleting(object) {
             // The first deletion of a definition only begins the removal of its instances.

@@ -219,8 +219,7 @@ impl Api {
     /// Namespaced kinds need a namespace except for list and watch; others must have none.
     fn check_scope(&self, call: &Call, resource: &Resource) -> ApiResult<()> {
         let info = &call.info;
-        let namespaced_path =
-            !info.namespace.is_empty() && !(resource.group.is_empty() && *resource.plural == *"namespaces");
+        let namespaced_path = !info.namespace.is_empty() && !resource.is("", "Namespace");
         match (resource.namespaced, namespaced_path) {
             (false, true) => Err(resource.no_such_route()),
             (true, false) if matches!(info.verb, "list" | "watch") => Ok(()),

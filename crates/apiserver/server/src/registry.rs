@@ -333,7 +333,7 @@ impl Resource {
     }
 
     /// Converts a stored tree into this type.
-    pub fn from_storage(&self, object: &mut Value, registry: &Registry) {
+    pub fn convert_stored(&self, object: &mut Value, registry: &Registry) {
         if self.is_storage() {
             return;
         }
@@ -427,7 +427,7 @@ impl Registry {
         for group in groups.values_mut() {
             group
                 .versions
-                .sort_by(|a, b| version_priority(&b.name).cmp(&version_priority(&a.name)));
+                .sort_by_key(|v| std::cmp::Reverse(version_priority(&v.name)));
         }
         Self { groups, generation }
     }
@@ -545,7 +545,7 @@ mod tests {
             "v2",
             "v10",
         ];
-        versions.sort_by(|a, b| version_priority(b).cmp(&version_priority(a)));
+        versions.sort_by_key(|v| std::cmp::Reverse(version_priority(v)));
         assert_eq!(
             versions,
             [

@@ -69,11 +69,7 @@ pub(crate) fn row(resource: &Resource, object: Value, include: Include, beta: bo
         Model::Builtin(kind) => kind.row(&object, now),
         Model::Custom(custom) => custom_cells(custom.version(), &object, now),
     };
-    let mut row = json!({"cells": cells});
-    if let (Some(carried), Value::Object(map)) = (included(object, include, beta), &mut row) {
-        map.insert("object".into(), carried);
-    }
-    row
+    json!({"cells": cells, "object": included(object, include, beta)})
 }
 
 fn custom_cells(version: &cobaltcore_schema::crd::Version, object: &Value, now: Timestamp) -> Vec<Value> {

@@ -37,7 +37,7 @@ impl View<'_> {
     pub fn tree(&self, record: &Record) -> Value {
         let mut object = record.parse();
         if !self.serves_stored_bytes(record) {
-            self.resource.from_storage(&mut object, self.registry);
+            self.resource.convert_stored(&mut object, self.registry);
             if let Some(custom) = self.resource.as_custom() {
                 custom.reread(&mut object);
             }
@@ -200,10 +200,10 @@ pub(crate) fn partial(object: &Value, beta: bool) -> Value {
 }
 
 /// What a row carries of its object.
-pub(crate) fn included(object: Value, include: Include, beta: bool) -> Option<Value> {
+pub(crate) fn included(object: Value, include: Include, beta: bool) -> Value {
     match include {
-        Include::None => Some(Value::Null),
-        Include::Object => Some(object),
-        Include::Metadata => Some(partial(&object, beta)),
+        Include::None => Value::Null,
+        Include::Object => object,
+        Include::Metadata => partial(&object, beta),
     }
 }

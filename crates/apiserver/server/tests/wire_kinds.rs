@@ -14,7 +14,7 @@ fn named(name: &str) -> Value {
 
 fn with_meta(meta: Value) -> Value {
     let mut object = map("m");
-    for (key, value) in meta.as_object().unwrap() {
+    for (key, value) in meta.as_object().expect("metadata is an object") {
         object["metadata"][key] = value.clone();
     }
     object

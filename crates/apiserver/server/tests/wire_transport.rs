@@ -17,13 +17,16 @@ struct Outside {
 impl Outside {
     async fn new() -> Self {
         let server = TestServer::listening().await;
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("ca.crt"), server.server().pki().ca_pem()).unwrap();
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        std::fs::write(dir.path().join("ca.crt"), server.server().pki().ca_pem()).expect("the CA is written");
         Self { server, dir }
     }
 
     fn url(&self, path: &str) -> String {
-        format!("{}{path}", self.server.server().url().unwrap())
+        format!(
+            "{}{path}",
+            self.server.server().url().expect("the server listens")
+        )
     }
 
     /// Status line, headers in lower case, body.
@@ -38,7 +41,7 @@ impl Outside {
         command.args(args).arg(self.url(path));
         let output = tokio::task::spawn_blocking(move || command.output())
             .await
-            .unwrap()
+            .expect("curl was waited for")
             .expect("curl runs");
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         // An interim answer (100 Continue) comes before the real one.

@@ -122,7 +122,7 @@ pub(crate) fn header<'a>(reply: &'a Reply, name: &str) -> &'a str {
 
 /// One request by its method's name.
 pub(crate) async fn call(caller: &Caller, method: &str, path: &str, media: &str, body: &str) -> Reply {
-    let method = Method::from_bytes(method.as_bytes()).unwrap();
+    let method = Method::from_bytes(method.as_bytes()).expect("a method");
     let path = path
         .replace(' ', "%20")
         .replace('<', "%3C")

@@ -149,7 +149,7 @@ impl Form {
             Some(body) => {
                 let mut converted = body.clone();
                 subject.resource.to_storage(&mut converted, subject.registry);
-                self.resource.from_storage(&mut converted, subject.registry);
+                self.resource.convert_stored(&mut converted, subject.registry);
                 Cow::Owned(converted)
             }
         };
@@ -184,7 +184,7 @@ impl Form {
         }
         if self.converts {
             self.resource.to_storage(&mut changed, subject.registry);
-            subject.resource.from_storage(&mut changed, subject.registry);
+            subject.resource.convert_stored(&mut changed, subject.registry);
         }
         Ok(changed)
     }
