@@ -109,6 +109,7 @@ impl Server {
             Ordering::Relaxed,
         );
         prepare(&api).await?;
+        api.store.harden()?;
         let mut tasks = JoinSet::new();
         crate::control::spawn(&api, &mut tasks);
         let tls = tls_config(&pki)?;

@@ -140,3 +140,37 @@ async fn a_hundred_servers_live_side_by_side() {
         assert_eq!(server.admin().get(&other).await.code, 404);
     }
 }
+
+#[tokio::test]
+async fn what_is_on_disk_is_its_owners_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o700)).unwrap();
+    let server = TestServer::with(Config {
+        listen: vec![([127, 0, 0, 1], 0).into()],
+        port_given: true,
+        ..on_disk(dir.path())
+    })
+    .await;
+    let mut seen = Vec::new();
+    for folder in [dir.path().to_owned(), dir.path().join("pki")] {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let entry = entry.unwrap();
+            let wanted = if entry.path().is_dir() { 0o700 } else { 0o600 };
+            assert_eq!(
+                entry.metadata().unwrap().permissions().mode() & 0o777,
+                wanted,
+                "{:?}",
+                entry.path()
+            );
+            seen.push(entry.file_name().into_string().unwrap());
+        }
+    }
+    for file in ["state.db", "state.db-wal", "kubeconfig", "lock", "ca.key"] {
+        assert!(
+            seen.iter().any(|name| name == file),
+            "{file} is missing in {seen:?}"
+        );
+    }
+    server.stop().await;
+}

@@ -36,6 +36,14 @@ pub enum StoreError {
         /// Why.
         source: rusqlite::Error,
     },
+    /// The file could not be created.
+    #[error("cannot create {}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
     /// The file is no usable database.
     #[error("{} is damaged: {why}; restore it from a backup made with `cobaltcore apiserver backup`", path.display())]
     Damaged {
@@ -263,6 +271,14 @@ impl Store {
     /// Registers an observer. Observers must be quick and must not call back into `commit`.
     pub fn observe(&self, observer: Observer) {
         self.shared.observers.write().push(observer);
+    }
+
+    /// Begins to keep the promise of durability: what was written so far and everything later
+    /// survives as the store was opened to make it.
+    pub fn harden(&self) -> Result<(), StoreError> {
+        let (reply, answer) = std::sync::mpsc::sync_channel(1);
+        self.send(Job::Harden { reply })?;
+        answer.recv().map_err(|_| StoreError::Closed)?
     }
 
     /// A type's definition is gone: its history must not be offered to a later type of that name.

@@ -70,12 +70,31 @@ fn open(path: &Path) -> Result<Connection, StoreError> {
         | OpenFlags::SQLITE_OPEN_CREATE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX
         | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+    make_private(path)?;
     let connection = Connection::open_with_flags(path, flags).map_err(|source| StoreError::Open {
         path: path.to_owned(),
         source,
     })?;
     connection.busy_timeout(BUSY)?;
     Ok(connection)
+}
+
+/// Creates the file readable by its owner only; its log inherits the mode.
+fn make_private(path: &Path) -> Result<(), StoreError> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let made = std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path);
+    match made {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(StoreError::File {
+            path: path.to_owned(),
+            source: error,
+        }),
+    }
 }
 
 impl Database {
@@ -94,7 +113,8 @@ impl Database {
         }
         writer.pragma_update(None, "journal_mode", "WAL")?;
         let relaxed = durability == Durability::Relaxed;
-        writer.pragma_update(None, "synchronous", if relaxed { "NORMAL" } else { "FULL" })?;
+        // Until clients are served nothing is promised to anybody; see `harden`.
+        writer.pragma_update(None, "synchronous", "NORMAL")?;
         writer.pragma_update(None, "wal_autocheckpoint", 0)?;
         writer.pragma_update(None, "journal_size_limit", LOG_KEPT)?;
         writer.pragma_update(None, "foreign_keys", false)?;
@@ -129,6 +149,17 @@ impl Database {
         })
     }
 
+    /// From now on every commit is synced, and with it everything before it. Called once the server
+    /// has written what it begins with, so that a start costs one sync and not dozens.
+    pub(super) fn harden(&self) -> Result<(), StoreError> {
+        if !self.relaxed {
+            self.writer.pragma_update(None, "synchronous", "FULL")?;
+        }
+        self.writer
+            .execute("update meta set value = 0 where key = 'clean'", [])?;
+        Ok(())
+    }
+
     /// A reader for events that left the rings.
     pub(super) fn history(&self) -> Result<History, StoreError> {
         Ok(History(Mutex::new(open(&self.path)?)))
@@ -153,8 +184,6 @@ impl Database {
         let clean = get("clean")? == 1;
         let ceiling = get("ceiling")?;
         let last = stored.max(newest).max(if clean { 0 } else { ceiling });
-        self.writer
-            .execute("update meta set value = 0 where key = 'clean'", [])?;
         Ok(last)
     }
 
@@ -514,7 +543,7 @@ pub fn check(path: &Path) -> Result<Report, StoreError> {
         }
         match serde_json::from_slice::<serde_json::Value>(&body) {
             Err(error) => report.problems.push(format!("{what}: not JSON: {error}")),
-            Ok(object) if object["metadata"]["resourceVersion"] != rev => {
+            Ok(object) if object["metadata"]["resourceVersion"].as_str() != Some(&rev.to_string()) => {
                 report.problems.push(format!(
                     "{what}: stored under revision {rev} but says {}",
                     object["metadata"]["resourceVersion"]

@@ -40,6 +40,9 @@ pub(super) enum Job {
         wanted: Vec<(String, String)>,
         reply: SyncSender<Result<Vec<Arc<Table>>, StoreError>>,
     },
+    Harden {
+        reply: SyncSender<Result<(), StoreError>>,
+    },
     Retire {
         id: TypeId,
     },
@@ -261,6 +264,9 @@ impl Writer<'_> {
         match job {
             Job::AddTypes { wanted, reply } => {
                 let _ = reply.send(self.add_types(&wanted));
+            }
+            Job::Harden { reply } => {
+                let _ = reply.send(self.database.as_ref().map_or(Ok(()), Database::harden));
             }
             Job::Retire { id } => {
                 let table = self.shared.tables.read().get(&id).cloned();
