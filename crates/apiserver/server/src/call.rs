@@ -174,11 +174,13 @@ impl Call {
 
     /// Bodies of subresources have a kind of their own.
     fn check_part(&self, kind: &str, body: &Value) -> ApiResult<()> {
-        let (package, versions): (&str, &[&str]) = match kind {
-            "Binding" => ("core", &["v1"]),
-            "Eviction" => ("policy", &["policy/v1", "policy/v1beta1"]),
-            "TokenRequest" => ("authentication", &["authentication.k8s.io/v1"]),
-            "Scale" => ("autoscaling", &["autoscaling/v1"]),
+        // A custom resource may bear the same name; only the endpoint tells the two apart.
+        let (package, versions): (&str, &[&str]) = match (kind, self.info.subresource.as_str()) {
+            ("Binding", "binding") => ("core", &["v1"]),
+            ("Binding", "") if self.info.group.is_empty() => ("core", &["v1"]),
+            ("Eviction", "eviction") => ("policy", &["policy/v1", "policy/v1beta1"]),
+            ("TokenRequest", "token") => ("authentication", &["authentication.k8s.io/v1"]),
+            ("Scale", "scale") => ("autoscaling", &["autoscaling/v1"]),
             _ => return Ok(()),
         };
         let text = |key: &str| body.get(key).and_then(Value::as_str).unwrap_or_default();
@@ -198,7 +200,9 @@ impl Call {
     /// Typed clients send built-in kinds as protobuf. Custom resources have no such form; the two
     /// built-in kinds their requests may carry have it everywhere.
     fn has_protobuf_form(&self, kind: &str) -> bool {
-        matches!(kind, "DeleteOptions" | "Scale") || cobaltcore_protobuf::knows_group(&self.info.group)
+        kind == "DeleteOptions"
+            || self.info.subresource == "scale"
+            || cobaltcore_protobuf::knows_group(&self.info.group)
     }
 
     /// The beginning of the body, as the reference shows what it could not read.
@@ -360,6 +364,11 @@ mod tests {
                 "application/vnd.kubernetes.protobuf".parse().unwrap(),
             );
             call.info.group = group.into();
+            call.info.subresource = if kind == "Scale" {
+                "scale".into()
+            } else {
+                String::new()
+            };
             call.body = Bytes::from_static(body);
             let answer = call.decode_body(kind);
             assert_eq!(

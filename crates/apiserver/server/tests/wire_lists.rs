@@ -153,7 +153,6 @@ async fn pages_come_from_one_state() {
     let server = TestServer::start().await;
     let admin = server.admin();
     let path = seven(&admin).await;
-    admin.delete(&format!("{path}/kube-root-ca.crt")).await;
     let first = admin
         .get(&format!(
             "{path}?limit=3&fieldSelector=metadata.name!=kube-root-ca.crt"
