@@ -24,7 +24,7 @@ bench *ARGS:
 
 # The suites against real libvirt, QEMU and OpenStack (root, Debian 12)
 real:
-    lab/lab ci --hosts 3 "cargo test -p cobaltcore-libvirt --test real_libvirt" "cargo test -p cobaltcore-lab --test real_lab"
+    lab/lab ci --hosts 3 "cargo test --workspace --test real_libvirt" "cargo test --workspace --test real_lab"
 
 # Start a real fleet and look around in it
 lab *ARGS:
