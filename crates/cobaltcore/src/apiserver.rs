@@ -250,9 +250,9 @@ pub(crate) fn run(log: &LogArgs, args: Args) -> ExitCode {
 async fn serve(config: Config) -> Result<(), Failure> {
     let shutdown = signals()?;
     let server = Server::start(config).await?;
-    println!("Kubernetes API ready at {}", server.url().unwrap_or_default());
+    say!("Kubernetes API ready at {}", server.url().unwrap_or_default());
     if let Some(path) = server.kubeconfig() {
-        println!("export KUBECONFIG={}", path.display());
+        say!("export KUBECONFIG={}", path.display());
     }
     shutdown.token().cancelled().await;
     shutdown.drain(server.stop()).await;
@@ -281,7 +281,7 @@ fn backup(dir: &Path, file: &Path) -> anyhow::Result<()> {
     }
     cobaltcore_apiserver::backup(&database, file)
         .with_context(|| format!("cannot copy {}", database.display()))?;
-    println!("copied {} to {}", database.display(), file.display());
+    say!("copied {} to {}", database.display(), file.display());
     Ok(())
 }
 
@@ -289,13 +289,13 @@ fn check(dir: &Path) -> anyhow::Result<()> {
     let database = dir.join("state.db");
     let report = cobaltcore_apiserver::check(&database)
         .with_context(|| format!("cannot read {}", database.display()))?;
-    println!("{} objects, {} events of history", report.objects, report.events);
+    say!("{} objects, {} events of history", report.objects, report.events);
     if report.problems.is_empty() {
-        println!("no problems found");
+        say!("no problems found");
         return Ok(());
     }
     for problem in &report.problems {
-        println!("  {problem}");
+        say!("  {problem}");
     }
     Err(anyhow!(
         "{} problems found; restore a copy made with `cobaltcore apiserver backup`",

@@ -72,7 +72,7 @@ async fn apiserver(args: ApiserverArgs) -> anyhow::Result<()> {
         progress: |text| eprintln!("{text}"),
     };
     let report = cobaltcore_apiserver_bench::run(options).await?;
-    print!("{}", print(&report, output)?);
+    say!("{}", print(&report, output)?.trim_end());
     Ok(())
 }
 

@@ -30,6 +30,6 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         );
         return ExitCode::from(2);
     }
-    print!("{yaml}");
+    say!("{}", yaml.trim_end());
     ExitCode::SUCCESS
 }

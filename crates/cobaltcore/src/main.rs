@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The `cobaltcore` binary: command line, `up`, one subcommand per role, nothing else.
 
+#[macro_use]
+mod run;
+
 mod apiserver;
 mod bench;
 mod crds;
 mod rbac;
-mod run;
 mod up;
 
 use std::process::ExitCode;

@@ -59,6 +59,6 @@ async fn report(args: &ReportArgs) -> anyhow::Result<()> {
         .request_text(request)
         .await
         .context("the server has no records; it must be an embedded API server")?;
-    print!("{text}");
+    say!("{}", text.trim_end());
     Ok(())
 }

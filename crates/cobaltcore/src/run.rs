@@ -7,6 +7,14 @@ use std::process::ExitCode;
 use clap::Args;
 use cobaltcore_kit::startup::{self, Component, LogConfig, LogFormat, StartupGuard};
 
+/// Prints a line. A reader that has seen enough and closed the pipe is no reason to fail.
+macro_rules! say {
+    ($($text:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stdout(), $($text)*);
+    }};
+}
+
 /// How to log.
 #[derive(Debug, Args)]
 pub(crate) struct LogArgs {

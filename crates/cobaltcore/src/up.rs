@@ -40,26 +40,26 @@ async fn up(args: Args) -> Result<(), Failure> {
     }
     announce(&server, crds.len(), began);
     shutdown.token().cancelled().await;
-    println!("stopping");
+    say!("stopping");
     shutdown.drain(server.stop()).await;
-    println!("stopped; everything is kept");
+    say!("stopped; everything is kept");
     Ok(())
 }
 
 fn announce(server: &Server, crds: usize, began: Instant) {
-    println!("CobaltCore is up ({} ms)", began.elapsed().as_millis());
-    println!();
-    println!("  Kubernetes API  {}", server.url().unwrap_or_default());
-    println!("  custom kinds    {crds} installed");
+    say!("CobaltCore is up ({} ms)", began.elapsed().as_millis());
+    say!();
+    say!("  Kubernetes API  {}", server.url().unwrap_or_default());
+    say!("  custom kinds    {crds} installed");
     if let Some(path) = server.kubeconfig() {
-        println!("  kubeconfig      {}", path.display());
-        println!();
-        println!("Try, in another terminal:");
-        println!("  export KUBECONFIG={}", path.display());
-        println!("  kubectl api-resources --api-group=kvm.cloud.sap");
-        println!("  kubectl explain hypervisor.status");
-        println!("  kubectl get hypervisors,evictions -A --watch");
+        say!("  kubeconfig      {}", path.display());
+        say!();
+        say!("Try, in another terminal:");
+        say!("  export KUBECONFIG={}", path.display());
+        say!("  kubectl api-resources --api-group=kvm.cloud.sap");
+        say!("  kubectl explain hypervisor.status");
+        say!("  kubectl get hypervisors,evictions -A --watch");
     }
-    println!();
-    println!("Ctrl-C stops it; the state is kept.");
+    say!();
+    say!("Ctrl-C stops it; the state is kept.");
 }
