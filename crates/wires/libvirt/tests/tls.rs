@@ -99,7 +99,10 @@ async fn a_daemon_that_accepts_and_says_nothing_is_a_timeout() {
 #[tokio::test(flavor = "multi_thread")]
 async fn virsh_gets_in_with_its_certificate() {
     if !Path::new("/usr/bin/virsh").exists() {
-        println!("SKIPPED: virsh is not installed");
+        {
+            use std::io::Write as _;
+            let _ = writeln!(std::io::stderr(), "SKIPPED: virsh is not installed");
+        }
         return;
     }
     let directory = tempfile::tempdir().unwrap();

@@ -18,7 +18,10 @@ use tokio::process::Command;
 fn virsh_is_here() -> bool {
     let here = Path::new("/usr/bin/virsh").exists();
     if !here {
-        println!("SKIPPED: virsh is not installed");
+        {
+            use std::io::Write as _;
+            let _ = writeln!(std::io::stderr(), "SKIPPED: virsh is not installed");
+        }
     }
     here
 }
