@@ -34,6 +34,14 @@ lab *ARGS:
 generate:
     UPDATE=1 cargo test -p cobaltcore-api
 
+# Ten million damaged frames through the libvirt decoder (minutes)
+fuzz:
+    cargo test --release -p cobaltcore-libvirt --test fuzz -- --ignored --nocapture
+
+# Write the libvirt decoder's corpus anew
+corpus:
+    cargo test -p cobaltcore-libvirt --test corpus_writer -- --ignored
+
 # Everything CI runs
 ci:
     .ci/run

@@ -50,7 +50,7 @@ fn raw(words: &[u32]) -> Bytes {
 }
 
 #[test]
-#[ignore = "writes files"]
+#[ignore = "writes the corpus anew; `just corpus` runs it"]
 fn write_the_corpus() {
     let params = || {
         Params::default()

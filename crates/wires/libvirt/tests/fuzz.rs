@@ -237,7 +237,7 @@ async fn noise_to_client(bytes: &[u8]) {
 
 /// Damaged copies of the corpus, many of them: `FRAMES=10000000 cargo test --test fuzz -- --ignored ten_million`.
 #[test]
-#[ignore = "takes minutes"]
+#[ignore = "takes minutes; `just fuzz` runs it"]
 fn ten_million_damaged_frames_cost_no_panic_and_little_memory() {
     let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
     let corpus: Vec<Vec<u8>> = std::fs::read_dir(place)
