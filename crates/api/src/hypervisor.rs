@@ -320,6 +320,9 @@ pub struct Instance {
     pub name: String,
     /// Whether it runs.
     pub active: bool,
+    /// What it is doing, in libvirt's words.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub state: String,
 }
 
 /// What a host has.

@@ -7,6 +7,7 @@ mod run;
 mod apiserver;
 mod bench;
 mod crds;
+mod node_agent;
 mod rbac;
 mod up;
 
@@ -37,6 +38,7 @@ enum Command {
     Up(up::Args),
     Apiserver(apiserver::Args),
     Crds(crds::Args),
+    NodeAgent(Box<node_agent::Args>),
     #[command(subcommand)]
     Rbac(rbac::Command),
     #[command(subcommand)]
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
         Command::Up(args) => up::run(&log, args),
         Command::Apiserver(args) => apiserver::run(&log, args),
         Command::Crds(args) => crds::run(&args),
+        Command::NodeAgent(args) => node_agent::run(log, *args),
         Command::Rbac(command) => rbac::run(&log, command),
         Command::Bench(command) => bench::run(&log, command),
     }

@@ -40,8 +40,38 @@ pub(crate) struct LogArgs {
     log: String,
 }
 
+impl LogArgs {
+    /// With another form or filter, where given.
+    pub(crate) fn with(self, format: Option<LogFormat>, filter: Option<String>) -> Self {
+        Self {
+            log_format: format.unwrap_or(self.log_format),
+            log: filter.unwrap_or(self.log),
+        }
+    }
+}
+
 /// Sets up logging and runs `work` to its end.
 pub(crate) fn block_on<F>(log: &LogArgs, name: &'static str, work: F) -> ExitCode
+where
+    F: Future<Output = Result<(), Failure>>,
+{
+    block_on_with(tokio::runtime::Builder::new_multi_thread(), log, name, work)
+}
+
+/// The same on a single thread, for roles whose memory matters more than their speed.
+pub(crate) fn block_on_one<F>(log: &LogArgs, name: &'static str, work: F) -> ExitCode
+where
+    F: Future<Output = Result<(), Failure>>,
+{
+    block_on_with(tokio::runtime::Builder::new_current_thread(), log, name, work)
+}
+
+fn block_on_with<F>(
+    mut builder: tokio::runtime::Builder,
+    log: &LogArgs,
+    name: &'static str,
+    work: F,
+) -> ExitCode
 where
     F: Future<Output = Result<(), Failure>>,
 {
@@ -49,7 +79,7 @@ where
         Ok(guard) => guard,
         Err(error) => return tell(&Failure::config(error.to_string())),
     };
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let runtime = match builder.enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
             return tell(&Failure::from(

@@ -12,6 +12,8 @@ pub enum Change {
     NotRequired,
     /// A printer column.
     Column,
+    /// A printer column that no longer needs to be asked for.
+    ShownColumn,
     /// A short name.
     ShortName,
 }
@@ -65,6 +67,23 @@ pub const DIFFERENCES: &[Difference] = &[
         what: "Phase",
         why: "the documented state in one word",
     },
+    Difference {
+        crd: HV,
+        change: Change::ShownColumn,
+        what: "Hardware",
+        why: "the product documents show it without being asked",
+    },
+    Difference {
+        crd: HV,
+        change: Change::ShownColumn,
+        what: "Kernel",
+        why: "the product documents show it without being asked",
+    },
+    added(
+        HV,
+        ".status.instances[].state",
+        "tells a paused or crashed guest from a running one",
+    ),
     added(
         HV,
         ".status.phase",

@@ -47,14 +47,8 @@ fn columns() -> Vec<CustomResourceColumnDefinition> {
         column("Version", "string", ".status.operatingSystem.prettyVersion"),
         column("IP", "string", ".status.internalIp"),
         column("Instances", "integer", ".status.numInstances"),
-        wide(
-            2,
-            column("Hardware", "string", ".status.operatingSystem.hardwareModel"),
-        ),
-        wide(
-            2,
-            column("Kernel", "string", ".status.operatingSystem.kernelRelease"),
-        ),
+        column("Hardware", "string", ".status.operatingSystem.hardwareModel"),
+        column("Kernel", "string", ".status.operatingSystem.kernelRelease"),
         wide(3, column("Onboarding", "string", &of("Onboarding", "reason"))),
         wide(3, column("Service ID", "string", ".status.serviceId")),
         wide(3, column("Hypervisor ID", "string", ".status.hypervisorId")),
@@ -280,6 +274,10 @@ fn instance() -> Schema {
         ("id", Schema::text().doc("UUID of the guest.")),
         ("name", Schema::text().doc("Name of the libvirt domain.")),
         ("active", Schema::boolean().doc("Whether the guest is running.")),
+        (
+            "state",
+            Schema::text().doc("What the guest is doing, in libvirt's words."),
+        ),
     ])
     .required(&["active", "id", "name"])
 }

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `cobaltcore node-agent`: the agent on every hypervisor.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::Args as ClapArgs;
+use cobaltcore_kit::shutdown::Shutdown;
+use cobaltcore_node_agent::Config;
+
+use crate::run::{self, Failure, LogArgs};
+
+/// Longer than any evacuation that a shutdown may have to wait for.
+const GRACE: Duration = Duration::from_mins(10);
+
+/// Report this hypervisor to Kubernetes and keep it in order
+///
+/// Watches libvirt and the host, writes the machine half of the status of the Hypervisor that is named like this node,
+/// and one Migration object per moving server. It never changes a guest. It waits for whatever is missing (libvirt,
+/// the Hypervisor object, Kubernetes) and says so; only a mistake in these settings ends it.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    agent: cobaltcore_node_agent::Args,
+    #[command(flatten)]
+    former: Former,
+}
+
+/// Flags of the agent that this one replaces; accepted so that its manifests keep working.
+#[derive(Debug, ClapArgs)]
+struct Former {
+    #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
+    leader_elect: Option<bool>,
+    #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
+    enable_http2: Option<bool>,
+    #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
+    zap_devel: Option<bool>,
+    #[arg(long, hide = true, value_name = "json|console")]
+    zap_encoder: Option<String>,
+    #[arg(long, hide = true, value_name = "LEVEL")]
+    zap_log_level: Option<String>,
+    #[arg(long, hide = true, value_name = "LEVEL")]
+    zap_stacktrace_level: Option<String>,
+    #[arg(long, hide = true, value_name = "ENCODING")]
+    zap_time_encoding: Option<String>,
+}
+
+impl Former {
+    /// The log settings these flags stand for; the others have no meaning here.
+    fn log(&self, log: LogArgs) -> LogArgs {
+        let Self {
+            leader_elect: _,
+            enable_http2: _,
+            zap_devel: _,
+            zap_encoder,
+            zap_log_level,
+            zap_stacktrace_level: _,
+            zap_time_encoding: _,
+        } = self;
+        let format = match zap_encoder.as_deref() {
+            Some("json") => Some("json"),
+            Some("console") => Some("plain"),
+            _ => None,
+        };
+        let filter = zap_log_level.as_deref().map(|level| match level {
+            "debug" | "info" | "error" => level.to_owned(),
+            "panic" => "error".to_owned(),
+            // Numbers are verbosity: the higher, the more is said.
+            number if number.parse::<u32>().is_ok() => "debug".to_owned(),
+            _ => "info".to_owned(),
+        });
+        log.with(format.and_then(|format| format.parse().ok()), filter)
+    }
+}
+
+pub(crate) fn run(log: LogArgs, args: Args) -> ExitCode {
+    let Args { agent, former } = args;
+    let kubeconfig = agent.kubeconfig.clone();
+    // One thread is plenty for one host, and memory on a hypervisor belongs to its guests.
+    run::block_on_one(&former.log(log), "node-agent", async move {
+        let config = Config::new(agent).map_err(|error| Failure::config(error.to_string()))?;
+        let shutdown = Shutdown::new(GRACE)
+            .on_signals()
+            .context("cannot wait for signals")?;
+        let client = client(kubeconfig.as_deref()).await?;
+        cobaltcore_node_agent::run(config, client, shutdown)
+            .await
+            .map_err(|error| Failure::from(anyhow::Error::from(error)))
+    })
+}
+
+/// A client from the kubeconfig, or from the pod's own account.
+async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Client> {
+    let config = match kubeconfig.filter(|path| !path.as_os_str().is_empty()) {
+        Some(path) => {
+            let read = kube::config::Kubeconfig::read_from(path)
+                .with_context(|| format!("cannot read the kubeconfig {}", path.display()))?;
+            kube::Config::from_custom_kubeconfig(read, &kube::config::KubeConfigOptions::default())
+                .await
+                .with_context(|| format!("the kubeconfig {} cannot be used", path.display()))?
+        }
+        None => kube::Config::infer()
+            .await
+            .context("no Kubernetes cluster: run in a pod, or name a kubeconfig with --kubeconfig")?,
+    };
+    kube::Client::try_from(config).context("cannot make a client for the Kubernetes API")
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What every part of the agent is given: the configuration, a client, the board, the own Hypervisor as last seen,
+//! a recorder of events and the metrics. Cloning is cheap; parts never talk to each other in any other way.
+
+use std::sync::Arc;
+
+use cobaltcore_api::{Hypervisor, labels};
+use cobaltcore_kit::events::{Happening, Recorder};
+use cobaltcore_kit::health::Health;
+use kube::ResourceExt as _;
+use tokio::sync::watch;
+
+use crate::board::Board;
+use crate::config::Config;
+use crate::metrics::Metrics;
+
+/// The own Hypervisor as last seen; `None` while there is none.
+pub type Seen = Option<Arc<Hypervisor>>;
+
+/// What every part of the agent is given.
+#[derive(Clone)]
+pub struct Context {
+    /// What the agent was told.
+    pub config: Arc<Config>,
+    /// Speaks to Kubernetes.
+    pub client: kube::Client,
+    /// What is known about the host.
+    pub board: Board,
+    /// The own Hypervisor as last seen.
+    pub hypervisor: watch::Receiver<Seen>,
+    /// Records events for people.
+    pub recorder: Recorder,
+    /// What the agent counts.
+    pub metrics: Metrics,
+    /// Where loops prove that they make progress.
+    pub health: Health,
+}
+
+impl Context {
+    /// The own Hypervisor as last seen.
+    pub fn hypervisor(&self) -> Seen {
+        self.hypervisor.borrow().clone()
+    }
+
+    /// Records that something happened to the own Hypervisor. Without one there is nobody to tell.
+    pub fn tell(&self, happening: Happening) {
+        if let Some(hypervisor) = self.hypervisor() {
+            self.recorder.record(hypervisor.as_ref(), happening);
+        }
+    }
+
+    /// The text under which this host appears in migrations.
+    pub fn node_label(&self) -> String {
+        let labelled = || {
+            let hypervisor = self.hypervisor()?;
+            hypervisor.labels().get(labels::METAL_NAME.as_str()).cloned()
+        };
+        let given = self.config.node_label.clone();
+        given
+            .or_else(labelled)
+            .unwrap_or_else(|| self.config.host.to_string())
+    }
+}
+
+impl std::fmt::Debug for Context {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Context")
+            .field("host", &self.config.host)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What can go wrong in the agent, each with what was tried on what. Little of it ends the process: only a mistake in
+//! the configuration or a listener that cannot be opened does.
+
+/// What can go wrong in the agent.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A flag or variable has a value that cannot be used.
+    #[error("{flag}: {reason}")]
+    Config {
+        /// The flag.
+        flag: &'static str,
+        /// What is wrong with its value.
+        reason: String,
+    },
+    /// Something of the common ground failed, such as a listener or a status write.
+    #[error(transparent)]
+    Kit(#[from] cobaltcore_kit::Error),
+    /// A call to the Kubernetes API failed.
+    #[error("{what}: {source}")]
+    Kube {
+        /// What was tried on what.
+        what: String,
+        /// The answer.
+        source: Box<kube::Error>,
+    },
+    /// The Kubernetes API did not answer in time.
+    #[error("{what}: no answer within {limit:?}")]
+    Deadline {
+        /// What was tried on what.
+        what: String,
+        /// How long it was waited for.
+        limit: std::time::Duration,
+    },
+    /// An XML document of libvirt cannot be read.
+    #[error("{document}: {reason}")]
+    Xml {
+        /// Which one.
+        document: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+impl Error {
+    pub(crate) fn config(flag: &'static str, reason: impl Into<String>) -> Self {
+        Self::Config {
+            flag,
+            reason: reason.into(),
+        }
+    }
+
+    pub(crate) fn kube(what: impl Into<String>, source: kube::Error) -> Self {
+        Self::Kube {
+            what: what.into(),
+            source: Box::new(source),
+        }
+    }
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Follows the own Hypervisor object. It may not exist yet, may be deleted and come back, and the API may be away: the
+//! rest of the agent only ever sees the newest known object or none.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cobaltcore_api::Hypervisor;
+use cobaltcore_kit::health::Check;
+use cobaltcore_kit::{BoxError, CancellationToken};
+use futures::StreamExt as _;
+use kube::Api;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+
+use crate::context::Seen;
+
+const REMIND: Duration = Duration::from_mins(1);
+
+/// Follows the Hypervisor called `name` until `stop`. `ready` turns well with the first answer of the API.
+pub(crate) async fn follow(
+    client: kube::Client,
+    name: String,
+    seen: watch::Sender<Seen>,
+    ready: Check,
+    stop: CancellationToken,
+) -> Result<(), BoxError> {
+    let api: Api<Hypervisor> = Api::all(client);
+    let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let mut events = watcher(api, config).default_backoff().boxed();
+    let mut found = false;
+    let mut reminded: Option<Instant> = None;
+    loop {
+        let event = tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            event = events.next() => event,
+            () = sleep(REMIND) => {
+                remind(&name, &seen, &mut reminded);
+                continue;
+            }
+        };
+        match event {
+            None => return Err("the watch ended".into()),
+            Some(Err(error)) => tracing::warn!(hypervisor = name, %error, "cannot watch the Hypervisor"),
+            Some(Ok(watcher::Event::Init)) => found = false,
+            Some(Ok(watcher::Event::InitApply(object) | watcher::Event::Apply(object))) => {
+                found = true;
+                ready.ok();
+                seen.send_replace(Some(Arc::new(object)));
+            }
+            Some(Ok(watcher::Event::InitDone)) => {
+                ready.ok();
+                if !found {
+                    seen.send_replace(None);
+                    remind(&name, &seen, &mut reminded);
+                }
+            }
+            Some(Ok(watcher::Event::Delete(_))) => {
+                tracing::info!(hypervisor = name, "the Hypervisor was deleted; waiting for a new one");
+                seen.send_replace(None);
+            }
+        }
+    }
+}
+
+fn remind(name: &str, seen: &watch::Sender<Seen>, last: &mut Option<Instant>) {
+    if seen.borrow().is_none() && last.is_none_or(|last| last.elapsed() >= REMIND) {
+        *last = Some(Instant::now());
+        tracing::info!(
+            hypervisor = name,
+            "there is no Hypervisor of this name yet; waiting for the operator to create it"
+        );
+    }
+}

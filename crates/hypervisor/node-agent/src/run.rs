@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Starts the parts of the agent and keeps them running until it is asked to stop. Nothing outside may end it: a part
+//! that fails is restarted, and libvirt, systemd and Kubernetes may come and go.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cobaltcore_api::AgentInfo;
+use cobaltcore_kit::auth::{AllowAll, KubeAuthorizer};
+use cobaltcore_kit::events::{self, Reporter};
+use cobaltcore_kit::health::{Health, Kind};
+use cobaltcore_kit::http::{Endpoints, Listener};
+use cobaltcore_kit::retry::Backoff;
+use cobaltcore_kit::shutdown::Shutdown;
+use cobaltcore_kit::startup::Component;
+use cobaltcore_kit::supervisor::{OnExit, Supervisor};
+use cobaltcore_kit::telemetry::Telemetry;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use tokio::sync::watch;
+
+use crate::board::Board;
+use crate::config::Config;
+use crate::context::{Context, Seen};
+use crate::error::Error;
+use crate::hypervisor::follow;
+use crate::metrics::Metrics;
+use crate::status::{Standing, publish};
+
+/// The same event about the same object is written at most this often.
+const QUIET: Duration = Duration::from_mins(10);
+const AGAIN: OnExit = OnExit::Restart(Backoff::TASK);
+const COMPONENT: Component = Component {
+    name: "node-agent",
+    version: env!("CARGO_PKG_VERSION"),
+    commit: match option_env!("COBALTCORE_COMMIT") {
+        Some(commit) => commit,
+        None => "unknown",
+    },
+};
+
+/// Runs the agent until `shutdown` begins. Fails only when a listener cannot be opened.
+pub async fn run(config: Config, client: kube::Client, shutdown: Shutdown) -> Result<(), Error> {
+    let config = Arc::new(config);
+    let (telemetry, health) = (Telemetry::new(&COMPONENT), Health::new());
+    let supervisor = Supervisor::new(shutdown.clone(), health.clone(), &telemetry);
+    let reporter = Reporter {
+        controller: "kvm.cloud.sap/node-agent".to_owned(),
+        instance: config.host.to_string(),
+        quiet: QUIET,
+    };
+    let (recorder, event_worker) = events::channel(client.clone(), reporter);
+    let (seen, hypervisor) = watch::channel::<Seen>(None);
+    let context = Context {
+        config: Arc::clone(&config),
+        client: client.clone(),
+        board: Board::default(),
+        hypervisor,
+        recorder,
+        metrics: Metrics::new(&telemetry),
+        health: health.clone(),
+    };
+
+    listen(&config, &supervisor, &client, &telemetry, &health).await?;
+    let mut event_worker = Some(event_worker);
+    supervisor.spawn("events", OnExit::MayFinish, move |stop| {
+        let worker = event_worker.take();
+        async move {
+            match worker {
+                Some(worker) => worker.run(stop).await,
+                None => Ok(()),
+            }
+        }
+    });
+    let api_ready = health.check("kubernetes", Kind::Ready);
+    let name = config.host.to_string();
+    supervisor.spawn("hypervisor", AGAIN, move |stop| {
+        follow(client.clone(), name.clone(), seen.clone(), api_ready.clone(), stop)
+    });
+    let standing = standing(&config);
+    spawn_each(&supervisor, &context, "publisher", move |context, stop| {
+        publish(context, standing.clone(), stop)
+    });
+    spawn_each(&supervisor, &context, "libvirt", crate::libvirt::observe);
+    supervisor.join().await.map_err(Error::from)
+}
+
+/// Starts a part of the agent that is started again whenever it ends.
+pub(crate) fn spawn_each<F, Fut>(supervisor: &Supervisor, context: &Context, name: &str, start: F)
+where
+    F: Fn(Context, cobaltcore_kit::CancellationToken) -> Fut + Send + 'static,
+    Fut: Future<Output = Result<(), cobaltcore_kit::BoxError>> + Send + 'static,
+{
+    let context = context.clone();
+    supervisor.spawn(name, AGAIN, move |stop| start(context.clone(), stop));
+}
+
+/// What the status says about the agent itself.
+fn standing(config: &Config) -> Standing {
+    let boot_id = read_boot_id(&config.system.host_root);
+    Standing {
+        agent: AgentInfo {
+            version: COMPONENT.version.to_owned(),
+            boot_id: boot_id.unwrap_or_default(),
+            started_at: Some(Time(whole_second(Timestamp::now()))),
+            ..AgentInfo::default()
+        },
+        units: config.system.watch_units.clone(),
+        additions: true,
+    }
+}
+
+/// The kernel's id of this boot.
+pub fn read_boot_id(root: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(root.join("proc/sys/kernel/random/boot_id")).ok()?;
+    Some(text.trim().to_owned()).filter(|id| !id.is_empty())
+}
+
+/// Times in the API have no fractions.
+pub(crate) fn whole_second(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
+}
+
+async fn listen(
+    config: &Config,
+    supervisor: &Supervisor,
+    client: &kube::Client,
+    telemetry: &Telemetry,
+    health: &Health,
+) -> Result<(), Error> {
+    if let Some(address) = &config.health_address {
+        let listener = Listener::bind(address).await?;
+        serve(supervisor, "health", listener, Endpoints::health(health.clone()));
+    }
+    if let Some(address) = &config.metrics_address {
+        let listener = Listener::bind(address).await?;
+        let endpoints = if config.metrics_secure {
+            Endpoints::metrics(telemetry.clone(), KubeAuthorizer::new(client.clone()))
+        } else {
+            Endpoints::metrics(telemetry.clone(), AllowAll)
+        };
+        serve(supervisor, "metrics", listener, endpoints);
+    }
+    Ok(())
+}
+
+fn serve(supervisor: &Supervisor, name: &str, listener: Listener, endpoints: Endpoints) {
+    let mut listener = Some(listener);
+    supervisor.spawn(name, OnExit::MayFinish, move |stop| {
+        let (listener, endpoints) = (listener.take(), endpoints.clone());
+        async move {
+            match listener {
+                Some(listener) => listener.serve(endpoints, stop).await.map_err(Into::into),
+                None => Ok(()),
+            }
+        }
+    });
+}
