@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Health, metrics and the paths beside the resources, as probes and scrapers ask for them.
+
+use cobaltcore_apiserver::testkit::TestServer;
+use serde_json::json;
+
+#[tokio::test]
+async fn health_and_metrics_speak_as_expected() {
+    let server = TestServer::start().await;
+    let admin = server.admin();
+    for path in ["/healthz", "/livez", "/readyz", "/livez/ping", "/readyz/ping"] {
+        let reply = admin.get(path).await;
+        assert_eq!((reply.code, &reply.raw[..]), (200, &b"ok"[..]), "{path}");
+    }
+    let verbose = admin.get("/readyz?verbose").await;
+    let text = String::from_utf8_lossy(&verbose.raw).into_owned();
+    assert!(
+        text.contains("[+]ping ok\n") && text.ends_with("readyz check passed\n"),
+        "{text}"
+    );
+    let without = admin.get("/livez?verbose&exclude=ping").await;
+    assert!(String::from_utf8_lossy(&without.raw).starts_with("[+]ping excluded: ok\n"));
+    assert_eq!(admin.get("/livez/nothing").await.code, 404);
+    let version = admin.get("/version").await.body;
+    assert_eq!(
+        (&version["major"], &version["minor"]),
+        (&json!("1"), &json!("36"))
+    );
+    assert!(
+        version["gitVersion"]
+            .as_str()
+            .unwrap()
+            .starts_with("v1.36.0+cobaltcore.")
+    );
+    let metrics = admin.get("/metrics").await;
+    let text = String::from_utf8_lossy(&metrics.raw).into_owned();
+    for line in text.lines().filter(|l| !l.starts_with('#') && !l.is_empty()) {
+        let (name, value) = line.rsplit_once(' ').unwrap_or_else(|| panic!("{line}"));
+        assert!(value.parse::<f64>().is_ok() || value == "+Inf", "{line}");
+        assert!(name.starts_with(|c: char| c.is_ascii_alphabetic()), "{line}");
+    }
+    for name in [
+        "apiserver_request_total",
+        "apiserver_request_duration_seconds_bucket",
+        "apiserver_storage_objects",
+        "cobaltcore_kube_revision",
+    ] {
+        assert!(text.lines().any(|l| l.starts_with(name)), "{name} is missing");
+    }
+}

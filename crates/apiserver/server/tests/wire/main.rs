@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The black-box suite: everything a client can see, asked over the API and compared to the letter.
+//! One binary, because linking one for each file costs more than running them all; every test has a
+//! server of its own, so they share nothing but words.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on has failed"
+)]
+#![allow(
+    clippy::needless_pass_by_value,
+    clippy::semicolon_if_nothing_returned,
+    reason = "literals read better in place"
+)]
+
+mod hooks;
+#[path = "../common/remote.rs"]
+mod remote;
+mod requests;
+mod words;
+
+mod apply;
+mod apply_more;
+mod apply_shared;
+mod bad_input;
+mod cel;
+mod collector;
+mod custom;
+mod definitions;
+mod delete;
+mod discovery;
+mod errors;
+mod first_steps;
+mod health;
+mod history;
+mod kinds;
+mod lists;
+mod namespaces;
+mod openapi;
+mod options;
+mod patches;
+mod roles;
+mod rules_more;
+mod socket;
+mod structure;
+mod subresources;
+mod tables;
+mod tokens;
+mod transport;
+mod watch;
+mod watch_forms;
+mod watch_more;
+mod webhooks;
+mod webhooks_https;
+mod webhooks_matching;
+mod workloads;
