@@ -193,7 +193,10 @@ impl Checker<'_> {
     fn global(&mut self, name: &str, at: usize) -> Option<Node> {
         if let Some((slot, variable)) = self.env.find(name) {
             self.mentioned.insert(name.to_owned());
-            let ty = Ty::of(&variable.ty);
+            let ty = match &variable.computed {
+                Some(program) => program.ty().clone(),
+                None => Ty::of(&variable.ty),
+            };
             let ty = if variable.optional { Ty::optional(ty) } else { ty };
             return Some(Node {
                 kind: Kind::Var(slot),

@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::program::Program;
+
 /// The declared type of a value.
 #[derive(Debug, Clone)]
 pub enum DeclType {
@@ -138,6 +140,8 @@ pub(crate) struct Variable {
     pub(crate) name: String,
     pub(crate) ty: Arc<DeclType>,
     pub(crate) optional: bool,
+    /// The expression that gives its value, when it is not handed in.
+    pub(crate) computed: Option<Program>,
 }
 
 impl Env {
@@ -156,12 +160,26 @@ impl Env {
         self.add(name, ty, true)
     }
 
+    /// Adds a variable whose value is that of another expression, compiled against the variables
+    /// there are so far. It is evaluated when it is first needed, once per evaluation.
+    pub fn computed(mut self, name: &str, program: Program) -> Self {
+        self.variables.retain(|v| v.name != name);
+        self.variables.push(Variable {
+            name: name.to_owned(),
+            ty: Arc::new(DeclType::Dyn),
+            optional: false,
+            computed: Some(program),
+        });
+        self
+    }
+
     fn add(mut self, name: &str, ty: DeclType, optional: bool) -> Self {
         self.variables.retain(|v| v.name != name);
         self.variables.push(Variable {
             name: name.to_owned(),
             ty: Arc::new(ty),
             optional,
+            computed: None,
         });
         self
     }

@@ -6,11 +6,13 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use cobaltcore_text::go;
 use regex::Regex;
 
 use crate::cost;
 use crate::node::{Call, Entry, Item, Kind, Node, Select, SelectMode};
 use crate::ops;
+use crate::program::Program;
 use crate::value::{List, Map, Value};
 
 /// The comparisons and copies an expression may cause for every unit of its budget: the costs of
@@ -60,6 +62,8 @@ pub(crate) enum Slot<'a> {
     Unset,
     Value(Value<'a>),
     Bad(String),
+    /// Not looked at yet.
+    Computed(&'a Program),
 }
 
 /// One evaluation.
@@ -142,10 +146,64 @@ impl<'a> Machine<'a> {
         match self.slots.get(slot) {
             Some(Slot::Value(value)) => Ok(value.clone()),
             Some(Slot::Bad(message)) => Err(Fail::Error(message.clone())),
+            Some(Slot::Computed(program)) => self.compute(slot, program),
             _ => {
                 let name = self.names.get(slot).map_or("", String::as_str);
                 Err(Fail::Error(format!("no such attribute(s): {name}")))
             }
+        }
+    }
+
+    /// Evaluates the expression behind a variable and keeps what it gave.
+    #[inline(never)]
+    fn compute(&mut self, slot: usize, program: &'a Program) -> R<Value<'a>> {
+        let inherited = |name: &String| {
+            let at = self.names.iter().position(|own| own == name);
+            at.and_then(|at| self.slots.get(at).cloned())
+                .unwrap_or(Slot::Unset)
+        };
+        let mut slots: Vec<Slot<'a>> = program.names().iter().map(inherited).collect();
+        slots.resize(program.slot_count(), Slot::Unset);
+        let mut inner = Machine {
+            slots,
+            names: program.names(),
+            cost: self.cost,
+            limit: self.limit,
+            work: self.work,
+            max_work: self.max_work,
+            patterns: HashMap::new(),
+        };
+        let result = inner.eval(program.root());
+        (self.cost, self.work) = (inner.cost, inner.work);
+        // What it needed itself is known now, too.
+        for (name, found) in program.names().iter().zip(inner.slots) {
+            let at = self.names.iter().position(|own| own == name);
+            if let Some(place @ Slot::Computed(_)) = at.and_then(|at| self.slots.get_mut(at)) {
+                *place = found;
+            }
+        }
+        let kept = match &result {
+            Ok(value) => Slot::Value(value.clone()),
+            Err(Fail::Budget) => return Err(Fail::Budget),
+            Err(Fail::Error(why)) => {
+                let name = self.names.get(slot).map_or("", String::as_str);
+                let name = name.rsplit('.').next().unwrap_or_default();
+                Slot::Bad(format!(
+                    "composited variable {} fails to evaluate: {why}",
+                    go::quote(name)
+                ))
+            }
+        };
+        let failed = match &kept {
+            Slot::Bad(message) => Some(message.clone()),
+            _ => None,
+        };
+        if let Some(place) = self.slots.get_mut(slot) {
+            *place = kept;
+        }
+        match failed {
+            Some(message) => Err(Fail::Error(message)),
+            None => result,
         }
     }
 

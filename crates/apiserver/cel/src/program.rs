@@ -46,6 +46,7 @@ struct Compiled {
     names: Vec<String>,
     types: Vec<Arc<DeclType>>,
     optional: Vec<bool>,
+    computed: Vec<Option<Program>>,
     slots: usize,
     mentioned: BTreeSet<String>,
     estimate: u64,
@@ -61,6 +62,7 @@ pub fn compile(source: &str, env: &Env) -> Result<Program, CompileError> {
         names: variables.iter().map(|v| v.name.clone()).collect(),
         types: variables.iter().map(|v| v.ty.clone()).collect(),
         optional: variables.iter().map(|v| v.optional).collect(),
+        computed: variables.iter().map(|v| v.computed.clone()).collect(),
         slots: checked.slots,
         mentioned: checked.mentioned,
         estimate,
@@ -81,6 +83,23 @@ impl Program {
     /// The type of the result, as messages show it.
     pub fn result_type(&self) -> String {
         self.0.root.ty.to_string()
+    }
+
+    pub(crate) fn ty(&self) -> &Ty {
+        &self.0.root.ty
+    }
+
+    pub(crate) fn root(&self) -> &Node {
+        &self.0.root
+    }
+
+    pub(crate) fn names(&self) -> &[String] {
+        &self.0.names
+    }
+
+    /// Slots an evaluation needs, those of loops included.
+    pub(crate) fn slot_count(&self) -> usize {
+        self.0.slots
     }
 
     /// Whether the expression mentions a variable.
@@ -145,7 +164,12 @@ impl Program {
     /// The variables and room for the loops.
     fn slots<'a>(&'a self, bindings: &[(&str, Input<'a>)]) -> Vec<Slot<'a>> {
         let mut slots = Vec::with_capacity(self.0.slots);
-        for ((name, ty), optional) in self.0.names.iter().zip(&self.0.types).zip(&self.0.optional) {
+        let declared = self.0.names.iter().zip(&self.0.types).zip(&self.0.optional);
+        for (((name, ty), optional), computed) in declared.zip(&self.0.computed) {
+            if let Some(program) = computed {
+                slots.push(Slot::Computed(program));
+                continue;
+            }
             let input = bindings
                 .iter()
                 .find(|(n, _)| n == name)

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use crate::admission::Webhooks;
+use crate::admission::{Policies, Webhooks};
 use crate::audit::Audit;
 use crate::clock::Clock;
 use crate::config::{Authorization, Config};
@@ -46,6 +46,8 @@ pub struct Api {
     pub authenticator: Authenticator,
     /// Configured admission webhooks.
     pub webhooks: Webhooks,
+    /// Admission policies and their bindings.
+    pub policies: Policies,
     /// Owner references, for the garbage collector.
     pub(crate) owners: Owners,
     /// Time.

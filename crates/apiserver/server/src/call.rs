@@ -31,7 +31,7 @@ struct Warnings {
 }
 
 /// A request takes no longer than this, whatever it waits for.
-const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
+pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// An authenticated request.
 #[derive(Debug)]

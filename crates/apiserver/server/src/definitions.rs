@@ -270,13 +270,21 @@ impl Api {
         let compiled = Arc::new(compiled);
         let table = self.table(&compiled.group, &compiled.names.plural)?;
         let terminating = meta::deleting(definition);
+        let converter = crate::admission::Converter::of(definition).map(Arc::new);
         let mut resources = Vec::new();
         for (index, version) in compiled.versions.iter().enumerate() {
             if !version.served && !version.storage {
                 continue;
             }
             let generation = schema_generation(definition, index);
-            let resource = Resource::custom(&compiled, index, generation, terminating, table.clone());
+            let resource = Resource::custom(
+                &compiled,
+                index,
+                generation,
+                terminating,
+                converter.clone(),
+                table.clone(),
+            );
             resources.push(Arc::new(resource));
         }
         Ok(resources)

@@ -104,6 +104,7 @@ impl Api {
             };
             self.select(&view, &list_options, &filter).await?
         };
+        let shown = self.present_all(resource, listing.records.clone()).await?;
         for record in &listing.records {
             let object = record.parse();
             let key = Key::new(meta::namespace(&object), meta::name(&object));
@@ -122,7 +123,7 @@ impl Api {
         Ok(Answer::bytes(
             200,
             form.content_type(),
-            view.list(&listing.records, listing.metadata()),
+            view.list(&shown, listing.metadata()),
         ))
     }
 
@@ -155,7 +156,8 @@ impl Api {
                 .table
                 .get(key)
                 .ok_or_else(|| resource.not_found(&key.name))?;
-            let object = write.view(self).tree(&record);
+            let shown = self.present(resource, &record).await?;
+            let object = write.view(self).tree(&shown);
             check_preconditions(resource, &object, options)?;
             self.admit_removal(write, key, &object, options).await?;
             if let Some(done) = self.remove_once(write, key, &record, object, options).await? {
@@ -207,16 +209,22 @@ impl Api {
         let plan = self.plan(resource, &object, options);
         let mut next = object.clone();
         match plan {
-            Plan::Nothing => Ok(Some(Deleted::Waiting(Outcome::Stored(record.clone())))),
+            Plan::Nothing => {
+                let shown = self.present(resource, record).await?;
+                Ok(Some(Deleted::Waiting(Outcome::Stored(shown))))
+            }
             Plan::Wait { grace, finalizers } => {
                 self.mark_deleting(resource, &mut next, &object, grace, &finalizers);
                 if write.options.dry_run {
                     return Ok(Some(Deleted::Waiting(Outcome::Tree(next))));
                 }
-                resource.to_storage(&mut next, write.registry);
-                let draft = Draft::new(&next, resource.schema_generation());
-                let stored = self.put(resource, key, record, Action::Put(draft)).await?;
-                Ok(stored.map(|r| Deleted::Waiting(Outcome::Stored(r))))
+                self.to_storage(resource, write.registry, &mut next).await?;
+                let draft = Draft::new(&next, resource.stored_schema());
+                let Some(stored) = self.put(resource, key, record, Action::Put(draft)).await? else {
+                    return Ok(None);
+                };
+                let shown = self.present(resource, &stored).await?;
+                Ok(Some(Deleted::Waiting(Outcome::Stored(shown))))
             }
             Plan::Remove => {
                 if write.options.dry_run {

@@ -176,7 +176,6 @@ impl Api {
         {
             call.warn(warning);
         }
-        self.check_convertible(&resource)?;
         if !info.rest.is_empty() {
             return Err(resource.no_such_route());
         }
@@ -189,31 +188,6 @@ impl Api {
         } else {
             self.subresource(call, &registry, &resource).await
         }
-    }
-
-    /// Versions that only a conversion webhook can translate are refused as they are when the webhook
-    /// cannot be reached: passing objects off as converted would be worse.
-    fn check_convertible(&self, resource: &Resource) -> ApiResult<()> {
-        if resource.as_custom().is_none() || resource.is_storage() {
-            return Ok(());
-        }
-        let name = format!("{}.{}", resource.plural, resource.group);
-        let Some(definition) = self.lookup("apiextensions.k8s.io", "customresourcedefinitions", "", &name)
-        else {
-            return Ok(());
-        };
-        if definition.parse()["spec"]["conversion"]["strategy"] != "Webhook" {
-            return Ok(());
-        }
-        Err(ApiError::new(
-            500,
-            "InternalError",
-            format!(
-                "conversion webhook for {}, Kind={} failed: this server does not call conversion webhooks",
-                resource.api_version(),
-                resource.kind
-            ),
-        ))
     }
 
     /// Namespaced kinds need a namespace except for list and watch; others must have none.

@@ -24,6 +24,7 @@ mod client;
 mod clock;
 mod config;
 mod control;
+mod convert;
 mod decode;
 mod definitions;
 mod delete;

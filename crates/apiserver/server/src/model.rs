@@ -163,12 +163,15 @@ impl Resource {
         errors
     }
 
-    /// Expressions of webhook configurations that do not compile.
+    /// Expressions of webhook configurations and policies that do not compile.
     fn condition_errors(&self, object: &Value) -> Vec<FieldError> {
-        let hooks =
-            *self.group == *"admissionregistration.k8s.io" && self.kind.ends_with("WebhookConfiguration");
-        if hooks {
+        if *self.group != *"admissionregistration.k8s.io" {
+            return Vec::new();
+        }
+        if self.kind.ends_with("WebhookConfiguration") {
             crate::admission::condition_errors(object)
+        } else if &*self.kind == "ValidatingAdmissionPolicy" {
+            crate::admission::policy_errors(object)
         } else {
             Vec::new()
         }

@@ -187,7 +187,8 @@ impl Api {
         record: &Arc<Record>,
     ) -> ApiResult<Option<Outcome>> {
         let resource = write.resource;
-        let old = write.view(self).tree(record);
+        let shown = self.present(resource, record).await?;
+        let old = write.view(self).tree(&shown);
         let mut new = self.build(write, edit, &old)?;
         let pinned = self.check_preconditions(write, edit, &old, &new)?;
         keep_server_owned(resource, &mut new, &old);
@@ -237,7 +238,7 @@ impl Api {
         }
         let finished = is_finished(resource, &new);
         if !finished && cobaltcore_patch::unchanged(&old, &new) {
-            return Ok(Some(Outcome::Stored(record.clone())));
+            return Ok(Some(Outcome::Stored(shown)));
         }
         if write.options.dry_run {
             return Ok(Some(Outcome::Tree(new)));
@@ -256,12 +257,14 @@ impl Api {
     ) -> ApiResult<Option<Outcome>> {
         let resource = write.resource;
         let answer = finished.then(|| new.clone());
-        resource.to_storage(&mut new, write.registry);
+        if !finished {
+            self.to_storage(resource, write.registry, &mut new).await?;
+        }
         let action = if finished {
             // Watchers see the last stored state, not the one without finalizers.
             Action::Delete(Draft::new(&record.parse(), record.schema))
         } else {
-            Action::Put(Draft::new(&new, resource.schema_generation()))
+            Action::Put(Draft::new(&new, resource.stored_schema()))
         };
         let change = Change {
             table: resource.table.id,
@@ -272,7 +275,8 @@ impl Api {
         match self.store.commit(vec![change]).await {
             Ok(mut records) => Ok(match (answer, records.pop()) {
                 (Some(tree), _) => Some(Outcome::Tree(tree)),
-                (None, record) => record.map(Outcome::Stored),
+                (None, Some(record)) => Some(Outcome::Stored(self.present(resource, &record).await?)),
+                (None, None) => None,
             }),
             Err(CommitError::Conflict) if pinned => Err(resource.stale(&key.name)),
             Err(CommitError::Conflict) => Ok(None),

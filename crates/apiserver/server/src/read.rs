@@ -91,6 +91,14 @@ impl Filter {
         })
     }
 
+    /// Whether objects have to be looked into, beyond their names and labels.
+    pub fn reads_content(&self) -> bool {
+        self.fields
+            .0
+            .iter()
+            .any(|term| !matches!(term.field.as_str(), "metadata.name" | "metadata.namespace"))
+    }
+
     /// The one name that can match, when the filter names one.
     pub fn only_name(&self) -> Option<&str> {
         self.fields
@@ -192,6 +200,7 @@ impl Api {
             .table
             .get(&key)
             .ok_or_else(|| resource.not_found(&call.info.name))?;
+        let record = self.present(resource, &record).await?;
         let view = View {
             resource,
             registry,
@@ -213,7 +222,9 @@ impl Api {
             now: self.clock.now(),
         };
         let listing = self.select(&view, &options, &filter).await?;
-        let body = view.list(&listing.records, listing.metadata());
+        let metadata = listing.metadata();
+        let shown = self.present_all(resource, listing.records).await?;
+        let body = view.list(&shown, metadata);
         Ok(Answer::bytes(200, form.content_type(), body))
     }
 
@@ -243,6 +254,7 @@ impl Api {
                     .map_err(|_| {
                         ApiError::expired("The resourceVersion for the provided list is too old.")
                     })?;
+                let items = self.selectable(view, filter, items).await?;
                 return Ok(page(view, filter, items, revision, options.limit));
             }
         }
@@ -280,7 +292,22 @@ impl Api {
             });
         }
         let snapshot = table.snapshot(filter.namespace.as_deref(), || self.store.revision());
-        Ok(page(view, filter, snapshot.items, snapshot.revision, limit))
+        let items = self.selectable(view, filter, snapshot.items).await?;
+        Ok(page(view, filter, items, snapshot.revision, limit))
+    }
+
+    /// Objects in the version their fields are to be selected by.
+    async fn selectable(
+        &self,
+        view: &View<'_>,
+        filter: &Filter,
+        items: Vec<(Key, Arc<Record>)>,
+    ) -> ApiResult<Vec<(Key, Arc<Record>)>> {
+        if filter.reads_content() {
+            self.present_items(view.resource, items).await
+        } else {
+            Ok(items)
+        }
     }
 
     async fn next_page(&self, view: &View<'_>, options: &ListOptions, filter: &Filter) -> ApiResult<Listing> {
@@ -307,6 +334,7 @@ impl Api {
         };
         let from = items.partition_point(|(key, _)| *key <= token.start);
         items.drain(..from);
+        let items = self.selectable(view, filter, items).await?;
         Ok(page(view, filter, items, token.revision, options.limit))
     }
 

@@ -11,6 +11,7 @@ use cobaltcore_schema::crd::{CustomResource, Version};
 use cobaltcore_schema::{FieldError, Schema};
 use serde_json::Value;
 
+use crate::admission::Converter;
 use crate::meta;
 use crate::status::{ApiError, ApiResult};
 use crate::store::Table;
@@ -35,6 +36,8 @@ pub struct Custom {
     pub schema_generation: u32,
     /// The definition is being deleted: nothing new may be created.
     pub terminating: bool,
+    /// The service that translates between versions, when the definition names one.
+    pub(crate) converter: Option<Arc<Converter>>,
 }
 
 impl Custom {
@@ -122,11 +125,12 @@ impl Resource {
     }
 
     /// One version of a custom resource.
-    pub fn custom(
+    pub(crate) fn custom(
         definition: &Arc<CustomResource>,
         version: usize,
         schema_generation: u32,
         terminating: bool,
+        converter: Option<Arc<Converter>>,
         table: Arc<Table>,
     ) -> Self {
         let names = &definition.names;
@@ -153,6 +157,7 @@ impl Resource {
                 version,
                 schema_generation,
                 terminating,
+                converter,
             })),
         }
     }
@@ -165,6 +170,21 @@ impl Resource {
     /// Whether requests for this type see objects as they are stored.
     pub fn is_storage(&self) -> bool {
         *self.group == *self.storage.0 && *self.version == *self.storage.1
+    }
+
+    /// Whether stored objects may have to be translated by a webhook before they are this type.
+    pub fn needs_webhook(&self) -> bool {
+        self.as_custom().is_some_and(|custom| custom.converter.is_some())
+    }
+
+    /// The schema generation noted with an object stored through this type: only what went in
+    /// through the storage version can be served as it lies there.
+    pub fn stored_schema(&self) -> u32 {
+        if self.is_storage() {
+            self.schema_generation()
+        } else {
+            0
+        }
     }
 
     /// The built-in kind, if it is one.

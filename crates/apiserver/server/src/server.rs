@@ -349,6 +349,7 @@ fn open_api(config: Config, pki: &Arc<Pki>) -> Result<Api, ServerError> {
         recorder: Recorder::new(),
         authenticator,
         webhooks: crate::admission::Webhooks::default(),
+        policies: crate::admission::Policies::default(),
         owners: crate::control::owners::Owners::default(),
         clock: Clock::default(),
         metrics: crate::metrics::Metrics::default(),
@@ -434,7 +435,10 @@ impl Api {
         match (&*table.group, &*table.plural) {
             ("apiextensions.k8s.io", "customresourcedefinitions") => self.definition_changed(event),
             ("rbac.authorization.k8s.io", plural) => self.rights_changed(plural, event),
-            ("admissionregistration.k8s.io", _) => self.webhooks.changed(&table, event),
+            ("admissionregistration.k8s.io", _) => {
+                self.webhooks.changed(&table, event);
+                self.policies.changed(&table, event);
+            }
             _ => {}
         }
         self.owners.observe(table.id, event);
@@ -476,6 +480,7 @@ impl Api {
         }
         self.rbac.store(Arc::new(index));
         self.webhooks.load(self);
+        self.policies.load(self);
         for table in self.store.tables() {
             self.owners.load(&table, self.store.revision());
         }

@@ -80,7 +80,8 @@ impl Api {
                 form,
                 now: self.clock.now(),
             };
-            let scale = scale_of(resource, &view.tree(&record));
+            let shown = self.present(resource, &record).await?;
+            let scale = scale_of(resource, &view.tree(&shown));
             return Ok(Answer::bytes(
                 200,
                 form.content_type(),
@@ -122,7 +123,8 @@ impl Api {
                 .table
                 .get(key)
                 .ok_or_else(|| resource.not_found(&call.info.name))?;
-            let parent = write.view(self).tree(&record);
+            let shown = self.present(resource, &record).await?;
+            let parent = write.view(self).tree(&shown);
             let current = scale_of(resource, &parent);
             let wanted = self.wanted_scale(call, write, &current)?;
             let replicas = check_scale(call, resource, &current, &wanted)?;

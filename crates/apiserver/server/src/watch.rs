@@ -143,7 +143,7 @@ impl Api {
                 self.wait_for(revision).await?;
             }
             let closing = options.bookmarks;
-            watch.begin_with_state(closing);
+            watch.begin_with_state(closing).await;
         } else {
             // Without initial events a streaming list of "whatever" begins now.
             let from = match asked {
@@ -180,18 +180,22 @@ impl Watch {
     }
 
     /// The present state as ADDED events; `closing` ends it with an annotated bookmark.
-    fn begin_with_state(&mut self, closing: bool) {
+    async fn begin_with_state(&mut self, closing: bool) {
         let snapshot = self
             .resource
             .table
             .snapshot(self.filter.namespace.as_deref(), || self.api.store.revision());
         self.revision = snapshot.revision;
+        let items = match self.api.present_items(&self.resource, snapshot.items).await {
+            Ok(items) => items,
+            Err(error) => return self.fail(&error),
+        };
         let mut frame = BytesMut::new();
         let mut columns = self.columns_due;
         let mut frames = Vec::new();
         {
             let view = self.view();
-            for (key, record) in &snapshot.items {
+            for (key, record) in &items {
                 if !self.filter.wants(&view, key, record) {
                     continue;
                 }
@@ -217,6 +221,10 @@ impl Watch {
         self.revision = revision;
         match self.api.store.events_since(&self.resource.table, revision).await {
             Ok(events) => {
+                let events = match self.api.present_events(&self.resource, events).await {
+                    Ok(events) => events,
+                    Err(error) => return self.fail(&error),
+                };
                 for event in &events {
                     self.offer(event);
                 }
@@ -240,7 +248,7 @@ impl Watch {
             if self.ended || self.api.stop.is_cancelled() || self.outdated() {
                 return None;
             }
-            self.catch_up(std::mem::take(&mut neglected));
+            self.catch_up(std::mem::take(&mut neglected)).await;
             if !self.queue.is_empty() || self.ended {
                 continue;
             }
@@ -271,7 +279,7 @@ impl Watch {
         Some(frame.freeze())
     }
 
-    fn catch_up(&mut self, neglected: bool) {
+    async fn catch_up(&mut self, neglected: bool) {
         self.changes.mark_unchanged();
         let limit = self.api.config.watch_queue;
         let table = self.resource.table.clone();
@@ -283,6 +291,10 @@ impl Watch {
         match table.next_events(self.revision, STEP) {
             None => self.cut_off(),
             Some(events) => {
+                let events = match self.api.present_events(&self.resource, events).await {
+                    Ok(events) => events,
+                    Err(error) => return self.fail(&error),
+                };
                 for event in &events {
                     self.offer(event);
                     self.revision = self.revision.max(event.revision);

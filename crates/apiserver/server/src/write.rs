@@ -207,8 +207,8 @@ impl Api {
             }
             return Ok(Outcome::Tree(object));
         }
-        resource.to_storage(&mut object, write.registry);
-        let draft = Draft::new(&object, resource.schema_generation());
+        self.to_storage(resource, write.registry, &mut object).await?;
+        let draft = Draft::new(&object, resource.stored_schema());
         let change = Change {
             table: resource.table.id,
             key: key.clone(),
@@ -216,10 +216,12 @@ impl Api {
             action: Action::Put(draft),
         };
         match self.store.commit(vec![change]).await {
-            Ok(mut records) => records
-                .pop()
-                .map(Outcome::Stored)
-                .ok_or_else(|| ApiError::internal("nothing was stored")),
+            Ok(mut records) => {
+                let stored = records
+                    .pop()
+                    .ok_or_else(|| ApiError::internal("nothing was stored"))?;
+                self.present(resource, &stored).await.map(Outcome::Stored)
+            }
             Err(CommitError::Conflict) => match resource.table.get(&key) {
                 Some(existing) => Err(taken(resource, &name, &existing)),
                 None => Err(ApiError::already_exists(

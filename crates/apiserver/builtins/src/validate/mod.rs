@@ -12,6 +12,7 @@ mod net;
 mod network;
 mod node;
 mod pod;
+mod policy;
 mod resources;
 mod schedule;
 mod scheduling;

@@ -25,30 +25,9 @@ pub(super) fn admission(errors: &mut Errors, object: &Value, kind: &str) {
             }
         }
         "ValidatingAdmissionPolicyBinding" | "MutatingAdmissionPolicyBinding" => {
-            let policy = text(object, "spec.policyName");
-            if policy.is_empty() {
-                errors.required("spec.policyName", "");
-            } else {
-                errors.all("spec.policyName", policy, names::dns1123_subdomain(policy));
-            }
-            if kind.starts_with("Validating") && list(object, "spec.validationActions").is_empty() {
-                errors.required(
-                    "spec.validationActions",
-                    "at least one validation action is required",
-                );
-            }
+            super::policy::binding(errors, object, kind);
         }
-        _ => {
-            errors.optional_choice(
-                at(object, "spec.failurePolicy"),
-                "spec.failurePolicy",
-                &["Fail", "Ignore"],
-            );
-            if at(object, "spec.matchConstraints").is_none() {
-                errors.required("spec.matchConstraints", "");
-            }
-            match_conditions(errors, object, "spec.matchConditions", "spec.matchConditions");
-        }
+        _ => super::policy::policy(errors, object, kind),
     }
 }
 
@@ -142,7 +121,7 @@ fn review_versions(errors: &mut Errors, webhook: &Value, field: &str) {
     }
 }
 
-fn rule(errors: &mut Errors, rule: &Value, path: &str) {
+pub(super) fn rule(errors: &mut Errors, rule: &Value, path: &str) {
     const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
     let operations = strings(rule, "operations");
     let field = format!("{path}.operations");
@@ -332,7 +311,7 @@ fn service(errors: &mut Errors, service: &Value, field: &str) {
     }
 }
 
-fn match_conditions(errors: &mut Errors, parent: &Value, path: &str, field: &str) {
+pub(super) fn match_conditions(errors: &mut Errors, parent: &Value, path: &str, field: &str) {
     let conditions = list(parent, path);
     if conditions.len() > 64 {
         errors.too_many(field, conditions.len(), 64);

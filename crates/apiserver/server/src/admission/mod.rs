@@ -3,8 +3,12 @@
 //! then the configured webhooks.
 
 mod allocate;
+mod conditions;
 mod guard;
+mod matching;
 mod plugins;
+mod policies;
+mod subject;
 mod webhooks;
 
 use serde_json::Value;
@@ -14,8 +18,10 @@ use crate::status::ApiResult;
 use crate::subresource::{put_replicas, scale_of};
 use crate::write::Write;
 
+pub(crate) use conditions::errors as condition_errors;
+pub(crate) use policies::{Policies, policy_errors};
+pub(crate) use webhooks::Converter;
 pub use webhooks::Handler;
-pub(crate) use webhooks::condition_errors;
 pub(crate) use webhooks::{WebhookCounts, Webhooks};
 
 /// What a request does to an object, as admission sees it.
@@ -78,9 +84,10 @@ impl Api {
         Ok(changed)
     }
 
-    /// Validating webhooks; `object` is absent for deletions.
+    /// Validating policies, then webhooks; `object` is absent for deletions.
     pub async fn validate(&self, attempt: &Attempt<'_>, object: Option<&Value>) -> ApiResult<()> {
         if attempt.write.subresource != Some("scale") {
+            self.policies.validate(self, attempt, object)?;
             return self.webhooks.validate(self, attempt, object).await;
         }
         let resource = attempt.write.resource;
@@ -90,6 +97,7 @@ impl Api {
             old: old.as_ref(),
             ..attempt.clone()
         };
+        self.policies.validate(self, &seen, scale.as_ref())?;
         self.webhooks.validate(self, &seen, scale.as_ref()).await
     }
 }

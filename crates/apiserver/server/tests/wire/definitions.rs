@@ -363,33 +363,3 @@ async fn duplicate_and_unknown_fields_warn() {
         merge.message()
     );
 }
-
-#[tokio::test]
-async fn versions_that_need_a_webhook_are_not_passed_off_as_converted() {
-    let server = TestServer::start().await;
-    let admin = server.admin();
-    let mut crd = plain();
-    crd["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": {"url": "https://127.0.0.1:1/convert"}}});
-    let mut second = crd["spec"]["versions"][0].clone();
-    second["name"] = json!("v2");
-    second["storage"] = json!(false);
-    crd["spec"]["versions"].as_array_mut().unwrap().push(second);
-    install(&admin, &crd).await;
-    create(&admin, WIDGETS, &widget("w", json!({"a": 1}))).await;
-    assert_eq!(
-        admin.get(&format!("{WIDGETS}/w")).await.code,
-        200,
-        "the stored version needs no conversion"
-    );
-    let refused = admin
-        .get("/apis/example.com/v2/namespaces/default/widgets/w")
-        .await;
-    assert_eq!((refused.code, refused.reason()), (500, "InternalError"));
-    assert!(
-        refused
-            .message()
-            .starts_with("conversion webhook for example.com/v2, Kind=Widget failed: "),
-        "{}",
-        refused.message()
-    );
-}

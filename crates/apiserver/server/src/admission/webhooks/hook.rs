@@ -7,10 +7,9 @@ use std::time::Duration;
 use base64::Engine;
 use serde_json::Value;
 
-use super::conditions::Condition;
 use super::line::Line;
-use super::matching::Rule;
-use crate::selector::LabelSelector;
+use crate::admission::conditions::Conditions;
+use crate::admission::matching::Scope;
 
 /// How long a call may take when the configuration does not say.
 const DEFAULT_TIMEOUT: u64 = 10;
@@ -24,14 +23,10 @@ pub(super) struct Hook {
     pub name: String,
     /// Tells it apart from all others of its list.
     pub identity: String,
-    pub rules: Vec<Rule>,
+    pub scope: Scope,
     /// A failed call lets the request pass.
     pub fails_open: bool,
-    /// Other versions of a resource match as well.
-    pub equivalent: bool,
-    pub namespaces: LabelSelector,
-    pub objects: LabelSelector,
-    pub conditions: Vec<Condition>,
+    pub conditions: Conditions,
     /// Calls for dry runs do no harm.
     pub dry_run_safe: bool,
     pub timeout: Duration,
@@ -81,7 +76,7 @@ pub(super) enum Target {
 }
 
 impl Target {
-    fn of(client: &Value) -> Self {
+    pub(super) fn of(client: &Value) -> Self {
         if let Some(url) = client["url"].as_str() {
             return Self::url(url);
         }
@@ -160,12 +155,6 @@ pub(super) fn read(configuration: &str, object: &Value) -> Vec<Hook> {
 
 fn one(identity: &str, hook: &Value) -> Hook {
     let is = |key: &str, value: &str| hook[key].as_str() == Some(value);
-    let selector = |key: &str| LabelSelector::from_object(&hook[key]).unwrap_or_default();
-    let rules = hook["rules"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let conditions = hook["matchConditions"]
-        .as_array()
-        .map(Vec::as_slice)
-        .unwrap_or_default();
     let seconds = hook["timeoutSeconds"]
         .as_u64()
         .unwrap_or(DEFAULT_TIMEOUT)
@@ -180,12 +169,12 @@ fn one(identity: &str, hook: &Value) -> Hook {
     Hook {
         name: hook["name"].as_str().unwrap_or_default().to_owned(),
         identity: identity.to_owned(),
-        rules: rules.iter().map(Rule::of).collect(),
+        scope: Scope::of_webhook(hook),
         fails_open: is("failurePolicy", "Ignore"),
-        equivalent: !is("matchPolicy", "Exact"),
-        namespaces: selector("namespaceSelector"),
-        objects: selector("objectSelector"),
-        conditions: conditions.iter().map(Condition::of).collect(),
+        conditions: Conditions::of(
+            &hook["matchConditions"],
+            crate::admission::conditions::environment(),
+        ),
         dry_run_safe: is("sideEffects", "None") || is("sideEffects", "NoneOnDryRun"),
         timeout: Duration::from_secs(seconds),
         review: versions.iter().find_map(|version| match version.as_str() {

@@ -12,9 +12,9 @@ use serde_json::Value;
 use super::Webhooks;
 use super::endpoints;
 use super::hook::{Hook, Target};
-use super::line::Letter;
+use super::line::{Letter, Line};
 use super::review::{self, Failure, Verdict};
-use super::subject::{Form, Subject};
+use crate::admission::subject::{Form, Subject};
 use crate::api::Api;
 use crate::status::ApiError;
 
@@ -67,19 +67,10 @@ impl Webhooks {
         let limit = hook
             .timeout
             .min(subject.call.deadline.saturating_duration_since(Instant::now()));
-        let url = Url {
-            target: &hook.target,
-            timeout: limit,
-        };
-        let asked = tokio::time::timeout(limit, self.ask(api, hook, &url, review)).await;
-        let answer = match asked {
-            Ok(answer) => answer?,
-            Err(_) => {
-                return Err(Trouble::call(format!(
-                    "failed to call webhook: Post \"{url}\": {LATE}"
-                )));
-            }
-        };
+        let answer = self
+            .post(api, &hook.target, &hook.line, limit, review)
+            .await
+            .map_err(Trouble::from)?;
         let verdict = review::verdict(&uid, version, mutating, &answer).map_err(|failure| match failure {
             Failure::Call(why) => Trouble::call(format!("failed to call webhook: {why}")),
             Failure::Invalid(why) => Trouble::call(format!("received invalid webhook response: {why}")),
@@ -94,14 +85,40 @@ impl Webhooks {
         }
     }
 
-    async fn ask(&self, api: &Api, hook: &Hook, url: &Url<'_>, review: Value) -> Result<Value, Trouble> {
-        let unreached = |why: String| Trouble::call(format!("failed to call webhook: Post \"{url}\": {why}"));
+    /// Sends a review to wherever its service is, within `limit`, and reads the answer.
+    pub(super) async fn post(
+        &self,
+        api: &Api,
+        target: &Target,
+        line: &Line,
+        limit: Duration,
+        review: Value,
+    ) -> Result<Value, Unanswered> {
+        let url = Url {
+            target,
+            timeout: limit,
+        };
+        match tokio::time::timeout(limit, self.ask(api, target, line, &url, review)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(Unanswered::called(format!("Post \"{url}\": {LATE}"))),
+        }
+    }
+
+    async fn ask(
+        &self,
+        api: &Api,
+        target: &Target,
+        line: &Line,
+        url: &Url<'_>,
+        review: Value,
+    ) -> Result<Value, Unanswered> {
+        let unreached = |why: String| Unanswered::called(format!("Post \"{url}\": {why}"));
         if let Target::Service {
             namespace,
             name,
             path,
             ..
-        } = &hook.target
+        } = target
             && self.serves(namespace, name)
         {
             let Some(handler) = self.handler(namespace, name, path) else {
@@ -113,10 +130,12 @@ impl Webhooks {
                 .await;
             return answer.map_err(|_| unreached("EOF".into()));
         }
-        hook.line
-            .tls()
-            .map_err(|why| Trouble::call(format!("could not get REST client: {why}")))?;
-        let addresses = match &hook.target {
+        line.tls().map_err(|why| Unanswered {
+            why: format!("could not get REST client: {why}"),
+            code: 503,
+            called: false,
+        })?;
+        let addresses = match target {
             Target::Url { host, port, .. } if host.contains(':') => vec![format!("[{host}]:{port}")],
             Target::Url { host, port, .. } => vec![format!("{host}:{port}")],
             Target::Service {
@@ -128,13 +147,46 @@ impl Webhooks {
         };
         let letter = Letter {
             addresses: &addresses,
-            server_name: &hook.target.server_name(),
-            authority: &hook.target.authority(),
+            server_name: &target.server_name(),
+            authority: &target.authority(),
             path: &url.path_and_query(),
             body: crate::store::serialize(&review).into(),
         };
-        let (code, body) = hook.line.send(&letter).await.map_err(unreached)?;
+        let (code, body) = line.send(&letter).await.map_err(unreached)?;
         read(code, &body)
+    }
+}
+
+/// Why a service gave no answer that can be read.
+#[derive(Debug)]
+pub(super) struct Unanswered {
+    pub why: String,
+    code: u16,
+    /// The request was made, as opposed to impossible to make.
+    called: bool,
+}
+
+impl Unanswered {
+    fn called(why: impl Into<String>) -> Self {
+        Self {
+            why: why.into(),
+            code: 503,
+            called: true,
+        }
+    }
+}
+
+impl From<Unanswered> for Trouble {
+    fn from(unanswered: Unanswered) -> Self {
+        let Unanswered { why, code, called } = unanswered;
+        Self::Call {
+            why: if called {
+                format!("failed to call webhook: {why}")
+            } else {
+                why
+            },
+            code,
+        }
     }
 }
 
@@ -158,20 +210,20 @@ impl std::fmt::Display for Url<'_> {
     }
 }
 
-fn read(code: u16, body: &Bytes) -> Result<Value, Trouble> {
+fn read(code: u16, body: &Bytes) -> Result<Value, Unanswered> {
     if !(200..300).contains(&code) {
         return Err(refused(code, &String::from_utf8_lossy(body)));
     }
     match crate::decode::json(body) {
         Ok(decoded) => Ok(decoded.value),
-        Err(why) => Err(Trouble::call(format!(
-            "failed to call webhook: couldn't get version/kind; json parse error: {why}"
+        Err(why) => Err(Unanswered::called(format!(
+            "couldn't get version/kind; json parse error: {why}"
         ))),
     }
 }
 
 /// An answer that is an error, in the words of the reference's client.
-fn refused(code: u16, body: &str) -> Trouble {
+fn refused(code: u16, body: &str) -> Unanswered {
     let text = match code {
         401 => "the server has asked for the client to provide credentials".to_owned(),
         403 => "unknown".to_owned(),
@@ -189,8 +241,8 @@ fn refused(code: u16, body: &str) -> Trouble {
         }
         _ => format!("the server responded with the status code {code} but did not return more information"),
     };
-    Trouble::Call {
-        why: format!("failed to call webhook: {text}"),
+    Unanswered {
         code,
+        ..Unanswered::called(text)
     }
 }

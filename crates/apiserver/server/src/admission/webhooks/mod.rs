@@ -3,15 +3,13 @@
 //! swapped on the writer thread with every commit of a configuration, so that the next request
 //! already sees the change. Mutating ones run one after the other, validating ones side by side.
 
-mod conditions;
+mod conversion;
 mod counts;
 mod endpoints;
 mod hook;
 mod invoke;
 mod line;
-mod matching;
 mod review;
-mod subject;
 mod tls;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -19,18 +17,19 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
+use cobaltcore_cel::Input;
 use parking_lot::RwLock;
 use serde_json::Value;
 
 use self::hook::Hook;
 use self::invoke::Trouble;
-use self::subject::{Form, Subject};
+use super::subject::{Form, Subject, attributes};
 use super::{Attempt, Operation};
 use crate::api::Api;
 use crate::status::{ApiError, ApiResult};
 use crate::store::{Event, Op, Table};
 
-pub(crate) use conditions::errors as condition_errors;
+pub(crate) use conversion::Converter;
 pub(crate) use counts::WebhookCounts;
 
 /// A webhook served inside this process: gets an AdmissionReview, gives one back.
@@ -160,7 +159,7 @@ impl Webhooks {
                 continue;
             }
             let seen = (!object.is_null()).then_some(&*object);
-            let Some(form) = matching::concerned(api, hook, subject, seen)? else {
+            let Some(form) = concerned(api, hook, subject, seen)? else {
                 continue;
             };
             let changed = match self.call_mutating(api, hook, subject, &form, seen).await? {
@@ -205,19 +204,19 @@ impl Webhooks {
             return Ok(());
         }
         let subject = Subject::of(attempt);
-        let mut concerned = Vec::new();
+        let mut asked = Vec::new();
         for hook in set.validating.values().flat_map(|hooks| hooks.iter()) {
-            if let Some(form) = matching::concerned(api, hook, &subject, object)? {
-                concerned.push((hook, form));
+            if let Some(form) = concerned(api, hook, &subject, object)? {
+                asked.push((hook, form));
             }
         }
-        if concerned.is_empty() {
+        if asked.is_empty() {
             return Ok(());
         }
         if subject.call.deadline <= Instant::now() {
             return Err(out_of_time());
         }
-        let calls = concerned.iter().map(|(hook, form)| {
+        let calls = asked.iter().map(|(hook, form)| {
             let subject = &subject;
             async move {
                 let began = Instant::now();
@@ -265,6 +264,40 @@ fn exempt(attempt: &Attempt<'_>) -> bool {
     *resource.group == *GROUP
         || (!resource.is_stored()
             && matches!(&*resource.group, "authentication.k8s.io" | "authorization.k8s.io"))
+}
+
+/// The form in which a webhook wants to see the request; `None` when it is not concerned.
+fn concerned(
+    api: &Api,
+    hook: &Hook,
+    subject: &Subject<'_>,
+    object: Option<&Value>,
+) -> ApiResult<Option<Form>> {
+    let Some(form) = hook.scope.form(api, subject, object)? else {
+        return Ok(None);
+    };
+    if hook.conditions.is_empty() {
+        return Ok(Some(form));
+    }
+    let seen = form.view(subject, object);
+    let request = attributes(subject, &form);
+    let bindings = [
+        ("object", Input::Json(seen.object.as_ref())),
+        ("oldObject", Input::Json(seen.old.as_ref())),
+        ("request", Input::Json(&request)),
+        ("namespaceObject", Input::Json(&Value::Null)),
+    ];
+    match hook.conditions.hold(&bindings) {
+        Ok(true) => Ok(Some(form)),
+        Ok(false) => Ok(None),
+        Err(_) if hook.fails_open => Ok(None),
+        Err(why) => Err(ApiError::forbidden(
+            &subject.resource.group,
+            &subject.resource.plural,
+            &subject.name,
+            &why,
+        )),
+    }
 }
 
 /// Applies the patch of a verdict.

@@ -6,9 +6,7 @@ use base64::Engine;
 use serde_json::{Map, Value, json};
 
 use super::hook::{Hook, Review};
-use super::subject::{Form, Kind, Subject};
-use crate::admission::Operation;
-use crate::registry::Resource;
+use crate::admission::subject::{Form, Subject, attributes};
 use crate::status::ApiError;
 
 /// What a webhook answered.
@@ -21,33 +19,6 @@ pub(super) struct Verdict {
     /// Why it was denied, as a Status.
     pub result: Value,
     pub warnings: Vec<String>,
-}
-
-/// The request without its bodies: what conditions see.
-pub(super) fn attributes(subject: &Subject<'_>, form: &Form) -> Value {
-    let mut request = json!({
-        "kind": kind(&form.kind),
-        "resource": resource(&form.resource),
-        "requestKind": kind(&subject.kind),
-        "requestResource": resource(subject.resource),
-        "operation": subject.operation.as_str(),
-        "userInfo": subject.call.user.to_user_info(),
-        "dryRun": subject.dry_run,
-        "options": options(subject),
-    });
-    if let Value::Object(map) = &mut request {
-        for (key, text) in [
-            ("subResource", subject.subresource),
-            ("requestSubResource", subject.subresource),
-            ("name", &subject.name),
-            ("namespace", &subject.namespace),
-        ] {
-            if !text.is_empty() {
-                map.insert(key.into(), json!(text));
-            }
-        }
-    }
-    request
 }
 
 /// The whole review.
@@ -66,47 +37,6 @@ pub(super) fn request(
         map.insert("oldObject".into(), bodies.old.into_owned());
     }
     json!({"kind": "AdmissionReview", "apiVersion": version.api_version(), "request": request})
-}
-
-fn kind(kind: &Kind) -> Value {
-    json!({"group": kind.group, "version": kind.version, "kind": kind.name})
-}
-
-fn resource(resource: &Resource) -> Value {
-    json!({"group": &*resource.group, "version": &*resource.version, "resource": &*resource.plural})
-}
-
-/// The options of the request as the client gave them.
-fn options(subject: &Subject<'_>) -> Value {
-    let kind = match subject.operation {
-        Operation::Create => "CreateOptions",
-        Operation::Update if subject.call.method == http::Method::PATCH => "PatchOptions",
-        Operation::Update => "UpdateOptions",
-        Operation::Delete => "DeleteOptions",
-    };
-    let mut options = if subject.operation == Operation::Delete {
-        subject.options.clone()
-    } else {
-        json!({})
-    };
-    let map = crate::meta::fields(&mut options);
-    map.insert("kind".into(), json!(kind));
-    map.insert("apiVersion".into(), json!("meta.k8s.io/v1"));
-    if subject.operation != Operation::Delete {
-        let query = &subject.call.query;
-        if subject.dry_run {
-            map.insert("dryRun".into(), json!(["All"]));
-        }
-        for key in ["fieldManager", "fieldValidation"] {
-            if let Some(value) = query.get(key).filter(|value| !value.is_empty()) {
-                map.insert(key.into(), json!(value));
-            }
-        }
-        if let Some(force) = query.maybe_flag("force").filter(|_| kind == "PatchOptions") {
-            map.insert("force".into(), json!(force));
-        }
-    }
-    options
 }
 
 /// Reads an answer; the error says what makes it none.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Match conditions: expressions that a request must satisfy before a webhook is called. They are
-//! compiled when the configuration is committed and run under a budget.
+//! Match conditions: expressions that a request must satisfy before a webhook is called or a policy
+//! is asked. They are compiled when the configuration is committed and run under a budget.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -9,58 +9,60 @@ use cobaltcore_cel::{Budget, DeclType, Env, Input, ListKind, Outcome, Program};
 use cobaltcore_schema::FieldError;
 use serde_json::{Value, json};
 
-use super::hook::Hook;
+/// The conditions of a webhook or a policy.
+#[derive(Debug, Default)]
+pub(super) struct Conditions(Vec<Condition>);
 
 /// One condition.
 #[derive(Debug)]
-pub(super) struct Condition {
+struct Condition {
     expression: String,
     program: Result<Program, String>,
 }
 
-impl Condition {
-    pub(super) fn of(condition: &Value) -> Self {
-        let expression = condition["expression"].as_str().unwrap_or_default().to_owned();
-        let program = compile(&expression);
-        Self { expression, program }
-    }
-}
-
-/// Whether all conditions of a webhook hold; the error is why that cannot be told, where the
-/// webhook wants the request to fail then.
-pub(super) fn hold(hook: &Hook, object: &Value, old: &Value, request: &Value) -> Result<bool, String> {
-    let mut budget = Budget::match_conditions();
-    let mut errors: Vec<String> = Vec::new();
-    let bindings = [
-        ("object", Input::Json(object)),
-        ("oldObject", Input::Json(old)),
-        ("request", Input::Json(request)),
-        ("namespaceObject", Input::Json(&Value::Null)),
-    ];
-    for condition in &hook.conditions {
-        let result = match &condition.program {
-            Ok(program) => program
-                .evaluate(&bindings, &mut budget)
-                .map_err(|error| error.to_string()),
-            Err(text) => Err(text.clone()),
+impl Conditions {
+    /// Compiles a list of conditions.
+    pub(super) fn of(list: &Value, env: &Env) -> Self {
+        let read = |condition: &Value| {
+            let expression = condition["expression"].as_str().unwrap_or_default().to_owned();
+            let program = compile(&expression, env);
+            Condition { expression, program }
         };
-        match result {
-            // One plain no decides, whatever else failed.
-            Ok(Outcome::Bool(false)) => return Ok(false),
-            Ok(_) => {}
-            Err(why) => {
-                let text = format!("expression '{}' resulted in error: {why}", condition.expression);
-                if !errors.contains(&text) {
-                    errors.push(text);
+        Self(list.as_array().into_iter().flatten().map(read).collect())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether all conditions hold; the error is why that cannot be told.
+    pub(super) fn hold(&self, bindings: &[(&str, Input<'_>)]) -> Result<bool, String> {
+        let mut budget = Budget::match_conditions();
+        let mut errors: Vec<String> = Vec::new();
+        for condition in &self.0 {
+            let result = match &condition.program {
+                Ok(program) => program
+                    .evaluate(bindings, &mut budget)
+                    .map_err(|error| error.to_string()),
+                Err(text) => Err(text.clone()),
+            };
+            match result {
+                // One plain no decides, whatever else failed.
+                Ok(Outcome::Bool(false)) => return Ok(false),
+                Ok(_) => {}
+                Err(why) => {
+                    let text = format!("expression '{}' resulted in error: {why}", condition.expression);
+                    if !errors.contains(&text) {
+                        errors.push(text);
+                    }
                 }
             }
         }
-    }
-    match errors.as_slice() {
-        [] => Ok(true),
-        _ if hook.fails_open => Ok(false),
-        [one] => Err(one.clone()),
-        many => Err(format!("[{}]", many.join(", "))),
+        match errors.as_slice() {
+            [] => Ok(true),
+            [one] => Err(one.clone()),
+            many => Err(format!("[{}]", many.join(", "))),
+        }
     }
 }
 
@@ -74,7 +76,7 @@ pub(crate) fn errors(configuration: &Value) -> Vec<FieldError> {
             if expression.trim().is_empty() {
                 continue; // the kind's own validation says so
             }
-            if let Err(why) = compile(expression) {
+            if let Err(why) = compile(expression, environment()) {
                 let field = format!("webhooks[{at}].matchConditions[{position}].expression");
                 errors.push(FieldError::invalid(field, &json!(expression), &why));
             }
@@ -83,15 +85,9 @@ pub(crate) fn errors(configuration: &Value) -> Vec<FieldError> {
     errors
 }
 
-fn compile(expression: &str) -> Result<Program, String> {
-    let program = cobaltcore_cel::compile(expression, environment()).map_err(|error| {
-        let stage = if error.is_instantiation() {
-            "program instantiation"
-        } else {
-            "compilation"
-        };
-        format!("{stage} failed: {error}")
-    })?;
+/// Compiles an expression that answers yes or no.
+pub(super) fn compile(expression: &str, env: &Env) -> Result<Program, String> {
+    let program = compile_any(expression, env)?;
     if program.result_is_bool() {
         Ok(program)
     } else {
@@ -99,8 +95,20 @@ fn compile(expression: &str) -> Result<Program, String> {
     }
 }
 
+/// Compiles an expression of any type.
+pub(super) fn compile_any(expression: &str, env: &Env) -> Result<Program, String> {
+    cobaltcore_cel::compile(expression, env).map_err(|error| {
+        let stage = if error.is_instantiation() {
+            "program instantiation"
+        } else {
+            "compilation"
+        };
+        format!("{stage} failed: {error}")
+    })
+}
+
 /// The variables: bodies of any kind, and the request with the fields it always has.
-fn environment() -> &'static Env {
+pub(super) fn environment() -> &'static Env {
     static ENV: OnceLock<Env> = OnceLock::new();
     ENV.get_or_init(|| {
         Env::new()
