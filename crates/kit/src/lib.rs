@@ -24,6 +24,7 @@ pub mod status;
 pub mod supervisor;
 pub mod telemetry;
 pub mod tls;
+pub mod watched;
 
 pub use error::{BoxError, Error};
 pub use tokio_util::sync::CancellationToken;

@@ -1,2 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The hypervisor operator: brings hosts in, drains them, returns them and takes them out.
+//!
+//! [`run()`] is the one entry, for the binary, `up` and tests alike. Every controller is a folder
+//! with a pure `decide` and a thin rest around it; `taint` is the smallest complete one. They
+//! share the caches in [`context`], and each writes its own conditions under its own name.
+
+// A test that unwraps says where it failed just as well.
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+pub mod certificate;
+pub mod clock;
+pub mod config;
+pub mod context;
+mod error;
+mod known_fields;
+pub mod metrics;
+mod ownership;
+mod run;
+pub mod seen;
+pub mod taint;
+
+pub use clock::Clock;
+pub use config::{Config, Flags};
+pub use context::{Caches, Context};
+pub use error::Error;
+pub use known_fields::{KnownFields, OwnKind};
+pub use run::{Surroundings, run};

@@ -6,6 +6,7 @@
 
 mod limiter;
 mod metrics;
+mod shared;
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use futures::StreamExt as _;
+use futures::{Stream, StreamExt as _};
 use kube::api::Api;
 use kube::runtime::controller::{self, Action};
 use kube::runtime::reflector::{ObjectRef, Store};
@@ -30,6 +31,7 @@ use crate::retry::Backoff;
 use limiter::Limiter;
 
 pub use metrics::ControllerMetrics;
+pub use shared::SharedRunner;
 
 /// When to look at an object again after a successful pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,50 +203,58 @@ impl<R: Reconciler> ControllerRunner<R> {
             reconciler,
             options,
         } = self;
-        let ready = health.check(&format!("controller-{name}"), Kind::Ready);
-        let heart = health.heartbeat(&format!("controller-{name}-progress"), options.pass_time * 2);
-        heart.rest();
-        metrics.started(name, options.workers);
         let store = controller.store();
-        let context = Arc::new(Context {
-            name,
-            reconciler,
-            options,
-            limiter: Limiter::new(options.backoff, options.retries_per_second, options.retry_burst),
-            metrics: metrics.clone(),
-            heart,
-            active: AtomicUsize::new(0),
-            store: store.clone(),
-        });
+        let context = Context::begin(name, reconciler, options, &store, &metrics, &health);
         let config = controller::Config::default()
             .concurrency(options.workers)
             .debounce(options.debounce);
         let passes = controller
             .with_config(config)
             .graceful_shutdown_on(stop.clone().cancelled_owned())
-            .run(pass, on_error, context)
-            .for_each(|outcome| {
-                note(name, &metrics, outcome);
-                std::future::ready(())
-            });
-        let filled = async {
-            if store.wait_until_ready().await.is_ok() {
-                tracing::info!(controller = name, "cache is filled");
-                ready.ok();
-            }
-            std::future::pending::<()>().await;
-        };
-        tokio::select! {
-            () = passes => {}
-            () = filled => {}
-        }
-        if stop.is_cancelled() {
-            Ok(())
-        } else {
-            Err(format!("controller {name} ran out of events").into())
-        }
+            .run(pass, on_error, context);
+        to_the_end(name, passes, &store, &metrics, &health, &stop).await
     }
 }
+
+/// Follows the passes of a controller until it is told to stop.
+async fn to_the_end<K, E, Q>(
+    name: &'static str,
+    passes: impl Stream<Item = Outcome<K, E, Q>>,
+    store: &Store<K>,
+    metrics: &ControllerMetrics,
+    health: &Health,
+    stop: &CancellationToken,
+) -> Result<(), BoxError>
+where
+    K: Resource<DynamicType = ()> + Clone + 'static,
+    E: std::error::Error + 'static,
+    Q: std::error::Error + 'static,
+{
+    let ready = health.check(&format!("controller-{name}"), Kind::Ready);
+    let passes = passes.for_each(|outcome| {
+        note(name, metrics, outcome);
+        std::future::ready(())
+    });
+    let filled = async {
+        if store.wait_until_ready().await.is_ok() {
+            tracing::info!(controller = name, "cache is filled");
+            ready.ok();
+        }
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        () = passes => {}
+        () = filled => {}
+    }
+    if stop.is_cancelled() {
+        Ok(())
+    } else {
+        Err(format!("controller {name} ran out of events").into())
+    }
+}
+
+/// How the runtime reports one pass.
+type Outcome<K, E, Q> = Result<(ObjectRef<K>, Action), controller::Error<PassError<E>, Q>>;
 
 struct Context<R: Reconciler> {
     name: &'static str,
@@ -255,6 +265,31 @@ struct Context<R: Reconciler> {
     heart: Heartbeat,
     active: AtomicUsize,
     store: Store<R::Object>,
+}
+
+impl<R: Reconciler> Context<R> {
+    fn begin(
+        name: &'static str,
+        reconciler: R,
+        options: Options,
+        store: &Store<R::Object>,
+        metrics: &ControllerMetrics,
+        health: &Health,
+    ) -> Arc<Self> {
+        let heart = health.heartbeat(&format!("controller-{name}-progress"), options.pass_time * 2);
+        heart.rest();
+        metrics.started(name, options.workers);
+        Arc::new(Self {
+            name,
+            reconciler,
+            options,
+            limiter: Limiter::new(options.backoff, options.retries_per_second, options.retry_burst),
+            metrics: metrics.clone(),
+            heart,
+            active: AtomicUsize::new(0),
+            store: store.clone(),
+        })
+    }
 }
 
 /// Marks a pass as under way, also when it is dropped in the middle.
@@ -367,13 +402,11 @@ fn key<K: Resource<DynamicType = ()>>(object: &K) -> (String, String) {
 }
 
 /// What the runner itself has to say about a pass; failures of passes are told by `on_error`.
-fn note<K, E>(
-    name: &'static str,
-    metrics: &ControllerMetrics,
-    outcome: Result<(ObjectRef<K>, Action), controller::Error<PassError<E>, watcher::Error>>,
-) where
+fn note<K, E, Q>(name: &'static str, metrics: &ControllerMetrics, outcome: Outcome<K, E, Q>)
+where
     K: Resource<DynamicType = ()>,
     E: std::error::Error + 'static,
+    Q: std::error::Error + 'static,
 {
     match outcome {
         Ok(_) | Err(controller::Error::ReconcilerFailed(..) | controller::Error::ObjectNotFound(_)) => {}
