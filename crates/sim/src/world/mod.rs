@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The simulated world: hosts, guests and what a cloud knows about them, under one lock and one clock of its own. A
+//! [`World`] is a handle that can be cloned; servers on the wires ([`crate::cloud`], [`crate::hosts`]) and tests share it.
+//! No lock is held while anybody waits.
+
+mod build;
+mod clock;
+mod cold;
+mod domain;
+mod evacuate;
+mod fault;
+mod guests;
+mod host;
+mod lifecycle;
+mod live;
+mod names;
+mod placement;
+mod power;
+mod records;
+mod schedule;
+mod server;
+mod state;
+mod store;
+mod timers;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::Notify;
+use tokio_util::task::AbortOnDropHandle;
+use uuid::Uuid;
+
+pub use build::{ADMIN_PASSWORD, Builder, TEST_AGGREGATE};
+pub use clock::{Clock, Moment};
+pub use domain::{Domain, Finished, Job, Paused, Phase, Running, ShutOff};
+pub use fault::{ApiEffect, ApiFault, BuildFault, BuildTrouble, Faults, MigrationFault, MigrationTrouble};
+pub use host::{Cell, Driver, Host, Libvirt, Power, SERVICE_DOWN, Service};
+pub use names::HostName;
+pub use placement::{
+    Consumer, Inventory, Placement, Provider, RESOURCE_CLASSES, Resources, STANDARD_TRAITS, STATUS_DISABLED,
+};
+pub use records::{
+    Aggregate, AppCredential, IdentityDomain, Image, Keypair, Network, Port, Project, ServerGroup, Subnet,
+    User, Volume,
+};
+pub use server::{
+    Action, Attachment, Fault, Flavor, Lock, Migration, MigrationKind, MigrationStatus, Server, TaskState,
+    VmState, flavor_resources, power as power_state,
+};
+pub use state::{HostEvent, Quota, Settings, State};
+
+pub(crate) use build::hostname_of;
+pub(crate) use live::Order;
+pub(crate) use timers::{Act, BuildStep, Due};
+
+use crate::error::Error;
+
+/// Told what a host's libvirt announces. Called while the world is locked: it must neither wait nor call back.
+pub(crate) type Listener = Arc<dyn Fn(&HostEvent) + Send + Sync>;
+/// Told that something about a host itself changed.
+pub(crate) type Watcher = Arc<Notify>;
+
+struct Inner {
+    state: Mutex<State>,
+    clock: Clock,
+    wake: Notify,
+    listeners: Mutex<HashMap<HostName, Listener>>,
+    watchers: Mutex<HashMap<HostName, Watcher>>,
+}
+
+/// A simulated world.
+#[derive(Clone)]
+pub struct World(Arc<Inner>);
+
+impl std::fmt::Debug for World {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("World").finish_non_exhaustive()
+    }
+}
+
+impl World {
+    /// Describes a world.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use cobaltcore_sim::world::World;
+    ///
+    /// let world = World::builder().hosts(3).vms_per_host(2).seed(7).manual_clock().build();
+    /// assert_eq!(world.read(|state| state.servers.len()), 6);
+    /// world.power_off("node001-bb1").unwrap();
+    /// world.step(Duration::from_secs(61));
+    /// let up = world.read(|state| state.hosts["node001-bb1"].service.as_ref().unwrap().is_up(state.now));
+    /// assert!(!up);
+    /// ```
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    pub(crate) fn of(state: State, clock: Clock) -> Self {
+        Self(Arc::new(Inner {
+            state: Mutex::new(state),
+            clock,
+            wake: Notify::new(),
+            listeners: Mutex::default(),
+            watchers: Mutex::default(),
+        }))
+    }
+
+    /// The world's clock.
+    pub fn clock(&self) -> &Clock {
+        &self.0.clock
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        let mut state = self.0.state.lock();
+        let now = self.0.clock.now();
+        state.advance(now);
+        self.deliver(&mut state);
+        state
+    }
+
+    fn deliver(&self, state: &mut State) {
+        if state.outbox.is_empty() {
+            return;
+        }
+        let events = std::mem::take(&mut state.outbox);
+        let listeners = self.0.listeners.lock();
+        for event in &events {
+            if let Some(listener) = listeners.get(&event.host) {
+                listener(event);
+            }
+        }
+    }
+
+    /// Looks at the world as it is now.
+    pub fn read<R>(&self, look: impl FnOnce(&State) -> R) -> R {
+        look(&self.lock())
+    }
+
+    /// Changes the world as it is now. Meant for the wires and for tests that need a state no API can make.
+    pub fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+        let mut state = self.lock();
+        let before = state.next_due();
+        let result = change(&mut state);
+        self.deliver(&mut state);
+        if state.next_due() != before {
+            self.0.wake.notify_one();
+        }
+        result
+    }
+
+    /// Moves time forward and lets everything happen that is due by then.
+    pub fn step(&self, span: Duration) {
+        self.0.clock.step(span);
+        drop(self.lock());
+        self.0.wake.notify_one();
+    }
+
+    /// Lets things happen when they are due, until the handle is dropped. Without it they happen when somebody looks,
+    /// which is enough for an API but leaves events unsent.
+    pub fn run(&self) -> AbortOnDropHandle<()> {
+        let world = self.clone();
+        AbortOnDropHandle::new(tokio::spawn(async move {
+            loop {
+                let next = world.read(State::next_due);
+                let wait = next.and_then(|at| world.0.clock.wait_for(at));
+                let woken = world.0.wake.notified();
+                match wait {
+                    Some(span) => {
+                        // A little late rather than a little early, which would spin.
+                        tokio::time::timeout(span + Duration::from_millis(1), woken)
+                            .await
+                            .ok();
+                    }
+                    None => woken.await,
+                }
+            }
+        }))
+    }
+
+    pub(crate) fn listen(&self, host: &HostName, listener: Listener) {
+        self.0.listeners.lock().insert(host.clone(), listener);
+    }
+
+    pub(crate) fn watch(&self, host: &HostName) -> Watcher {
+        Arc::clone(self.0.watchers.lock().entry(host.clone()).or_default())
+    }
+
+    fn on_host(&self, name: &str, change: impl FnOnce(&mut State, &HostName)) -> Result<(), Error> {
+        let name = HostName::from(name);
+        self.change(|state| {
+            if state.hosts.contains_key(&name) {
+                change(state, &name);
+                Ok(())
+            } else {
+                Err(Error::NoHost(name.clone()))
+            }
+        })?;
+        if let Some(watcher) = self.0.watchers.lock().get(&name) {
+            watcher.notify_waiters();
+        }
+        Ok(())
+    }
+
+    /// Takes a host's power away. Its guests are gone; nobody is told.
+    pub fn power_off(&self, host: &str) -> Result<(), Error> {
+        self.on_host(host, State::power_off)
+    }
+
+    /// Gives a host power; it takes its time to boot.
+    pub fn power_on(&self, host: &str) -> Result<(), Error> {
+        self.on_host(host, State::power_on)
+    }
+
+    /// Cuts a host off from the network. Its guests go on.
+    pub fn cut(&self, host: &str) -> Result<(), Error> {
+        self.on_host(host, |state, host| state.set_cut(host, true))
+    }
+
+    /// Connects a host again.
+    pub fn mend(&self, host: &str) -> Result<(), Error> {
+        self.on_host(host, |state, host| state.set_cut(host, false))
+    }
+
+    /// Stops a host's nova-compute. Its guests go on.
+    pub fn stop_compute(&self, host: &str) -> Result<(), Error> {
+        self.on_host(host, State::stop_compute)
+    }
+
+    /// Starts a host's nova-compute; it registers itself when Nova does not know it.
+    pub fn start_compute(&self, host: &str) -> Result<(), Error> {
+        self.on_host(host, State::start_compute)
+    }
+
+    /// Makes a host's libvirt answer, hang or be gone.
+    pub fn set_libvirt(&self, host: &str, libvirt: Libvirt) -> Result<(), Error> {
+        self.on_host(host, |state, name| {
+            if let Some(host) = state.hosts.get_mut(name) {
+                host.libvirt = libvirt;
+            }
+        })
+    }
+
+    /// Fills a host's disk, or makes room.
+    pub fn set_disk_full(&self, host: &str, full: bool) -> Result<(), Error> {
+        self.on_host(host, |state, name| {
+            if let Some(host) = state.hosts.get_mut(name) {
+                host.disk_full = full;
+            }
+        })
+    }
+
+    /// Lets a guest's process die.
+    pub fn crash_guest(&self, server: Uuid) -> Result<(), Error> {
+        self.on_guest(server, |state, host| state.crash(host, server))
+    }
+
+    /// Lets a guest stop doing anything while its process lives on.
+    pub fn hang_guest(&self, server: Uuid) -> Result<(), Error> {
+        self.on_guest(server, |state, host| {
+            state
+                .domain_mut(host, server)
+                .map(|domain| domain.hung = true)
+                .is_some()
+        })
+    }
+
+    fn on_guest(
+        &self,
+        server: Uuid,
+        change: impl FnOnce(&mut State, &HostName) -> bool,
+    ) -> Result<(), Error> {
+        self.change(|state| {
+            let running = |host: &&Host| host.domains.get(&server).is_some_and(Domain::is_active);
+            let host = state.hosts.values().find(running).map(|host| host.name.clone());
+            match host {
+                Some(host) if change(state, &host) => Ok(()),
+                _ => Err(Error::NotRunning(server)),
+            }
+        })
+    }
+
+    /// Makes calls to the cloud fail.
+    pub fn break_api(&self, fault: ApiFault) {
+        self.change(|state| state.faults.api.push(fault));
+    }
+
+    /// Makes migrations fail.
+    pub fn break_migrations(&self, fault: MigrationFault) {
+        self.change(|state| state.faults.migrations.push(fault));
+    }
+
+    /// Makes new servers fail.
+    pub fn break_builds(&self, fault: BuildFault) {
+        self.change(|state| state.faults.builds.push(fault));
+    }
+
+    /// Ends every fault of calls, migrations and builds.
+    pub fn heal(&self) {
+        self.change(|state| state.faults = Faults::default());
+    }
+
+    /// Adds a server of the demo project that has been running on a host for a day.
+    pub fn add_server(&self, host: &str, flavor: &str) -> Result<Uuid, Error> {
+        let name = HostName::from(host);
+        self.change(|state| {
+            if !state.hosts.contains_key(&name) {
+                return Err(Error::NoHost(name.clone()));
+            }
+            let flavor = state
+                .flavors
+                .get(flavor)
+                .cloned()
+                .ok_or_else(|| Error::NoFlavor(flavor.to_owned()))?;
+            let project = state
+                .projects
+                .values()
+                .find(|project| project.name == "demo")
+                .map(|project| project.id);
+            let user = state
+                .users
+                .values()
+                .find(|user| user.name == "admin")
+                .map(|user| user.id);
+            let image = state.images.keys().next().copied();
+            let (project, user) = (project.unwrap_or_default(), user.unwrap_or_default());
+            Ok(state.add_running(&name, flavor, image, project, user))
+        })
+    }
+
+    /// A copy of a server's record.
+    pub fn server(&self, id: Uuid) -> Option<Server> {
+        self.read(|state| state.servers.get(&id).cloned())
+    }
+
+    /// The guests that execute on more than one host, which must never be.
+    pub fn running_twice(&self) -> Vec<(Uuid, Vec<HostName>)> {
+        self.read(State::running_twice)
+    }
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A world on disk: one JSON file that is replaced as a whole, so that a crash leaves the old or the new world and never
+//! half of one. A loaded world goes on where it stood; the time in between has not passed in it.
+
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Write};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::World;
+use super::clock::{Clock, Moment};
+use super::state::State;
+use crate::error::Error;
+
+/// Goes up when the form changes.
+const FORM: u32 = 1;
+
+#[derive(Serialize)]
+struct Saved<'a> {
+    form: u32,
+    state: &'a State,
+}
+
+#[derive(Deserialize)]
+struct Form {
+    form: u32,
+}
+
+#[derive(Deserialize)]
+struct Loaded {
+    state: State,
+}
+
+impl World {
+    /// Writes the world to a file.
+    pub fn save(&self, path: &Path) -> Result<(), Error> {
+        // Copying is quicker than writing: nobody waits for the disk.
+        let state = self.read(State::clone);
+        let failed = |source| Error::Save {
+            path: path.to_owned(),
+            source,
+        };
+        let draft = path.with_extension("new");
+        let file = File::create(&draft).map_err(failed)?;
+        let mut out = BufWriter::new(file);
+        serde_json::to_writer(
+            &mut out,
+            &Saved {
+                form: FORM,
+                state: &state,
+            },
+        )
+        .map_err(|e| failed(e.into()))?;
+        out.flush().map_err(failed)?;
+        out.get_ref().sync_data().map_err(failed)?;
+        std::fs::rename(&draft, path).map_err(failed)
+    }
+
+    /// Reads a world from a file; its time runs on from now, `scale` times as fast as outside (0: stands).
+    pub fn load(path: &Path, scale: f64) -> Result<Self, Error> {
+        let failed = |source: std::io::Error| Error::Load {
+            path: path.to_owned(),
+            source,
+        };
+        let open = || File::open(path).map(BufReader::new).map_err(failed);
+        let Form { form } = serde_json::from_reader(open()?).map_err(|e| failed(e.into()))?;
+        if form != FORM {
+            return Err(Error::Form {
+                path: path.to_owned(),
+                found: form,
+                wanted: FORM,
+            });
+        }
+        let Loaded { mut state } = serde_json::from_reader(open()?).map_err(|e| failed(e.into()))?;
+        state.index();
+        let clock = if scale > 0.0 {
+            state.move_to(Moment::wall());
+            Clock::running(state.now, scale)
+        } else {
+            Clock::standing(state.now)
+        };
+        Ok(Self::of(state, clock))
+    }
+}
+
+impl State {
+    /// Moves the whole world in time, so that nothing is overdue only because it was asleep.
+    fn move_to(&mut self, now: Moment) {
+        let gap = now.since(self.now);
+        self.now = self.now + gap;
+        let timers = std::mem::take(&mut self.timers);
+        self.timers = timers.into_iter().map(|(at, due)| (at + gap, due)).collect();
+        for host in self.hosts.values_mut() {
+            if let Some(since) = host
+                .service
+                .as_mut()
+                .and_then(|service| service.silent_since.as_mut())
+            {
+                *since = *since + gap;
+            }
+            for domain in host.domains.values_mut() {
+                domain.since = domain.since + gap;
+                if let Some(job) = &mut domain.job {
+                    job.started = job.started + gap;
+                    job.round_started = job.round_started + gap;
+                    job.transfer_started = job.transfer_started.map(|at| at + gap);
+                }
+            }
+        }
+    }
+}
