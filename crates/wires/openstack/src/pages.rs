@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Lists that come in pages. A list is whole or it is an error: a part of it would be taken for the
+//! whole. Services that never end are stopped.
+
+use std::collections::HashSet;
+
+use serde::de::DeserializeOwned;
+
+use crate::call::Request;
+use crate::error::{Error, Result};
+use crate::json;
+use crate::session::Session;
+
+/// More pages than any cloud has.
+const MOST_PAGES: usize = 10_000;
+
+/// Something that a list can be continued after.
+pub(crate) trait Marked {
+    /// What the service wants to hear as `marker`.
+    fn marker(&self) -> &str;
+}
+
+impl Session {
+    /// The whole list, page after page; `name` is the list's member in the answer.
+    pub(crate) async fn list<T>(&self, mut request: Request, name: &str) -> Result<Vec<T>>
+    where
+        T: DeserializeOwned + Marked,
+    {
+        let mut all: Vec<T> = Vec::new();
+        let mut seen: HashSet<String> = HashSet::new();
+        request.set_query("limit", self.page_size().to_string());
+        for _ in 0..MOST_PAGES {
+            let (page, more) = self
+                .ask(&request, |answer| json::page::<T>(&answer.body, name))
+                .await?;
+            let before = all.len();
+            // an object that moved between two pages comes twice
+            all.extend(
+                page.into_iter()
+                    .filter(|item| seen.insert(item.marker().to_owned())),
+            );
+            if !more {
+                return Ok(all);
+            }
+            let Some(last) = all.last().filter(|_| all.len() > before) else {
+                return Err(endless(&request, name));
+            };
+            request.set_query("marker", last.marker().to_owned());
+        }
+        Err(endless(&request, name))
+    }
+}
+
+fn endless(request: &Request, name: &str) -> Error {
+    Error::BadAnswer {
+        of: Box::new(request.attempted()),
+        status: None,
+        detail: format!("the pages of {name} do not end"),
+    }
+}

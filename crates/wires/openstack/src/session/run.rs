@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A call from beginning to end: token, endpoint, microversion, attempts, answer, report.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::HeaderMap;
+use serde::de::DeserializeOwned;
+use tokio::time::{Instant, sleep, timeout_at};
+use url::Url;
+
+use super::login::Token;
+use super::{Offered, Session};
+use crate::call::{Call, Request, Service};
+use crate::catalog::{version_document, versioned};
+use crate::error::{Error, Result};
+use crate::observe::Report;
+use crate::transport::{Answer, Deadline, header};
+use crate::version::{Microversion, Offer};
+use crate::{fault, json, retry};
+
+/// What a service offers is asked again after this time: clouds are upgraded under running roles.
+const OFFER_AGE: Duration = Duration::from_mins(15);
+
+/// What became of a deletion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Removal {
+    /// It was accepted.
+    Accepted,
+    /// There was nothing to remove.
+    WasGone,
+}
+
+impl Session {
+    /// Makes a call and reads its answer; tells the observer.
+    pub(crate) async fn ask<T>(
+        &self,
+        request: &Request,
+        read: impl FnOnce(&Answer) -> Result<T, String>,
+    ) -> Result<T> {
+        let begin = Instant::now();
+        let mut tries = 0;
+        let answer = self.answer(request, &mut tries).await;
+        let status = match &answer {
+            Ok(answer) => Some(answer.status),
+            Err(error) => error.status(),
+        };
+        let outcome = answer.and_then(|answer| {
+            read(&answer).map_err(|detail| Error::BadAnswer {
+                of: Box::new(request.attempted()),
+                status: Some(answer.status),
+                detail: unusable(&answer, &detail),
+            })
+        });
+        if let Some(observer) = &self.shared.settings.observer {
+            observer.finished(&Report {
+                call: request.call,
+                status,
+                failure: outcome.as_ref().err().map(Error::kind),
+                duration: begin.elapsed(),
+                tries,
+            });
+        }
+        outcome
+    }
+
+    /// The named member of a JSON answer.
+    pub(crate) async fn member<T: DeserializeOwned>(&self, request: Request, name: &str) -> Result<T> {
+        self.ask(&request, |answer| json::member(&answer.body, name))
+            .await
+    }
+
+    /// The whole JSON answer.
+    pub(crate) async fn whole<T: DeserializeOwned>(&self, request: Request) -> Result<T> {
+        self.ask(&request, |answer| json::whole(&answer.body)).await
+    }
+
+    /// A call whose answer says nothing beyond its status.
+    pub(crate) async fn done(&self, request: Request) -> Result<()> {
+        self.ask(&request, |_| Ok(())).await
+    }
+
+    /// A deletion; what is gone already is done.
+    pub(crate) async fn remove(&self, request: Request) -> Result<Removal> {
+        match self.ask(&request, |_| Ok(Removal::Accepted)).await {
+            Err(Error::NotFound(_)) => Ok(Removal::WasGone),
+            outcome => outcome,
+        }
+    }
+
+    pub(super) async fn offer_of(&self, service: Service) -> Result<Offer> {
+        let deadline = Deadline::after(self.deadline);
+        let token = self.login.token(deadline).await?;
+        let endpoint = self.endpoint(&token, service)?;
+        self.offered(service, &endpoint, &token, deadline).await
+    }
+
+    /// Attempts until there is a success, a final refusal, or no time left.
+    async fn answer(&self, request: &Request, tries: &mut u32) -> Result<Answer> {
+        let deadline = Deadline::after(self.deadline);
+        let global_id = format!("req-{}", uuid::Uuid::new_v4());
+        let mut refused: Option<u64> = None;
+        loop {
+            let token = match refused {
+                Some(generation) => self.login.newer_than(generation, deadline).await?,
+                None => self.login.token(deadline).await?,
+            };
+            *tries += 1;
+            let outcome = self.attempt(request, &token, &global_id, deadline).await;
+            let error = match outcome {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            if matches!(error, Error::Unauthorized(_)) && refused.is_none() {
+                // the token ended early or Keystone lost it; the request was not looked at
+                refused = Some(token.generation);
+                continue;
+            }
+            let remaining = deadline.remaining();
+            let most = self.shared.settings.tries;
+            match retry::wait_before_next(&error, *tries, most, remaining, fastrand::f64()) {
+                Some(wait) => {
+                    tracing::debug!(%error, "trying again in {} ms", wait.as_millis());
+                    sleep(wait).await;
+                }
+                None => return Err(error),
+            }
+        }
+    }
+
+    async fn attempt(
+        &self,
+        request: &Request,
+        token: &Token,
+        global_id: &str,
+        deadline: Deadline,
+    ) -> Result<Answer> {
+        let service = request.call.service;
+        let endpoint = self.endpoint(token, service)?;
+        let mut headers = HeaderMap::new();
+        header(&mut headers, "accept", "application/json", false);
+        header(&mut headers, "x-auth-token", token.secret.reveal(), true);
+        header(&mut headers, "x-openstack-request-id", global_id, false);
+        if let Some(name) = service.microversion_name() {
+            let offer = self.offered(service, &endpoint, token, deadline).await?;
+            let version = offer
+                .choose(request.least, request.best)
+                .ok_or_else(|| Error::TooOld {
+                    of: Box::new(request.attempted()),
+                    least: request.least,
+                    offer,
+                })?;
+            set_version(&mut headers, service, name, version);
+        }
+        let permit = timeout_at(deadline.at, self.shared.permits.acquire()).await;
+        let Ok(Ok(_permit)) = permit else {
+            return Err(deadline.passed(request, "waiting for its turn"));
+        };
+        let answer = self
+            .shared
+            .transport
+            .send(request, &endpoint, headers, deadline)
+            .await?;
+        if answer.is_success() {
+            return Ok(answer);
+        }
+        if answer.status == 406 {
+            // the service was changed and offers something else now
+            self.forget_offer(&endpoint);
+        }
+        let of = request.attempted();
+        Err(fault::refuse(of, answer.status, &answer.headers, &answer.body))
+    }
+
+    fn endpoint(&self, token: &Token, service: Service) -> Result<Url> {
+        let cloud = self.login.cloud();
+        match token.identity.catalog.endpoint(service, cloud) {
+            // an unscoped token has no catalog, but we know where Keystone is
+            Err(_) if service == Service::Keystone => Ok(versioned(cloud.auth_url.clone(), service)),
+            found => found,
+        }
+    }
+
+    fn forget_offer(&self, endpoint: &Url) {
+        let document = version_document(endpoint);
+        self.shared.offers.lock().remove(document.as_str());
+    }
+
+    /// What a service offers: asked once for all, and again after a while.
+    async fn offered(
+        &self,
+        service: Service,
+        endpoint: &Url,
+        token: &Token,
+        deadline: Deadline,
+    ) -> Result<Offer> {
+        let document = version_document(endpoint);
+        let offered = {
+            let mut offers = self.shared.offers.lock();
+            let known = offers.get(document.as_str()).filter(|known| {
+                let since = known.since.unwrap_or_else(Instant::now);
+                since.elapsed() < OFFER_AGE
+            });
+            match known {
+                Some(known) => Arc::clone(known),
+                None => {
+                    let fresh = Arc::new(Offered {
+                        since: Some(Instant::now()),
+                        ..Offered::default()
+                    });
+                    offers.insert(document.to_string(), Arc::clone(&fresh));
+                    fresh
+                }
+            }
+        };
+        let ask = || self.ask_for_offer(service, &document, token, deadline);
+        match timeout_at(deadline.at, offered.offer.get_or_try_init(ask)).await {
+            Ok(outcome) => outcome.copied(),
+            Err(_) => {
+                let request = Request::new(version_call(service), &[]).about(document.as_str());
+                Err(deadline.passed(&request, "waiting for the answer"))
+            }
+        }
+    }
+
+    async fn ask_for_offer(
+        &self,
+        service: Service,
+        document: &Url,
+        token: &Token,
+        deadline: Deadline,
+    ) -> Result<Offer> {
+        let request = Request::new(version_call(service), &[]).about(document.as_str());
+        let mut headers = HeaderMap::new();
+        header(&mut headers, "accept", "application/json", false);
+        header(&mut headers, "x-auth-token", token.secret.reveal(), true);
+        let answer = self
+            .shared
+            .transport
+            .send(&request, document, headers, deadline)
+            .await?;
+        // a list of versions to choose from comes with 300
+        if !answer.is_success() && answer.status != 300 {
+            return Err(fault::refuse(
+                request.attempted(),
+                answer.status,
+                &answer.headers,
+                &answer.body,
+            ));
+        }
+        Offer::read(&answer.body).ok_or_else(|| Error::BadAnswer {
+            of: Box::new(request.attempted()),
+            status: Some(answer.status),
+            detail: unusable(&answer, "it names no microversions"),
+        })
+    }
+}
+
+fn version_call(service: Service) -> &'static Call {
+    static NOVA: Call = Call::get(Service::Nova, "ask for its versions", "/");
+    static PLACEMENT: Call = Call::get(Service::Placement, "ask for its versions", "/");
+    static CINDER: Call = Call::get(Service::Cinder, "ask for its versions", "/");
+    static KEYSTONE: Call = Call::get(Service::Keystone, "ask for its versions", "/");
+    static GLANCE: Call = Call::get(Service::Glance, "ask for its versions", "/");
+    static NEUTRON: Call = Call::get(Service::Neutron, "ask for its versions", "/");
+    match service {
+        Service::Nova => &NOVA,
+        Service::Placement => &PLACEMENT,
+        Service::Cinder => &CINDER,
+        Service::Keystone => &KEYSTONE,
+        Service::Glance => &GLANCE,
+        Service::Neutron => &NEUTRON,
+    }
+}
+
+fn set_version(headers: &mut HeaderMap, service: Service, name: &str, version: Microversion) {
+    header(
+        headers,
+        "openstack-api-version",
+        &format!("{name} {version}"),
+        false,
+    );
+    if service == Service::Nova {
+        header(
+            headers,
+            "x-openstack-nova-api-version",
+            &version.to_string(),
+            false,
+        );
+    }
+}
+
+/// What is wrong with an answer, and what it says it is: a login page is recognised by that.
+fn unusable(answer: &Answer, detail: &str) -> String {
+    let kind = answer.headers.get(http::header::CONTENT_TYPE);
+    match kind.and_then(|kind| kind.to_str().ok()) {
+        Some(kind) if kind.starts_with("application/json") => detail.to_owned(),
+        Some(kind) => format!("{detail} (content type {kind})"),
+        None => format!("{detail} (no content type)"),
+    }
+}
