@@ -22,6 +22,10 @@
 //! # Ok(()) }
 //! ```
 
+pub mod cinder;
+pub mod glance;
+pub mod keystone;
+pub mod neutron;
 pub mod nova;
 pub mod placement;
 
@@ -43,15 +47,19 @@ mod when;
 
 pub use call::{Call, Repeat, Service};
 pub use catalog::Catalog;
+pub use cinder::Cinder;
 pub use config::{
     ApplicationCredentialRef, CloudConfig, ConfigError, Credentials, DomainRef, Interface, Scope, Tls,
     UserRef,
 };
 pub use error::{Attempted, Error, Kind, Optional, Refusal, Result};
+pub use glance::Glance;
 pub use ids::{
     AgentId, AggregateId, ConsumerId, DomainId, FlavorId, HypervisorId, ImageId, MigrationId, NetworkId,
     PortId, ProjectId, ProviderId, RoleId, ServerGroupId, ServerId, ServiceId, SubnetId, UserId, VolumeId,
 };
+pub use keystone::Keystone;
+pub use neutron::Neutron;
 pub use nova::Nova;
 pub use observe::{Observer, Report};
 pub use placement::Placement;

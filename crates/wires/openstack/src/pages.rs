@@ -20,6 +20,18 @@ pub(crate) trait Marked {
     fn marker(&self) -> &str;
 }
 
+/// Most lists continue after an id.
+macro_rules! marked_by_id {
+    ($($kind:ty),*) => {$(
+        impl $crate::pages::Marked for $kind {
+            fn marker(&self) -> &str {
+                self.id.as_str()
+            }
+        }
+    )*};
+}
+pub(crate) use marked_by_id;
+
 impl Session {
     /// The whole list, page after page; `name` is the list's member in the answer.
     pub(crate) async fn list<T>(&self, mut request: Request, name: &str) -> Result<Vec<T>>

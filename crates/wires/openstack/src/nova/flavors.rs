@@ -10,7 +10,7 @@ use super::Nova;
 use crate::call::{Call, Request, Service};
 use crate::error::Result;
 use crate::ids::FlavorId;
-use crate::pages::Marked;
+use crate::pages::marked_by_id;
 use crate::session::Removal;
 use crate::version::Microversion;
 
@@ -71,11 +71,7 @@ pub struct NewFlavor {
     pub disk: u64,
 }
 
-impl Marked for Flavor {
-    fn marker(&self) -> &str {
-        self.id.as_str()
-    }
-}
+marked_by_id!(Flavor);
 
 impl Nova {
     /// All flavors, also those that are not for everybody.

@@ -8,7 +8,7 @@ use super::Nova;
 use crate::call::{Call, Request, Service};
 use crate::error::{Error, Result};
 use crate::ids::{HypervisorId, ServerId, ServiceId};
-use crate::pages::Marked;
+use crate::pages::marked_by_id;
 use crate::version::Microversion;
 
 static LIST: Call = Call::get(Service::Nova, "list hypervisors", "/os-hypervisors/detail");
@@ -91,17 +91,9 @@ pub struct HypervisorUsage {
     pub running_vms: u64,
 }
 
-impl Marked for Hypervisor {
-    fn marker(&self) -> &str {
-        self.id.as_str()
-    }
-}
+marked_by_id!(Hypervisor);
 
-impl Marked for HypervisorUsage {
-    fn marker(&self) -> &str {
-        self.id.as_str()
-    }
-}
+marked_by_id!(HypervisorUsage);
 
 impl Nova {
     /// All hypervisors, without their servers.

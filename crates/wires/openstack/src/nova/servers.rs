@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::ids::{
     FlavorId, ImageId, NetworkId, ProjectId, ServerGroupId, ServerId, UserId, VolumeId, states,
 };
-use crate::pages::Marked;
+use crate::pages::marked_by_id;
 use crate::session::Removal;
 use crate::version::Microversion;
 use crate::when;
@@ -474,17 +474,9 @@ impl NewServer {
     }
 }
 
-impl Marked for Server {
-    fn marker(&self) -> &str {
-        self.id.as_str()
-    }
-}
+marked_by_id!(Server);
 
-impl Marked for ServerRef {
-    fn marker(&self) -> &str {
-        self.id.as_str()
-    }
-}
+marked_by_id!(ServerRef);
 
 impl Nova {
     /// The servers that match, all pages; it fails rather than giving a part.

@@ -78,8 +78,44 @@ pub(crate) struct Token {
     /// Counts up; a service's refusal of an older token says nothing about this one.
     pub(crate) generation: u64,
     pub(crate) identity: Arc<Identity>,
+    times: Times,
+}
+
+/// When a token is renewed and when it is no longer used.
+#[derive(Debug, Clone, Copy)]
+struct Times {
     renew_at: Instant,
     ends_at: Instant,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Age {
+    /// Good for a while.
+    Fresh,
+    /// Still good, time for another one.
+    Late,
+    /// Not to be used.
+    Over,
+}
+
+impl Times {
+    fn new(now: Instant, lifetime: Duration) -> Self {
+        let usable = lifetime.saturating_sub(SAFETY.min(lifetime / 4));
+        Self {
+            renew_at: now + usable.mul_f64(0.8),
+            ends_at: now + usable,
+        }
+    }
+
+    fn at(self, now: Instant) -> Age {
+        if now < self.renew_at {
+            Age::Fresh
+        } else if now < self.ends_at {
+            Age::Late
+        } else {
+            Age::Over
+        }
+    }
 }
 
 pub(crate) struct Login {
@@ -121,10 +157,10 @@ impl Login {
 
     pub(super) fn has_token(&self) -> bool {
         let now = Instant::now();
-        self.current
-            .load()
+        let current = self.current.load();
+        current
             .as_ref()
-            .is_some_and(|token| now < token.ends_at)
+            .is_some_and(|token| token.times.at(now) != Age::Over)
     }
 
     pub(super) fn failure(&self) -> Option<Error> {
@@ -138,13 +174,15 @@ impl Login {
     /// A token that will outlive the request. One that is near its end is renewed beside the call.
     pub(super) async fn token(self: &Arc<Self>, deadline: Deadline) -> Result<Arc<Token>> {
         let now = Instant::now();
-        if let Some(token) = self.current.load_full()
-            && now < token.ends_at
-        {
-            if now >= token.renew_at {
-                drop(self.renewal(token.generation));
+        if let Some(token) = self.current.load_full() {
+            match token.times.at(now) {
+                Age::Fresh => return Ok(token),
+                Age::Late => {
+                    drop(self.renewal(token.generation));
+                    return Ok(token);
+                }
+                Age::Over => {}
             }
-            return Ok(token);
         }
         let stale = self.current.load().as_ref().map_or(0, |token| token.generation);
         self.newer_than(stale, deadline).await
@@ -296,14 +334,11 @@ fn read(request: &Request, answer: &Answer, generation: u64) -> Result<Arc<Token
     // the clock that counts is Keystone's; ours only measures how much of the time has gone
     let lifetime = identity.expires_at.duration_since(identity.issued_at);
     let lifetime = Duration::try_from(lifetime).unwrap_or_default();
-    let now = Instant::now();
-    let usable = lifetime.saturating_sub(SAFETY.min(lifetime / 4));
     Ok(Arc::new(Token {
         secret,
         generation,
         identity: Arc::new(identity),
-        renew_at: now + usable.mul_f64(0.8),
-        ends_at: now + usable,
+        times: Times::new(Instant::now(), lifetime),
     }))
 }
 
@@ -354,5 +389,22 @@ fn domain_body(domain: &DomainRef) -> Value {
     match domain {
         DomainRef::Id(id) => json!({ "id": id }),
         DomainRef::Name(name) => json!({ "name": name }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_token_is_renewed_before_it_ends_and_not_used_in_its_last_minute() {
+        let now = Instant::now();
+        let times = Times::new(now, Duration::from_hours(1));
+        let age = |minutes| times.at(now + Duration::from_mins(minutes));
+        assert_eq!(
+            [age(0), age(40), age(50), age(58), age(59), age(61)],
+            [Age::Fresh, Age::Fresh, Age::Late, Age::Late, Age::Over, Age::Over]
+        );
+        assert_eq!(Times::new(now, Duration::ZERO).at(now), Age::Over);
     }
 }

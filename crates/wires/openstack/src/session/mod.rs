@@ -87,6 +87,7 @@ impl fmt::Debug for Settings {
 /// for service in admin.nova().compute_services().await? {
 ///     println!("{} is {}", service.host, service.state);
 /// }
+/// let image = test.glance().image_by_name("cirros-kvm").await?;
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
