@@ -17,4 +17,5 @@ pub mod world;
 
 pub use cloud::Cloud;
 pub use error::Error;
+pub use hosts::Hosts;
 pub use world::World;

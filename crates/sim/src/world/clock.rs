@@ -31,9 +31,9 @@ impl Moment {
         self.format("%Y-%m-%dT%H:%M:%SZ")
     }
 
-    /// `2026-11-15T07:00:00.000000`, as Nova writes the times of records.
+    /// `2026-11-15T07:00:00.000000`, as Nova writes the times of records; its database keeps whole seconds.
     pub fn naive(self) -> String {
-        self.format("%Y-%m-%dT%H:%M:%S%.6f")
+        self.format("%Y-%m-%dT%H:%M:%S.000000")
     }
 
     /// `2026-11-15T07:00:00.000000Z`, as Keystone writes them.
@@ -175,9 +175,9 @@ mod tests {
     fn times_are_written_like_the_services_do_and_read_back() {
         let at = Moment(1_763_190_000_123);
         assert_eq!(at.iso(), "2025-11-15T07:00:00Z");
-        assert_eq!(at.naive(), "2025-11-15T07:00:00.123000");
+        assert_eq!(at.naive(), "2025-11-15T07:00:00.000000");
         assert_eq!(at.precise(), "2025-11-15T07:00:00.123000Z");
-        assert_eq!(Moment::parse(&at.naive()), Some(at));
+        assert_eq!(Moment::parse(&at.naive()), Some(Moment(1_763_190_000_000)));
         assert_eq!(Moment::parse(&at.precise()), Some(at));
         assert_eq!(Moment::parse("yesterday"), None);
     }

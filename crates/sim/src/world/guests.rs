@@ -214,6 +214,27 @@ impl State {
         crashed
     }
 
+    /// Nova hears that a guest stopped, and believes it after a while.
+    pub(crate) fn sync_soon(&mut self, id: Uuid) {
+        self.after(STOP_SETTLE, Due::SyncServer(id));
+    }
+
+    /// A domain that Nova knows nothing of; one with the same identity is replaced.
+    pub(crate) fn define_foreign(&mut self, host: &HostName, domain: Domain) -> DomainRef {
+        let (id, reference) = (domain.uuid, domain.reference());
+        let known = self.domain(host.as_str(), id).is_some();
+        if let Some(place) = self.hosts.get_mut(host) {
+            match place.domains.get_mut(&id) {
+                Some(there) => there.xml = domain.xml,
+                None => {
+                    place.domains.insert(id, domain);
+                }
+            }
+        }
+        self.announce(host, reference.clone(), lifecycle(0, i32::from(known)));
+        reference
+    }
+
     /// Whether a guest can be driven there at all.
     pub(crate) fn drivable(&self, host: &HostName) -> bool {
         self.hosts

@@ -122,6 +122,14 @@ impl World {
     }
 
     fn deliver(&self, state: &mut State) {
+        if !state.changed.is_empty() {
+            let watchers = self.0.watchers.lock();
+            for host in state.changed.drain(..) {
+                if let Some(watcher) = watchers.get(&host) {
+                    watcher.notify_one();
+                }
+            }
+        }
         if state.outbox.is_empty() {
             return;
         }
@@ -193,15 +201,12 @@ impl World {
         self.change(|state| {
             if state.hosts.contains_key(&name) {
                 change(state, &name);
+                state.changed.push(name.clone());
                 Ok(())
             } else {
-                Err(Error::NoHost(name.clone()))
+                Err(Error::NoHost(name))
             }
-        })?;
-        if let Some(watcher) = self.0.watchers.lock().get(&name) {
-            watcher.notify_waiters();
-        }
-        Ok(())
+        })
     }
 
     /// Takes a host's power away. Its guests are gone; nobody is told.
@@ -279,6 +284,16 @@ impl World {
                 Some(host) if change(state, &host) => Ok(()),
                 _ => Err(Error::NotRunning(server)),
             }
+        })
+    }
+
+    /// Lets a guest's libvirt announce something: a watchdog, an I/O error, a memory failure.
+    pub fn announce(&self, server: Uuid, body: cobaltcore_libvirt::EventBody) -> Result<(), Error> {
+        self.on_guest(server, |state, host| {
+            let reference = state.domain(host.as_str(), server).map(Domain::reference);
+            reference
+                .map(|reference| state.announce(host, reference, body))
+                .is_some()
         })
     }
 

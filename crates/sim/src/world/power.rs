@@ -18,6 +18,7 @@ impl State {
     /// Keeps what Nova hears in step with what the host does.
     fn note_reports(&mut self, name: &HostName) {
         let now = self.now;
+        self.changed.push(name.clone());
         if let Some(host) = self.hosts.get_mut(name) {
             let reports = host.reports();
             if let Some(service) = &mut host.service {
@@ -72,6 +73,7 @@ impl State {
         host.next_domain_id = 1;
         let span = self.settings.compute_start;
         let starts = std::mem::replace(&mut host.compute, false);
+        self.changed.push(name.clone());
         if starts {
             self.after(span, Due::ComputeUp(name.clone(), boot));
         }

@@ -171,6 +171,9 @@ pub struct State {
     used: HashMap<Uuid, (i64, i64, i64)>,
     #[serde(skip)]
     pub(crate) outbox: Vec<HostEvent>,
+    /// Hosts whose power, network or daemons changed since somebody was told.
+    #[serde(skip)]
+    pub(crate) changed: Vec<HostName>,
 }
 
 impl State {
@@ -206,6 +209,7 @@ impl State {
             open: BTreeSet::new(),
             used: HashMap::new(),
             outbox: Vec::new(),
+            changed: Vec::new(),
         }
     }
 
