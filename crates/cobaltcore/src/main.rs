@@ -15,6 +15,11 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+// JSON trees are built and dropped by the thousand; this costs a third of what the system's
+// allocator takes for them.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Runs fleets of KVM hypervisors under OpenStack, on Kubernetes.
 ///
 /// Every part of the platform is a role of this one program. `up` starts them all on this

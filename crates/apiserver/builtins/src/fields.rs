@@ -2,6 +2,7 @@
 //! Field selectors of built-in kinds: which labels a kind knows, what an object has there, and the
 //! text for a label it does not know.
 
+use cobaltcore_text::go;
 use serde_json::Value;
 
 use crate::json::{flag, number, text};
@@ -104,11 +105,15 @@ impl Kind {
     /// The text of the 400 answer for a label this kind does not know.
     pub fn unknown_field_label(&self, label: &str) -> String {
         if self.id() == ("batch", "Job") {
-            return format!("field label {label:?} not supported for Job");
+            return format!(
+                "field label {label} not supported for Job",
+                label = go::quote(label)
+            );
         }
         if self.own_labels().is_empty() {
             return format!(
-                "{label:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+                "{label} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"",
+                label = go::quote(label)
             );
         }
         format!("field label not supported: {label}")

@@ -17,11 +17,13 @@ mod fields;
 mod json;
 mod kind;
 mod kinds;
+mod limits;
 pub mod names;
 mod pods;
 mod prepare;
 mod print;
 pub mod quantity;
+mod quota;
 mod scale;
 mod selector;
 mod table;
@@ -42,12 +44,16 @@ pub use defaults::default_token_request;
 pub use definitions::{OpenApi, definition, definitions, reachable};
 pub use fields::event_label;
 pub use kind::{Kind, ScalePaths, Subresource, Verbs, definition_schema, find, find_kind, kinds};
+pub use limits::{claim_limit_errors, default_limits, pod_limit_errors};
 pub use pods::{
     BindError, Eviction, bind, disruption_condition, evict, is_ready, matching_budgets, set_condition,
     validate_binding,
 };
 pub use prepare::qos_class;
 pub use print::{Column, status_columns};
+pub use quota::{
+    Usage, quota_add, quota_covers, quota_difference, quota_limits, quota_refusal, quota_status, quota_usage,
+};
 pub use scale::validate_scale;
 pub use selector::{selector_matches, selector_text};
 pub use table::{Definition, Descriptions, Field, FieldType, Form, Table, description, descriptions, table};

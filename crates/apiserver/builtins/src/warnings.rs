@@ -205,7 +205,8 @@ fn duplicates(spec: &Value, field: &str, key: &str, prefix: &str, warnings: &mut
         let value = text(item, key);
         if seen.contains(&value) {
             warnings.push(format!(
-                "{prefix}spec.{field}[{position}].{key}: duplicate {key} {value:?}"
+                "{prefix}spec.{field}[{position}].{key}: duplicate {key} {value}",
+                value = go::quote(value)
             ));
         }
         seen.push(value);
@@ -251,8 +252,7 @@ fn containers(spec: &Value, prefix: &str, warnings: &mut Vec<String>) {
                 }
                 match named.get(name) {
                     Some(other) => about_names.push(format!(
-                        "{at_path}: duplicate port name {name:?} with {other}, services and probes that select ports by name will use {other}"
-                    )),
+                        "{at_path}: duplicate port name {name} with {other}, services and probes that select ports by name will use {other}", name = go::quote(name))),
                     None => {
                         named.insert(name, at_path);
                     }
@@ -272,8 +272,7 @@ fn environment(container: &Value, path: &str, warnings: &mut Vec<String>) {
         let extends = at(variable, "valueFrom").is_none() && value != reference && value.contains(&reference);
         if seen.contains(&name) && !extends {
             warnings.push(format!(
-                "{path}.env[{position}]: hides previous definition of {name:?}, which may be dropped when using apply"
-            ));
+                "{path}.env[{position}]: hides previous definition of {name}, which may be dropped when using apply", name = go::quote(name)));
         }
         seen.push(name);
     }

@@ -62,6 +62,8 @@ pub struct Api {
     pub definitions: tokio::sync::Mutex<()>,
     /// Service addresses and node ports are handed out one at a time.
     pub allocations: tokio::sync::Mutex<()>,
+    /// Writes into namespaces with quotas are counted and stored one at a time.
+    pub quotas: tokio::sync::Mutex<()>,
     /// What the inner controllers have to do.
     pub(crate) queue: Queue,
     /// Namespaces on their way out.
@@ -176,7 +178,7 @@ impl Api {
         key: &Key,
         record: &Record,
         next: &Value,
-    ) -> ApiResult<()> {
+    ) -> ApiResult<Arc<Record>> {
         let change = Change {
             table: table.id,
             key: key.clone(),
@@ -184,7 +186,9 @@ impl Api {
             action: Action::Put(Draft::new(next, record.schema)),
         };
         match self.store.commit(vec![change]).await {
-            Ok(_) => Ok(()),
+            Ok(mut records) => records
+                .pop()
+                .ok_or_else(|| ApiError::internal("nothing was stored")),
             Err(CommitError::Conflict) => Err(ApiError::stale(&table.group, &table.plural, &key.name)),
             Err(CommitError::Failed(why)) => Err(ApiError::internal(why)),
         }

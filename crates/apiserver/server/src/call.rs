@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One request on its way through the pipeline, and the answer it ends with.
 
+use cobaltcore_text::go;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -188,7 +189,8 @@ impl Call {
         let (_, version) = crate::meta::split_api_version(api_version);
         if !found.is_empty() && found != kind {
             return Err(ApiError::bad_request(format!(
-                "{found} in version {version:?} cannot be handled as a {kind}: converting ({version}.{found}) to ({package}.{kind}): unknown conversion"
+                "{found} in version {quoted_version} cannot be handled as a {kind}: converting ({version}.{found}) to ({package}.{kind}): unknown conversion",
+                quoted_version = go::quote(version)
             )));
         }
         if !api_version.is_empty() && !versions.contains(&api_version) {
@@ -236,8 +238,9 @@ impl Call {
             FieldValidation::Warn => problems.iter().for_each(|p| self.warn(p.clone())),
             FieldValidation::Strict => {
                 return Err(ApiError::bad_request(format!(
-                    "{kind} in version {version:?} cannot be handled as a {kind}: strict decoding error: {}",
-                    problems.join(", ")
+                    "{kind} in version {version} cannot be handled as a {kind}: strict decoding error: {}",
+                    problems.join(", "),
+                    version = go::quote(version)
                 )));
             }
         }
@@ -249,18 +252,21 @@ impl Call {
 pub(crate) fn unregistered(kind: &str, wanted: &str, api_version: &str) -> ApiError {
     let (_, version) = crate::meta::split_api_version(api_version);
     ApiError::bad_request(format!(
-        "{kind} in version {version:?} cannot be handled as a {wanted}: no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/api/legacyscheme/scheme.go:30\""
+        "{kind} in version {version} cannot be handled as a {wanted}: no kind {quoted_kind} is registered for version {api_version} in scheme \"pkg/api/legacyscheme/scheme.go:30\"",
+        version = go::quote(version),
+        quoted_kind = go::quote(kind),
+        api_version = go::quote(api_version)
     ))
 }
 
 /// The text for a key that occurs twice.
 pub(crate) fn duplicate_field(path: &str) -> String {
-    format!("duplicate field {path:?}")
+    format!("duplicate field {path}", path = go::quote(path))
 }
 
 /// The text for a field the schema does not know.
 pub(crate) fn unknown_field(path: &str) -> String {
-    format!("unknown field {path:?}")
+    format!("unknown field {path}", path = go::quote(path))
 }
 
 /// What a handler answers.

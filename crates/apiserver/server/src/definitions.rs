@@ -2,6 +2,7 @@
 //! CustomResourceDefinitions as the server keeps them: status and conditions are set in the commit
 //! that stores the definition, and the served types change with that same commit.
 
+use cobaltcore_text::go;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -106,7 +107,7 @@ impl Api {
         let held = &definition["status"]["acceptedNames"];
         let mut accepted = json!({"plural": "", "kind": ""});
         let mut conflict = None;
-        let used = |name: &str| format!("{name:?} is already in use");
+        let used = |name: &str| format!("{name} is already in use", name = go::quote(name));
         let mut judge = |key: &str, reason: &'static str, pool: &[String]| {
             let (name, own) = (
                 wanted[key].as_str().unwrap_or_default(),
@@ -397,7 +398,7 @@ fn note_approval(definition: &mut Value, now: &str) {
             now,
         );
     } else if approval.starts_with("unapproved") {
-        let text = format!("not approved: {approval:?}");
+        let text = format!("not approved: {approval}", approval = go::quote(&approval));
         set_condition(definition, KIND, "False", "UnapprovedAnnotation", &text, now);
     }
 }

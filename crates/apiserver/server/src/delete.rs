@@ -2,6 +2,7 @@
 //! Deletion: preconditions, finalizers, grace, and what is answered. What happens to dependents is
 //! the garbage collector's business.
 
+use cobaltcore_text::go;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -391,15 +392,20 @@ pub(crate) fn quiet(dry_run: bool) -> WriteOptions {
     }
 }
 
-fn check_preconditions(resource: &Resource, object: &Value, options: &DeleteOptions) -> ApiResult<()> {
+pub(crate) fn check_preconditions(
+    resource: &Resource,
+    object: &Value,
+    options: &DeleteOptions,
+) -> ApiResult<()> {
     let name = meta::name(object);
     let conflict = |why: String| {
         Err(ApiError::new(
             409,
             "Conflict",
             format!(
-                "Operation cannot be fulfilled on {} {name:?}: {why}",
-                qualified(&resource.group, &resource.kind)
+                "Operation cannot be fulfilled on {} {name}: {why}",
+                qualified(&resource.group, &resource.kind),
+                name = go::quote(name)
             ),
         )
         .about(&resource.group, &resource.kind, name))

@@ -2,6 +2,7 @@
 //! Manifests applied at start: every YAML file of a directory, definitions first, by server-side
 //! apply under one manager.
 
+use cobaltcore_text::go;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -69,10 +70,13 @@ pub(crate) async fn apply_one(api: &Arc<Api>, object: &Value) -> Result<(), Stri
     let api_version = object["apiVersion"].as_str().unwrap_or_default();
     let kind = object["kind"].as_str().unwrap_or_default();
     let (group, version) = meta::split_api_version(api_version);
-    let resource = api
-        .types()
-        .by_kind(group, version, kind)
-        .ok_or_else(|| format!("no kind {kind:?} in {api_version:?} is served"))?;
+    let resource = api.types().by_kind(group, version, kind).ok_or_else(|| {
+        format!(
+            "no kind {kind} in {api_version} is served",
+            kind = go::quote(kind),
+            api_version = go::quote(api_version)
+        )
+    })?;
     let root = if group.is_empty() {
         format!("/api/{version}")
     } else {

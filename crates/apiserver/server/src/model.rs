@@ -85,18 +85,9 @@ impl Resource {
             Model::Custom(custom) if !custom.version().status => {}
             Model::Custom(_) => match subresource {
                 Some("status") => {
-                    let status = new.get("status").cloned();
-                    let managed = new["metadata"]
-                        .get("managedFields")
-                        .cloned()
-                        .unwrap_or(Value::Null);
-                    *new = old.clone();
-                    let map = meta::fields(new);
-                    match status {
-                        Some(status) => map.insert("status".into(), status),
-                        None => map.remove("status"),
-                    };
-                    meta::set(new, "managedFields", managed);
+                    restore(meta::fields(new), old, &["status", "metadata"]);
+                    let metadata = meta::field(meta::fields(new), "metadata");
+                    restore(meta::fields(metadata), &old["metadata"], &["managedFields"]);
                 }
                 _ => meta::take_field(new, old, "status"),
             },
@@ -208,16 +199,13 @@ impl Resource {
             Model::Builtin(kind) => kind.spec_changed(new, old),
             Model::Custom(custom) => {
                 let skip_status = custom.version().status;
-                let content = |object: &Value| -> Vec<(String, Value)> {
-                    object
-                        .as_object()
-                        .into_iter()
-                        .flatten()
-                        .filter(|(key, _)| *key != "metadata" && !(skip_status && *key == "status"))
-                        .map(|(key, value)| (key.clone(), value.clone()))
-                        .collect()
-                };
-                content(new) != content(old)
+                let counts =
+                    |(key, _): &(&String, &Value)| *key != "metadata" && !(skip_status && *key == "status");
+                let (new, old) = (new.as_object(), old.as_object());
+                !new.into_iter()
+                    .flatten()
+                    .filter(counts)
+                    .eq(old.into_iter().flatten().filter(counts))
             }
         }
     }
@@ -284,6 +272,18 @@ impl Resource {
     /// `plural.group`, as messages name the type.
     pub fn qualified(&self) -> String {
         qualified(&self.group, &self.plural)
+    }
+}
+
+/// Makes every member but those in `free` what it is in `old`. Nearly always they are the same
+/// already, so they are compared and not copied.
+fn restore(new: &mut serde_json::Map<String, Value>, old: &Value, free: &[&str]) {
+    let is_free = |key: &String| free.contains(&key.as_str());
+    new.retain(|key, _| is_free(key) || old.get(key).is_some());
+    for (key, value) in old.as_object().into_iter().flatten() {
+        if !is_free(key) && new.get(key) != Some(value) {
+            new.insert(key.clone(), value.clone());
+        }
     }
 }
 

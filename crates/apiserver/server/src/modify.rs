@@ -3,6 +3,7 @@
 //! the same pipeline; a candidate built without a resource version is rebuilt when the object
 //! changed meanwhile.
 
+use cobaltcore_text::go;
 use std::sync::Arc;
 
 use cobaltcore_access::rbac::Attributes;
@@ -240,6 +241,7 @@ impl Api {
         if !finished && cobaltcore_patch::unchanged(&old, &new) {
             return Ok(Some(Outcome::Stored(shown)));
         }
+        let _quota = self.quota_turn(write, &new, Some(&old)).await?;
         if write.options.dry_run {
             return Ok(Some(Outcome::Tree(new)));
         }
@@ -631,8 +633,9 @@ fn envelope_changed(write: &Write<'_>, patched: &Value, old: &Value) -> ApiError
     );
     if resource.as_custom().is_some() {
         return ApiError::bad_request(format!(
-            "{kind} in version {version:?} cannot be handled as a {}: the patch changes kind or apiVersion",
-            resource.kind
+            "{kind} in version {version} cannot be handled as a {}: the patch changes kind or apiVersion",
+            resource.kind,
+            version = go::quote(version)
         ));
     }
     let why = crate::write::foreign(write.registry, resource, kind, version);
@@ -647,8 +650,9 @@ fn envelope_changed(write: &Write<'_>, patched: &Value, old: &Value) -> ApiError
 fn undecodable(resource: &Resource, shown: &str, why: &str) -> ApiError {
     let shown = if resource.is("", "Secret") { "" } else { shown };
     let prefix = format!(
-        "{0} in version {1:?} cannot be handled as a {0}: ",
-        resource.kind, resource.version
+        "{0} in version {1} cannot be handled as a {0}: ",
+        resource.kind,
+        go::quote(&resource.version)
     );
     let why = why.strip_prefix(&prefix).unwrap_or(why);
     ApiError::invalid("", "", "", &[FieldError::invalid("patch", &json!(shown), why)])
@@ -657,9 +661,26 @@ fn undecodable(resource: &Resource, shown: &str, why: &str) -> ApiError {
 /// As much of a value as an error text may show.
 fn shown_start(value: &Value) -> String {
     const SHOWN: usize = 64;
-    let text = value.to_string();
-    if text.len() <= SHOWN {
-        return text;
+    // Nothing beyond what is shown is written: every patch comes by here, few are refused.
+    struct Start(Vec<u8>);
+    impl std::io::Write for Start {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            if self.0.len() > SHOWN * 4 {
+                return Err(std::io::ErrorKind::WriteZero.into());
+            }
+            self.0.extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut start = Start(Vec::with_capacity(SHOWN * 5));
+    let whole = serde_json::to_writer(&mut start, value).is_ok();
+    let text = String::from_utf8_lossy(&start.0);
+    if whole && text.len() <= SHOWN {
+        return text.into_owned();
     }
     format!("{}...", text.chars().take(SHOWN).collect::<String>())
 }
@@ -677,9 +698,9 @@ fn refused(resource: &Resource, object: &Value, error: PatchError) -> ApiError {
     const REJECTED: &str = "the server rejected our request due to an error in our request";
     let name = meta::name(object).to_owned();
     match error {
-        PatchError::BadRequest(text) | PatchError::IllTyped(text) | PatchError::Strategic(text) => {
-            ApiError::bad_request(text)
-        }
+        PatchError::BadRequest(text) | PatchError::IllTyped(text) => ApiError::bad_request(text),
+        // The reference has no status for these, so clients see its fallback: 500 without a reason.
+        PatchError::Strategic(text) => ApiError::new(500, "", text),
         PatchError::TooLarge(text) => ApiError::new(413, "RequestEntityTooLarge", text),
         PatchError::Operation { .. } => ApiError::new(422, "Invalid", REJECTED).with_cause(
             "FieldValueInvalid",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which form an answer takes: JSON or YAML; the object itself, a Table, or metadata only.
 
+use cobaltcore_text::go;
 use http::HeaderMap;
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 
@@ -213,7 +214,8 @@ fn include(query: &Query) -> ApiResult<Include> {
         "Object" => Ok(Include::Object),
         "None" => Ok(Include::None),
         other => Err(ApiError::bad_request(format!(
-            "Unable to convert to Table as requested: includeObject: Invalid value: {other:?}: must be 'Metadata', 'Object', 'None', or empty"
+            "Unable to convert to Table as requested: includeObject: Invalid value: {other}: must be 'Metadata', 'Object', 'None', or empty",
+            other = go::quote(other)
         ))),
     }
 }

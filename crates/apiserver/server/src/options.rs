@@ -2,6 +2,7 @@
 //! Query options of the verbs, checked the way the reference checks them.
 
 use cobaltcore_schema::{Cause, FieldError};
+use cobaltcore_text::go;
 use serde_json::{Value, json};
 
 use crate::reqinfo::Query;
@@ -161,7 +162,10 @@ impl DeleteOptions {
         }
         if let Some(grace) = query.get("gracePeriodSeconds") {
             let seconds: i64 = grace.parse().map_err(|_| {
-                ApiError::bad_request(format!("strconv.ParseInt: parsing {grace:?}: invalid syntax"))
+                ApiError::bad_request(format!(
+                    "strconv.ParseInt: parsing {grace}: invalid syntax",
+                    grace = go::quote(grace)
+                ))
             })?;
             raw["gracePeriodSeconds"] = json!(seconds);
         }
@@ -175,7 +179,9 @@ impl DeleteOptions {
             let (group, version) = crate::meta::split_api_version(version);
             let shown = crate::meta::api_version(group, version);
             return Err(ApiError::bad_request(format!(
-                "no kind {kind:?} is registered for version {shown:?}"
+                "no kind {kind} is registered for version {shown}",
+                kind = go::quote(kind),
+                shown = go::quote(&shown)
             )));
         }
         Self::from_value(body.clone())
@@ -293,7 +299,8 @@ impl ListOptions {
                 Some(text) => match text.parse::<i64>() {
                     Ok(n) => Ok(Some(n.max(0) as u64)),
                     Err(_) => Err(ApiError::bad_request(format!(
-                        "strconv.ParseInt: parsing {text:?}: invalid syntax"
+                        "strconv.ParseInt: parsing {text}: invalid syntax",
+                        text = go::quote(text)
                     ))),
                 },
             }
@@ -404,8 +411,8 @@ impl ListOptions {
         }
         self.resource_version.parse().map(Some).map_err(|_| {
             ApiError::bad_request(format!(
-                "invalid resource version: resourceVersion: Invalid value: {0:?}: strconv.ParseUint: parsing {0:?}: invalid syntax",
-                self.resource_version
+                "invalid resource version: resourceVersion: Invalid value: {0}: strconv.ParseUint: parsing {0}: invalid syntax",
+                go::quote(&self.resource_version)
             ))
         })
     }

@@ -129,7 +129,7 @@ impl Token {
     fn decode(text: &str) -> ApiResult<Self> {
         let bad = |why: &str| ApiError::bad_request(format!("continue key is not valid: {why}"));
         let bytes = LENIENT.decode(text).map_err(|e| bad(&illegal_base64(e)))?;
-        let value: Value = serde_json::from_slice(&bytes).map_err(|e| bad(&e.to_string()))?;
+        let value = crate::decode::json(&bytes).map_err(|e| bad(&e))?.value;
         if value["v"] != "meta.k8s.io/v1" {
             return Err(bad(&format!(
                 "server does not recognize this encoded version {}",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Label and field selectors: parsing with the reference's refusals, and matching.
 
+use cobaltcore_text::go;
 use std::collections::BTreeSet;
 
 use cobaltcore_schema::names;
@@ -70,7 +71,12 @@ impl LabelSelector {
                 "NotIn" => Test::NotIn(values),
                 "Exists" => Test::Exists,
                 "DoesNotExist" => Test::Absent,
-                other => return Err(format!("{other:?} is not a valid label selector operator")),
+                other => {
+                    return Err(format!(
+                        "{other} is not a valid label selector operator",
+                        other = go::quote(other)
+                    ));
+                }
             };
             all.push(Requirement { key, test });
         }
@@ -295,7 +301,7 @@ impl Parser {
         match self.next() {
             Token::Word(word) => word
                 .parse()
-                .map_err(|_| format!("values[0]: Invalid value: {word:?}: for 'Gt', 'Lt' operators, the value must be an integer")),
+                .map_err(|_| format!("values[0]: Invalid value: {word}: for 'Gt', 'Lt' operators, the value must be an integer", word = go::quote(&word))),
             other => Err(format!("found '{}', expected: identifier", other.text())),
         }
     }
@@ -337,7 +343,11 @@ fn check_key(key: &str) -> Result<(), String> {
     if errors.is_empty() {
         return Ok(());
     }
-    Err(format!("key: Invalid value: {key:?}: {}", errors.join("; ")))
+    Err(format!(
+        "key: Invalid value: {key}: {}",
+        errors.join("; "),
+        key = go::quote(key)
+    ))
 }
 
 fn check_value(key: &str, value: &str) -> Result<(), String> {
@@ -346,8 +356,9 @@ fn check_value(key: &str, value: &str) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "values[0][{key}]: Invalid value: {value:?}: {}",
-        errors.join("; ")
+        "values[0][{key}]: Invalid value: {value}: {}",
+        errors.join("; "),
+        value = go::quote(value)
     ))
 }
 

@@ -358,6 +358,7 @@ fn open_api(config: Config, pki: &Arc<Pki>) -> Result<Api, ServerError> {
         audit,
         definitions: tokio::sync::Mutex::new(()),
         allocations: tokio::sync::Mutex::new(()),
+        quotas: tokio::sync::Mutex::new(()),
         queue: crate::control::queue::Queue::default(),
         leaving: parking_lot::Mutex::default(),
         second_looks: parking_lot::Mutex::default(),

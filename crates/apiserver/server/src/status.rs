@@ -3,6 +3,7 @@
 //! text the reference gives. Handlers return [`ApiError`]; only `http` turns it into bytes.
 
 use cobaltcore_schema::FieldError;
+use cobaltcore_text::go;
 use serde_json::{Map, Value, json};
 
 /// What handlers return.
@@ -56,7 +57,11 @@ impl ApiError {
         Self::new(
             404,
             "NotFound",
-            format!("{} {name:?} not found", qualified(group, plural)),
+            format!(
+                "{} {name} not found",
+                qualified(group, plural),
+                name = go::quote(name)
+            ),
         )
         .about(group, plural, name)
     }
@@ -110,8 +115,8 @@ impl ApiError {
     /// 405 of a custom resource, whose endpoints know what they were asked.
     pub fn method_not_supported(group: &str, plural: &str, verb: &str) -> Self {
         let message = format!(
-            "{verb} is not supported on resources of kind {:?}",
-            qualified(group, plural)
+            "{verb} is not supported on resources of kind {}",
+            go::quote(&qualified(group, plural))
         );
         Self::new(405, "MethodNotAllowed", message).about(group, plural, "")
     }
@@ -137,7 +142,11 @@ impl ApiError {
         Self::new(
             409,
             "AlreadyExists",
-            format!("{prefix}{} {name:?} already exists", qualified(group, plural)),
+            format!(
+                "{prefix}{} {name} already exists",
+                qualified(group, plural),
+                name = go::quote(name)
+            ),
         )
         .about(group, plural, name)
     }
@@ -148,8 +157,9 @@ impl ApiError {
             409,
             "Conflict",
             format!(
-                "Operation cannot be fulfilled on {} {name:?}: {why}",
-                qualified(group, resource)
+                "Operation cannot be fulfilled on {} {name}: {why}",
+                qualified(group, resource),
+                name = go::quote(name)
             ),
         )
         .about(group, resource, name)
@@ -171,7 +181,7 @@ impl ApiError {
         let message = if name.is_empty() {
             format!("{subject} is forbidden: {why}")
         } else {
-            format!("{subject} {name:?} is forbidden: {why}")
+            format!("{subject} {name} is forbidden: {why}", name = go::quote(name))
         };
         Self::new(403, "Forbidden", message).about(group, plural, name)
     }
@@ -189,7 +199,11 @@ impl ApiError {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
         };
-        let message = format!("{} {name:?} is invalid: {list}", qualified(group, kind));
+        let message = format!(
+            "{} {name} is invalid: {list}",
+            qualified(group, kind),
+            name = go::quote(name)
+        );
         let mut error = Self::new(422, "Invalid", message).about(group, kind, name);
         error
             .0

@@ -313,6 +313,9 @@ impl Api {
         if self.judge_eviction(&pod, options.dry_run).await? && options.resource_version.is_none() {
             options.resource_version = Some(record.revision.to_string());
         }
+        if !options.dry_run {
+            self.announce_eviction(pods, &key, &mut options).await?;
+        }
         let quiet = crate::delete::quiet(options.dry_run);
         let write = Write {
             options: &quiet,
@@ -323,6 +326,40 @@ impl Api {
                 201,
                 &json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}),
             )),
+        }
+    }
+
+    /// Notes on the pod that it goes because of an eviction, so that its owner can tell.
+    async fn announce_eviction(
+        &self,
+        pods: &Resource,
+        key: &crate::store::Key,
+        options: &mut DeleteOptions,
+    ) -> ApiResult<()> {
+        loop {
+            let record = pods.table.get(key).ok_or_else(|| pods.not_found(&key.name))?;
+            let mut pod = record.parse();
+            crate::delete::check_preconditions(pods, &pod, options)?;
+            let before = pod.clone();
+            cobaltcore_builtins::set_condition(
+                &mut pod,
+                cobaltcore_builtins::disruption_condition(),
+                self.clock.now(),
+            );
+            if pod == before {
+                return Ok(());
+            }
+            match self.replace_record(&pods.table, key, &record, &pod).await {
+                Err(error) if error.code() == 409 => {}
+                Err(error) => return Err(error),
+                Ok(stored) => {
+                    // A deletion pinned to the state that was judged follows this change of it.
+                    if options.resource_version.is_some() {
+                        options.resource_version = Some(stored.revision.to_string());
+                    }
+                    return Ok(());
+                }
+            }
         }
     }
 
@@ -340,8 +377,8 @@ impl Api {
             }
         }
         let text = format!(
-            "Timeout: couldn't update the PodDisruptionBudget of pod {:?} due to conflicts",
-            meta::name(pod)
+            "Timeout: couldn't update the PodDisruptionBudget of pod {} due to conflicts",
+            cobaltcore_text::go::quote(meta::name(pod))
         );
         Err(ApiError::new(504, "Timeout", text).retry_after(10))
     }
@@ -364,7 +401,7 @@ impl Api {
                 }
                 self.replace_record(&table, &key, &record, &budget)
                     .await
-                    .map(|()| false)
+                    .map(|_| false)
             }
             Eviction::TooManyRequests {
                 message,

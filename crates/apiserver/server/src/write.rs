@@ -3,6 +3,7 @@
 //! server-owned metadata, defaults, mutating admission, ownership, validation, validating admission,
 //! commit. Nothing is visible before the commit; a refusal at any step leaves nothing behind.
 
+use cobaltcore_text::go;
 use std::sync::Arc;
 
 use cobaltcore_patch::UpdateRequest;
@@ -200,6 +201,7 @@ impl Api {
         if turns {
             self.before_validation(write, &mut object, None)?;
         }
+        let _quota = self.quota_turn(write, &object, None).await?;
         let key = Key::new(meta::namespace(&object), &name);
         if write.options.dry_run {
             if let Some(existing) = resource.table.get(&key) {
@@ -473,8 +475,9 @@ pub(crate) fn foreign(registry: &Registry, resource: &Resource, kind: &str, api_
         resource.group.split('.').next().unwrap_or_default()
     };
     ApiError::bad_request(format!(
-        "{kind} in version {version:?} cannot be handled as a {0}: converting ({version}.{kind}) to ({package}.{0}): unknown conversion",
+        "{kind} in version {quoted_version} cannot be handled as a {0}: converting ({version}.{kind}) to ({package}.{0}): unknown conversion",
         resource.kind,
+        quoted_version = go::quote(version)
     ))
 }
 

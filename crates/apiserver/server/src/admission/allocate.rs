@@ -34,6 +34,9 @@ impl Api {
         if resource.is("", "Service") && write.subresource.is_none() {
             return self.allocate_service(object, old);
         }
+        if resource.is("certificates.k8s.io", "CertificateSigningRequest") && old.is_none() {
+            sign_request(write, object);
+        }
         if resource.is("rbac.authorization.k8s.io", "ClusterRole") && object["aggregationRule"].is_object() {
             self.aggregate_role(object);
         }
@@ -189,4 +192,16 @@ impl Api {
 struct Used {
     addresses: BTreeSet<Ipv4Addr>,
     ports: BTreeSet<u16>,
+}
+
+/// Who asks for a certificate is what the server knows, not what the request says.
+fn sign_request(write: &Write<'_>, request: &mut Value) {
+    let user = write.call.user.to_user_info();
+    let spec = meta::fields(meta::field(meta::fields(request), "spec"));
+    for key in ["username", "uid", "groups", "extra"] {
+        match user.get(key) {
+            Some(value) => spec.insert(key.into(), value.clone()),
+            None => spec.remove(key),
+        };
+    }
 }

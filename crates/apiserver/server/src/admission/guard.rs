@@ -21,6 +21,9 @@ impl Api {
         if *resource.group == *"rbac.authorization.k8s.io" {
             return self.guard_rights(write, new, old);
         }
+        if old.is_none() || !resource.is("", "Pod") {
+            self.guard_limits(write, new)?;
+        }
         if self.config.enforce_owner_references {
             self.guard_owners(write, new, old)?;
         }

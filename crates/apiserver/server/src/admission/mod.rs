@@ -8,6 +8,7 @@ mod guard;
 mod matching;
 mod plugins;
 mod policies;
+mod quota;
 mod subject;
 mod webhooks;
 

@@ -21,6 +21,7 @@ impl Api {
             ("", "Pod", Operation::Create) => {
                 cobaltcore_builtins::default_service_account(object);
                 cobaltcore_builtins::default_tolerations(object);
+                cobaltcore_builtins::default_limits(object, &self.limit_ranges(&attempt.namespace));
                 self.pod_priority(object)
             }
             ("", "Pod", Operation::Update) => {

@@ -3,6 +3,7 @@
 //! the owner's deletion says. Every write is conditioned on what was read; what changed meanwhile is
 //! looked at again.
 
+use cobaltcore_text::go;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -119,11 +120,12 @@ impl Api {
                 continue;
             }
             let message = format!(
-                "ownerRef [{}/{}, namespace: {namespace}, name: {}, uid: {}] does not exist in namespace {namespace:?}",
+                "ownerRef [{}/{}, namespace: {namespace}, name: {}, uid: {}] does not exist in namespace {quoted_namespace}",
                 text("apiVersion"),
                 text("kind"),
                 text("name"),
-                text("uid")
+                text("uid"),
+                quoted_namespace = go::quote(namespace)
             );
             let (now, name) = (self.clock.stamp(), meta::name(object));
             let home = if namespace.is_empty() {

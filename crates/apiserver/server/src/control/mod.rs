@@ -121,6 +121,7 @@ impl Api {
             Work::Definition(name) => self.empty_definition(name).await,
             Work::Accounts(namespace) => self.keep_accounts(namespace).await,
             Work::Budgets(namespace) => self.keep_budgets(namespace).await,
+            Work::Quotas(namespace) => self.keep_quotas(namespace).await,
             Work::Roles => self.keep_roles().await,
             Work::Names(group) => self.review_names(group).await,
         }

@@ -28,6 +28,8 @@ pub(crate) enum Work {
     Accounts(String),
     /// The disruption budgets of a namespace.
     Budgets(String),
+    /// The quotas of a namespace.
+    Quotas(String),
     /// Roles that collect the rules of others.
     Roles,
     /// Definitions of a group whose names were taken.

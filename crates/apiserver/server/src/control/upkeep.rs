@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a cluster keeps by itself: an account and the CA in every namespace, the status of
-//! disruption budgets, roles that collect rules of others, and events that grow old.
+//! disruption budgets and quotas, roles that collect rules of others, and events that grow old.
 
 use std::sync::Arc;
 
@@ -22,6 +22,9 @@ const ROOT_CA: &str = "kube-root-ca.crt";
 impl Api {
     /// Queues what a commit gives to do. Runs on the writer thread.
     pub(crate) fn upkeep_observes(&self, table: &Table, event: &Event) {
+        if self.concerns_quotas(table, event) {
+            self.queue.add(Work::Quotas(event.key.namespace.to_string()));
+        }
         let namespace = event.key.namespace.to_string();
         match (&*table.group, &*table.plural) {
             ("", "namespaces") if event.op == Op::Added => {
@@ -98,6 +101,24 @@ impl Api {
             next["status"] = status;
             let key = Key::new(namespace, meta::name(&budget));
             Hand::new(self, "disruption-controller")
+                .replace(&resource, &key, next, Some("status"))
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// The status of every quota of a namespace.
+    pub(crate) async fn keep_quotas(self: &Arc<Self>, namespace: &str) -> ApiResult<()> {
+        let resource = self.builtin("", "v1", "resourcequotas")?;
+        for quota in self.objects("", "resourcequotas", Some(namespace)) {
+            let status = self.quota_state(namespace, &quota);
+            if quota["status"] == status {
+                continue;
+            }
+            let mut next = quota.clone();
+            next["status"] = status;
+            let key = Key::new(namespace, meta::name(&quota));
+            Hand::new(self, "resourcequota-controller")
                 .replace(&resource, &key, next, Some("status"))
                 .await?;
         }

@@ -44,6 +44,7 @@ mod openapi;
 mod options;
 mod patches;
 mod policies;
+mod quotas;
 mod roles;
 mod rules_more;
 mod socket;

@@ -544,3 +544,17 @@ async fn dry_runs_look_real_and_leave_nothing() {
     );
     assert_eq!(admin.get(&a).await.body, real);
 }
+
+#[tokio::test]
+async fn a_strategic_patch_without_its_key_has_no_reason() {
+    let server = TestServer::start().await;
+    let admin = server.admin();
+    made(&admin, DEPLOYMENTS, &deployment("d")).await;
+    let patch = json!({"spec": {"template": {"spec": {"containers": [{"image": "other"}]}}}});
+    let reply = admin.strategic(&format!("{DEPLOYMENTS}/d"), &patch).await;
+    assert_eq!(
+        reply.body,
+        json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 500,
+            "message": "map: map[image:other] does not contain declared merge key: name"})
+    );
+}

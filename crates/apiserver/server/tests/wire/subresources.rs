@@ -7,6 +7,9 @@ use crate::requests::*;
 use cobaltcore_apiserver::testkit::{Caller, TestServer};
 use serde_json::{Value, json};
 
+/// A signing request for the name x, as openssl makes it; its key was thrown away.
+const CSR: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KTUlIR01HNENBUUF3RERFS01BZ0dBMVVFQXd3QmVEQlpNQk1HQnlxR1NNNDlBZ0VHQ0NxR1NNNDlBd0VIQTBJQQpCQTZ6LzVlNHhqTmxrUnc0WE03aTR1aGw3OVlnc0tPbUZoQ3R6NHd4eklXNlF3OXhZZTRSQTM4NHZtN3pNMi9sCmd2ajQyQnplQjl3bTJHNUExYU1sUTBDZ0FEQUtCZ2dxaGtqT1BRUURBZ05JQURCRkFpQkMrT2dORkxJckdPT0oKVmFTaGFTV0hOU0ZrNzdyRFR4VGdjaEdWd25MZW5RSWhBT2ZXTmZkdVU5c28zdStjenpzOGRCNG13V1dwa09MeQpJNTZrS1R2NDlCUlIKLS0tLS1FTkQgQ0VSVElGSUNBVEUgUkVRVUVTVC0tLS0tCg==";
+
 #[tokio::test]
 async fn status_and_spec_keep_out_of_each_other_s_way() {
     let server = TestServer::start().await;
@@ -595,5 +598,54 @@ async fn forbidden_is_said_before_anything_is_read() {
     assert_eq!(
         (path.code, path.message()),
         (403, "forbidden: User \"bob\" cannot get path \"/metrics\"")
+    );
+}
+
+#[tokio::test]
+async fn an_evicted_pod_says_why_it_goes() {
+    let server = TestServer::start().await;
+    let admin = server.admin();
+    let mut running = pod("p");
+    running["spec"]["nodeName"] = json!("n");
+    made(&admin, PODS, &running).await;
+    let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"}});
+    let reply = admin.post(&format!("{PODS}/p/eviction"), &eviction).await;
+    assert_eq!(reply.code, 201, "{}", reply.body);
+    let leaving = admin.get(&format!("{PODS}/p")).await.body;
+    assert!(leaving["metadata"]["deletionTimestamp"].is_string());
+    let condition = leaving["status"]["conditions"]
+        .as_array()
+        .and_then(|all| all.iter().find(|c| c["type"] == "DisruptionTarget"))
+        .cloned()
+        .unwrap_or_default();
+    assert_eq!(
+        (&condition["status"], &condition["reason"], &condition["message"]),
+        (
+            &json!("True"),
+            &json!("EvictionByEvictionAPI"),
+            &json!("Eviction API: evicting")
+        )
+    );
+}
+
+#[tokio::test]
+async fn a_signing_request_names_who_asked() {
+    let server = TestServer::start().await;
+    let admin = server.as_user("alice", &["system:masters", "team"]);
+    let request = json!({"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
+        "metadata": {"name": "r"},
+        "spec": {"signerName": "example.com/s", "usages": ["client auth"], "username": "mallory", "uid": "0",
+            "request": CSR}});
+    let path = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+    let reply = admin.post(path, &request).await;
+    assert_eq!(reply.code, 201, "{}", reply.body);
+    let spec = &reply.body["spec"];
+    assert_eq!(
+        (&spec["username"], &spec["groups"], spec.get("uid")),
+        (
+            &json!("alice"),
+            &json!(["system:masters", "team", "system:authenticated"]),
+            None
+        )
     );
 }

@@ -2,6 +2,7 @@
 //! Where the Service of a webhook is reached: as the operator of this server said, or at the
 //! addresses its EndpointSlices or Endpoints name. There is no service network to send packets to.
 
+use cobaltcore_text::go;
 use serde_json::Value;
 
 use crate::api::Api;
@@ -16,7 +17,7 @@ pub(super) fn of_service(api: &Api, namespace: &str, name: &str, port: u16) -> R
     }
     let service = api
         .lookup("", "services", namespace, name)
-        .ok_or_else(|| format!("service {name:?} not found"))?
+        .ok_or_else(|| format!("service {name} not found", name = go::quote(name)))?
         .parse();
     let spec = &service["spec"];
     if spec["type"] == "ExternalName" {
@@ -24,10 +25,12 @@ pub(super) fn of_service(api: &Api, namespace: &str, name: &str, port: u16) -> R
         return Ok(vec![join(host, port.into())]);
     }
     let ports = spec["ports"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let wanted = ports
-        .iter()
-        .find(|entry| entry["port"] == port)
-        .ok_or_else(|| format!("no service port {port} found for service {name:?}"))?;
+    let wanted = ports.iter().find(|entry| entry["port"] == port).ok_or_else(|| {
+        format!(
+            "no service port {port} found for service {name}",
+            name = go::quote(name)
+        )
+    })?;
     let port_name = wanted["name"].as_str().unwrap_or_default();
     let mut found = from_slices(api, namespace, name, port_name);
     if found.is_empty() {
@@ -35,7 +38,10 @@ pub(super) fn of_service(api: &Api, namespace: &str, name: &str, port: u16) -> R
     }
     found.truncate(MAX_ADDRESSES);
     if found.is_empty() {
-        Err(format!("no endpoints available for service {name:?}"))
+        Err(format!(
+            "no endpoints available for service {name}",
+            name = go::quote(name)
+        ))
     } else {
         Ok(found)
     }

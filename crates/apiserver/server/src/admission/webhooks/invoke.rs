@@ -2,6 +2,7 @@
 //! One call of one webhook: the review is sent to wherever the webhook is served, within its time,
 //! and the answer is judged. Handlers inside this process are asked without network or certificate.
 
+use cobaltcore_text::go;
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
@@ -54,7 +55,10 @@ impl Webhooks {
         mutating: bool,
     ) -> Result<Verdict, Trouble> {
         if subject.dry_run && !hook.dry_run_safe {
-            let text = format!("admission webhook {:?} does not support dry run", hook.name);
+            let text = format!(
+                "admission webhook {} does not support dry run",
+                go::quote(&hook.name)
+            );
             return Err(Trouble::Internal(ApiError::bad_request(text)));
         }
         let Some(version) = hook.review else {
@@ -237,7 +241,7 @@ fn refused(code: u16, body: &str) -> Unanswered {
         500.. => {
             let shown: String = body.trim().chars().take(QUOTED).collect();
             let shown = if shown.is_empty() { "unknown".to_owned() } else { shown };
-            format!("an error on the server ({shown:?}) has prevented the request from succeeding")
+            format!("an error on the server ({shown}) has prevented the request from succeeding", shown = go::quote(&shown))
         }
         _ => format!("the server responded with the status code {code} but did not return more information"),
     };

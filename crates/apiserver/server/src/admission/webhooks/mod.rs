@@ -18,6 +18,7 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use cobaltcore_cel::Input;
+use cobaltcore_text::go;
 use parking_lot::RwLock;
 use serde_json::Value;
 
@@ -326,12 +327,12 @@ fn patched(
     }
     let Some(object) = object.filter(|_| subject.operation != Operation::Delete) else {
         return Err(internal(format!(
-            "admission webhook {:?} attempted to modify the object, which is not supported for this operation",
-            hook.name
+            "admission webhook {} attempted to modify the object, which is not supported for this operation",
+            go::quote(&hook.name)
         )));
     };
     if verdict.patch_type != "JSONPatch" {
-        let why = format!("unsupported patch type {:?}", verdict.patch_type);
+        let why = format!("unsupported patch type {}", go::quote(&verdict.patch_type));
         return Err(Trouble::Call { why, code: 400 });
     }
     let seen = form.view(subject, Some(object)).object.into_owned();
@@ -366,7 +367,7 @@ fn judge<T>(
         }
         Err(Trouble::Internal(error)) => (Err(error), Some(("apiserver_internal_error", 0))),
         Err(Trouble::Call { why, code }) => {
-            let text = format!("failed calling webhook {:?}: {why}", hook.name);
+            let text = format!("failed calling webhook {}: {why}", go::quote(&hook.name));
             tracing::warn!(webhook = %hook.name, ignored = hook.fails_open, "{text}");
             if hook.fails_open {
                 counts.failed_open(&hook.name, kind);

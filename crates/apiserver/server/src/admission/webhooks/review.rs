@@ -3,6 +3,7 @@
 //! like to count as one.
 
 use base64::Engine;
+use cobaltcore_text::go;
 use serde_json::{Map, Value, json};
 
 use super::hook::{Hook, Review};
@@ -104,7 +105,9 @@ fn unreadable(field: &str, wanted: &str) -> Failure {
 fn check_envelope(uid: &str, given: &str, answer: &Value) -> Result<(), Failure> {
     if given != uid {
         return Err(Failure::Invalid(format!(
-            "expected response.uid={uid:?}, got {given:?}"
+            "expected response.uid={uid}, got {given}",
+            uid = go::quote(uid),
+            given = go::quote(given)
         )));
     }
     let api_version = answer["apiVersion"].as_str().unwrap_or_default();
@@ -152,7 +155,7 @@ fn warnings(response: &Map<String, Value>) -> Result<Vec<String>, Failure> {
 /// The refusal a client sees when a webhook denied the request.
 pub(super) fn denied(hook: &Hook, result: &Value) -> ApiError {
     let text = |key: &str| result[key].as_str().unwrap_or_default();
-    let by = format!("admission webhook {:?} denied the request", hook.name);
+    let by = format!("admission webhook {} denied the request", go::quote(&hook.name));
     let message = match (text("message"), text("reason")) {
         ("", "") => format!("{by} without explanation"),
         ("", reason) => format!("{by}: {reason}"),
