@@ -101,6 +101,15 @@ pub struct Args {
         help_heading = "System"
     )]
     pub system_bus: Option<String>,
+    /// Directory where the agent remembers an update across restarts
+    #[arg(
+        long,
+        env = "STATE_DIR",
+        default_value = "/var/lib/kvm-node-agent",
+        value_name = "DIR",
+        help_heading = "System"
+    )]
+    pub state_dir: PathBuf,
     /// Warn when systemd would not hold a shutdown back at least this long
     #[arg(long, env = "MIN_SHUTDOWN_DELAY", default_value = "5m", value_parser = duration, value_name = "TIME", help_heading = "System")]
     pub min_shutdown_delay: Duration,
@@ -197,6 +206,8 @@ pub struct SystemConfig {
     pub host_root: PathBuf,
     /// Address of the system bus, if not the system's own.
     pub system_bus: Option<String>,
+    /// Where the agent remembers an update across restarts.
+    pub state_dir: PathBuf,
     /// The shortest delay of a shutdown that lets an evacuation finish.
     pub min_shutdown_delay: Duration,
 }
@@ -265,6 +276,7 @@ impl Config {
             libvirt_unit,
             host_root,
             system_bus,
+            state_dir,
             min_shutdown_delay,
             pki_path,
             pki_key_mode,
@@ -308,6 +320,7 @@ impl Config {
                 libvirt_unit,
                 host_root,
                 system_bus: system_bus.filter(|address| !address.is_empty()),
+                state_dir,
                 min_shutdown_delay,
             },
             certificate: CertificateConfig {
@@ -344,18 +357,20 @@ fn uris(text: &str, socket: Option<&Path>, host_ip: Option<std::net::IpAddr>) ->
     texts
         .into_iter()
         .map(|text| {
-            let uri: Uri = text
-                .parse()
-                .map_err(|error: cobaltcore_libvirt::Error| Error::config("--libvirt-uri", error.to_string()))?;
+            let uri: Uri = text.parse().map_err(|error: cobaltcore_libvirt::Error| {
+                Error::config("--libvirt-uri", error.to_string())
+            })?;
             let plain = matches!(uri.transport(), Transport::Unix { socket: None });
             Ok(match (socket, plain, host_ip) {
                 (Some(path), _, _) => uri.with_transport(Transport::Unix {
                     socket: Some(path.to_owned()),
                 }),
-                (None, true, Some(address)) if !has_local_socket(&uri) => uri.with_transport(Transport::Tcp {
-                    host: address.to_string(),
-                    port: cobaltcore_libvirt::uri::TCP_PORT,
-                }),
+                (None, true, Some(address)) if !has_local_socket(&uri) => {
+                    uri.with_transport(Transport::Tcp {
+                        host: address.to_string(),
+                        port: cobaltcore_libvirt::uri::TCP_PORT,
+                    })
+                }
                 _ => uri,
             })
         })

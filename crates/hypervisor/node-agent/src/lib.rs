@@ -9,6 +9,8 @@
 //! | [`libvirt`], [`xml`] | observing libvirt, reading its documents |
 //! | [`capacity`], [`status`] | the judgement: what the host has, what guests take, what the status says |
 //! | [`migration`] | following migrations from both sides |
+//! | [`host`], [`systemd`] | what the host is, and its units |
+//! | [`update`], [`inhibitor`], [`certificate`] | installing operating systems, holding shutdowns back, TLS files |
 //! | [`metrics`] | what it counts |
 //!
 //! A part is an `async fn(Context, CancellationToken)`; it puts what it learns on the [`board::Board`] and reads the
@@ -19,15 +21,20 @@
 
 pub mod board;
 pub mod capacity;
+pub mod certificate;
 pub mod config;
 pub mod context;
 mod error;
+pub mod host;
 mod hypervisor;
+pub mod inhibitor;
 pub mod libvirt;
 pub mod metrics;
 pub mod migration;
 pub mod run;
 pub mod status;
+pub mod systemd;
+pub mod update;
 pub mod xml;
 
 pub use config::{Args, Config};

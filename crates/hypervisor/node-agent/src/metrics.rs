@@ -62,6 +62,11 @@ pub(crate) struct ServerLabel {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct UnitLabel {
+    unit: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct InfoLabel {
     version: String,
     driver: String,
@@ -115,6 +120,12 @@ metrics! {
     migrations_running: Gauge = "migrations_running", "Migrations under way from here", Gauge::default();
     migration_remaining: Family<ServerLabel, Gauge> = "migration_bytes_remaining", "What a running migration has left", Family::default();
     migration_downtime: Histogram = "migration_downtime_seconds", "How long guests stood still", Histogram::new([0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0]);
+    unit_active: Family<UnitLabel, Gauge> = "unit_active", "Whether a watched unit is active", Family::default();
+    tls_not_after: Gauge = "tls_not_after_seconds", "When the installed certificate ends, seconds since the epoch", Gauge::default();
+    tls_served: Gauge = "tls_served_matches", "Whether libvirt serves the installed certificate", Gauge::default();
+    shutdown_inhibited: Gauge = "shutdown_inhibited", "Whether a shutdown is held back", Gauge::default();
+    shutdown_delay_max: Gauge = "shutdown_delay_max_seconds", "How long logind lets a shutdown be held back", Gauge::default();
+    os_update: Family<StateLabel, Gauge> = "os_update_state", "Where an operating system update is", Family::default();
     migration_write_errors: Counter = "migration_write_errors", "Writes of Migration objects that failed", Counter::default();
 }
 
@@ -129,6 +140,23 @@ impl Metrics {
     /// A histogram of calls for the libvirt client.
     pub(crate) fn observer(&self) -> Arc<dyn Observer> {
         Arc::new(Calls(self.clone()))
+    }
+
+    /// Shows whether a watched unit is active.
+    pub(crate) fn show_unit(&self, unit: &str, active: bool) {
+        let label = UnitLabel {
+            unit: unit.to_owned(),
+        };
+        self.unit_active.get_or_create(&label).set(active.into());
+    }
+
+    /// Shows where an operating system update is: the one state among `all` that holds.
+    pub(crate) fn show_update(&self, all: &[&'static str], now: &str) {
+        for state in all {
+            self.os_update
+                .get_or_create(&StateLabel { state })
+                .set((*state == now).into());
+        }
     }
 
     /// Shows what the model says about libvirt and guests.

@@ -16,6 +16,8 @@ use cobaltcore_kit::shutdown::Shutdown;
 use cobaltcore_kit::startup::Component;
 use cobaltcore_kit::supervisor::{OnExit, Supervisor};
 use cobaltcore_kit::telemetry::Telemetry;
+use cobaltcore_kit::{BoxError, CancellationToken};
+use futures::future::BoxFuture;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tokio::sync::watch;
@@ -27,6 +29,8 @@ use crate::error::Error;
 use crate::hypervisor::follow;
 use crate::metrics::Metrics;
 use crate::status::{Standing, publish};
+use crate::systemd::{self, Link};
+use crate::{certificate, host, inhibitor, update};
 
 /// The same event about the same object is written at most this often.
 const QUIET: Duration = Duration::from_mins(10);
@@ -76,15 +80,56 @@ pub async fn run(config: Config, client: kube::Client, shutdown: Shutdown) -> Re
     let api_ready = health.check("kubernetes", Kind::Ready);
     let name = config.host.to_string();
     supervisor.spawn("hypervisor", AGAIN, move |stop| {
-        follow(client.clone(), name.clone(), seen.clone(), api_ready.clone(), stop)
+        follow(
+            client.clone(),
+            name.clone(),
+            seen.clone(),
+            api_ready.clone(),
+            stop,
+        )
     });
     let standing = standing(&config);
     spawn_each(&supervisor, &context, "publisher", move |context, stop| {
         publish(context, standing.clone(), stop)
     });
     spawn_each(&supervisor, &context, "libvirt", crate::libvirt::observe);
+    spawn_system(&supervisor, &context);
     supervisor.join().await.map_err(Error::from)
 }
+
+/// Starts the parts that deal with the host rather than its guests. They share one connection to the system bus.
+fn spawn_system(supervisor: &Supervisor, context: &Context) {
+    let (links, bus) = watch::channel(Link::default());
+    let given = context.config.system.system_bus.clone();
+    let address = given.unwrap_or_else(|| systemd::SYSTEM_BUS.to_owned());
+    supervisor.spawn("system-bus", AGAIN, move |stop| {
+        systemd::keep(address.clone(), links.clone(), stop)
+    });
+    let spawn = |name: &str, start: SystemPart| {
+        let bus = bus.clone();
+        spawn_each(supervisor, context, name, move |context, stop| {
+            start(context, bus.clone(), stop)
+        });
+    };
+    spawn("host", |context, bus, stop| {
+        Box::pin(host::run(context, bus, stop))
+    });
+    spawn("units", |context, bus, stop| {
+        Box::pin(systemd::run(context, bus, stop))
+    });
+    spawn("update", |context, bus, stop| {
+        Box::pin(update::run(context, bus, stop))
+    });
+    spawn("certificate", |context, bus, stop| {
+        Box::pin(certificate::run(context, bus, stop))
+    });
+    spawn("inhibitor", |context, bus, stop| {
+        Box::pin(inhibitor::run(context, bus, stop))
+    });
+}
+
+type SystemPart =
+    fn(Context, watch::Receiver<Link>, CancellationToken) -> BoxFuture<'static, Result<(), BoxError>>;
 
 /// Starts a part of the agent that is started again whenever it ends.
 pub(crate) fn spawn_each<F, Fut>(supervisor: &Supervisor, context: &Context, name: &str, start: F)

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One connection to the system bus for the whole agent, made again whenever it is lost. Everybody sees the present
+//! connection through a watch, and is woken when it goes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cobaltcore_kit::retry::Backoff;
+use cobaltcore_kit::{BoxError, CancellationToken};
+use tokio::sync::watch;
+use zbus::connection::Builder;
+
+use super::error::BusError;
+
+/// Where the system bus is unless told otherwise.
+pub const SYSTEM_BUS: &str = "unix:path=/var/run/dbus/system_bus_socket";
+
+/// How long one call may take. Services that the bus starts on demand need a moment.
+pub const CALL_TIME: Duration = Duration::from_secs(10);
+
+const CONNECT_TIME: Duration = Duration::from_secs(5);
+
+/// The connection to the bus at one moment.
+#[derive(Clone, Debug)]
+pub enum Link {
+    /// There is none, and why.
+    Down(Arc<str>),
+    /// There is one.
+    Up(zbus::Connection),
+}
+
+impl Default for Link {
+    fn default() -> Self {
+        Self::Down("not tried yet".into())
+    }
+}
+
+impl Link {
+    /// The connection, or an error that says what could not be done.
+    pub fn connection(&self, what: &str) -> Result<&zbus::Connection, BusError> {
+        match self {
+            Self::Up(connection) => Ok(connection),
+            Self::Down(why) => Err(BusError::Down {
+                what: what.to_owned(),
+                why: why.to_string(),
+            }),
+        }
+    }
+}
+
+/// Keeps a connection to the bus at `address` until `stop`.
+pub async fn keep(
+    address: String,
+    links: watch::Sender<Link>,
+    stop: CancellationToken,
+) -> Result<(), BoxError> {
+    let mut failures = 0;
+    loop {
+        match connect(&address).await {
+            Ok(connection) => {
+                tracing::info!(address, "connected to the system bus");
+                failures = 0;
+                links.send_replace(Link::Up(connection.clone()));
+                tokio::select! {
+                    () = stop.cancelled() => return Ok(()),
+                    () = connection.closed() => {}
+                }
+                tracing::warn!(address, "lost the system bus");
+                links.send_replace(Link::Down("the connection was lost".into()));
+            }
+            Err(error) => {
+                if failures == 0 {
+                    tracing::warn!(%error, "will keep trying");
+                }
+                links.send_replace(Link::Down(error.to_string().into()));
+            }
+        }
+        failures += 1;
+        tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            () = tokio::time::sleep(Backoff::CONNECT.random_pause(failures)) => {}
+        }
+    }
+}
+
+async fn connect(address: &str) -> Result<zbus::Connection, BusError> {
+    let build = async {
+        let builder = Builder::address(address).method_timeout(CALL_TIME);
+        builder.build().await
+    };
+    let answer = tokio::time::timeout(CONNECT_TIME, build).await;
+    answer
+        .map_err(|_| BusError::timeout(format!("connecting to the system bus at {address}"), CONNECT_TIME))?
+        .map_err(|source| BusError::Connect {
+            address: address.to_owned(),
+            source,
+        })
+}
