@@ -21,6 +21,14 @@ words! {
         NodeLifecycle = "maintenance",
         Taint = "HypervisorTaint",
         Ready = "ready",
+        /// The controller of libvirt certificates.
+        Certificate = "certificate",
+        /// The controller that calls or replaces the HA service.
+        InstanceHa = "HypervisorInstanceHa",
+        /// The controller that reacts to the health of nodes.
+        NodeHealth = "node-health",
+        /// People, through the command line of this program.
+        CommandLine = "cobaltcore",
         NodeAgent = "kvm-node-agent",
         NodeAgentSource = "kvm-node-agent-source",
         NodeAgentDestination = "kvm-node-agent-destination",

@@ -131,6 +131,24 @@ words! {
 }
 
 words! {
+    /// Reasons of `NodePressure`.
+    pub enum NodePressureReason {
+        DiskPressure = "DiskPressure",
+        MemoryPressure = "MemoryPressure",
+        NoPressure = "NoPressure",
+    }
+}
+
+words! {
+    /// Reasons of `CertificateIssued`.
+    pub enum CertificateIssuedReason {
+        Issued = "Issued",
+        Pending = "Pending",
+        NotRequested = "NotRequested",
+    }
+}
+
+words! {
     /// Reasons of `PreflightChecksSucceeded`, `MigratingInstance`, `HypervisorDisabled` and
     /// `HypervisorReEnabled` on an Eviction.
     pub enum EvictionStepReason {
@@ -222,5 +240,16 @@ words! {
         MigrationStarted = "MigrationStarted",
         MigrationCompleted = "MigrationCompleted",
         MigrationFailed = "MigrationFailed",
+        HypervisorCreated = "HypervisorCreated",
+        PhaseChanged = "PhaseChanged",
+        MaintenanceSet = "MaintenanceSet",
+        MaintenanceCleared = "MaintenanceCleared",
+        NodePressure = "NodePressure",
+        NodeUnhealthy = "NodeUnhealthy",
+        NodeHealthBrake = "NodeHealthBrake",
+        AgentsPushedOff = "AgentsPushedOff",
+        DrainAllowed = "DrainAllowed",
+        WaitingForHa = "WaitingForHa",
+        HaSwitched = "HaSwitched",
     }
 }

@@ -8,7 +8,10 @@ mod apiserver;
 mod bench;
 mod crds;
 mod node_agent;
+mod operator;
+mod people;
 mod rbac;
+mod signal;
 mod up;
 
 use std::process::ExitCode;
@@ -44,6 +47,13 @@ enum Command {
     Apiserver(apiserver::Args),
     Crds(crds::Args),
     NodeAgent(Box<node_agent::Args>),
+    HypervisorOperator(Box<operator::Args>),
+    Hypervisors(people::HypervisorsArgs),
+    Evict(people::EvictArgs),
+    #[command(subcommand)]
+    Maintenance(people::MaintenanceCommand),
+    Onboard(people::OnboardArgs),
+    Signal(signal::Args),
     #[command(subcommand)]
     Rbac(rbac::Command),
     #[command(subcommand)]
@@ -57,6 +67,12 @@ fn main() -> ExitCode {
         Command::Apiserver(args) => apiserver::run(&log, args),
         Command::Crds(args) => crds::run(&args),
         Command::NodeAgent(args) => node_agent::run(log, *args),
+        Command::HypervisorOperator(args) => operator::run(log, *args),
+        Command::Hypervisors(args) => people::hypervisors(&log, args),
+        Command::Evict(args) => people::evict(&log, args),
+        Command::Maintenance(command) => people::maintenance(&log, command),
+        Command::Onboard(args) => people::onboard(&log, args),
+        Command::Signal(args) => signal::run(&log, &args),
         Command::Rbac(command) => rbac::run(&log, command),
         Command::Bench(command) => bench::run(&log, command),
     }

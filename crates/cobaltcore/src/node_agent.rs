@@ -92,7 +92,7 @@ pub(crate) fn run(log: LogArgs, args: Args) -> ExitCode {
 }
 
 /// A client from the kubeconfig, or from the pod's own account.
-async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Client> {
+pub(crate) async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Client> {
     let config = match kubeconfig.filter(|path| !path.as_os_str().is_empty()) {
         Some(path) => {
             let read = kube::config::Kubeconfig::read_from(path)

@@ -10,17 +10,26 @@
 
 pub mod certificate;
 pub mod clock;
+mod cloud_calls;
 pub mod config;
 pub mod context;
+mod covers;
 mod error;
+mod gardener;
+pub mod ha;
+mod health;
 mod known_fields;
 pub mod metrics;
+mod node;
 mod ownership;
+pub mod people;
+pub mod ready;
 mod run;
 pub mod seen;
 pub mod taint;
 
 pub use clock::Clock;
+pub use cloud_calls::openstack_session;
 pub use config::{Config, Flags};
 pub use context::{Caches, Context};
 pub use error::Error;

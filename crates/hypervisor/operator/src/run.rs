@@ -28,8 +28,7 @@ use crate::context::{Caches, Context};
 use crate::error::Error;
 use crate::known_fields::{self, KnownFields};
 use crate::metrics::Metrics;
-use crate::ownership;
-use crate::taint;
+use crate::{certificate, gardener, ha, health, node, ownership, ready, taint};
 
 /// The namespace of signalling deployments and budgets.
 pub(crate) const SIGNAL_NAMESPACE: &str = "kube-system";
@@ -47,6 +46,8 @@ pub struct Surroundings {
     pub shutdown: Shutdown,
     /// The time.
     pub clock: Clock,
+    /// The cloud; without one, only what concerns Kubernetes alone is looked after.
+    pub openstack: Option<cobaltcore_openstack::Session>,
 }
 
 /// Runs the operator until it is told to stop, loses its lease, or cannot go on.
@@ -129,6 +130,7 @@ fn start(config: Config, surroundings: &Surroundings, supervisor: &Supervisor) {
         telemetry,
         health,
         clock,
+        openstack,
         ..
     } = surroundings;
     let caches = fill(&config, client, health, supervisor);
@@ -157,7 +159,16 @@ fn start(config: Config, surroundings: &Surroundings, supervisor: &Supervisor) {
         health: health.clone(),
         supervisor: supervisor.clone(),
     };
+    controllers.start("hypervisor", node::controller);
+    controllers.start("certificate", certificate::controller);
+    controllers.start("maintenance", gardener::controller);
+    controllers.start("ready", ready::controller);
     controllers.start("HypervisorTaint", taint::controller);
+    controllers.start("HypervisorInstanceHa", ha::controller);
+    let compute = openstack.clone();
+    controllers.start_alone("node-health", move |context| {
+        health::controller(context, compute.as_ref())
+    });
 }
 
 /// Starts one controller after the other.
@@ -169,9 +180,28 @@ struct Starter {
 }
 
 impl Starter {
+    /// A controller that works on several objects at the same time.
     fn start<R: Reconciler>(
         &self,
         name: &'static str,
+        build: impl Fn(&Context) -> SharedRunner<R> + Send + 'static,
+    ) {
+        self.spawn(name, self.context.config.workers, build);
+    }
+
+    /// A controller that works on one object after the other.
+    fn start_alone<R: Reconciler>(
+        &self,
+        name: &'static str,
+        build: impl Fn(&Context) -> SharedRunner<R> + Send + 'static,
+    ) {
+        self.spawn(name, 1, build);
+    }
+
+    fn spawn<R: Reconciler>(
+        &self,
+        name: &'static str,
+        workers: u16,
         build: impl Fn(&Context) -> SharedRunner<R> + Send + 'static,
     ) {
         let Self {
@@ -182,7 +212,7 @@ impl Starter {
         } = self;
         let (context, metrics, health) = (context.clone(), metrics.clone(), health.clone());
         let options = Options {
-            workers: context.config.workers,
+            workers,
             ..Options::default()
         };
         supervisor.spawn(name, OnExit::Restart(Backoff::TASK), move |stop| {
@@ -267,7 +297,7 @@ fn fill(config: &Config, client: &kube::Client, health: &Health, supervisor: &Su
             Api::namespaced(client.clone(), &config.certificate_namespace),
             all(),
             slim_metadata,
-            Some("certificates.cert-manager.io"),
+            Some(certificate::DEFINITION),
         ),
         definitions: definitions.clone(),
     }

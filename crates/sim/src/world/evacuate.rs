@@ -23,7 +23,7 @@ impl State {
             migration.dest.clone_from(&order.asked);
         }
         self.touch(order.server, |server| {
-            server.task_state = Some(TaskState::Rebuilding);
+            server.task_state = Some(TaskState::Rebuilding)
         });
         let span = self.settings.schedule;
         self.after(span, Due::Evacuate(id, EvacuateStep::Schedule));
@@ -63,7 +63,7 @@ impl State {
                     return self.evacuate_rejected(id, server);
                 }
                 self.touch(server, |server| {
-                    server.task_state = Some(TaskState::RebuildSpawning);
+                    server.task_state = Some(TaskState::RebuildSpawning)
                 });
                 self.after(span, Due::Evacuate(id, EvacuateStep::Done));
             }

@@ -60,7 +60,7 @@ impl State {
     pub(crate) fn begin_live(&mut self, order: &Order) -> Option<u64> {
         let id = self.record_move(order, MigrationKind::Live)?;
         self.touch(order.server, |server| {
-            server.task_state = Some(TaskState::Migrating);
+            server.task_state = Some(TaskState::Migrating)
         });
         let span = self.settings.schedule;
         self.after(span, Due::Live(id, LiveStep::Schedule));
@@ -363,7 +363,7 @@ impl State {
             let params = domain
                 .finished
                 .as_ref()
-                .map(crate::hosts::stats::finished)
+                .map(|finished| crate::hosts::stats::finished(finished))
                 .unwrap_or_default();
             vec![
                 (reference.clone(), EventBody::Lifecycle { event: 5, detail: 3 }),

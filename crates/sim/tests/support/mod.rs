@@ -86,10 +86,7 @@ impl Api {
             .await
             .unwrap();
         assert_eq!(answer.status(), 201);
-        answer.headers()["x-subject-token"]
-            .to_str()
-            .unwrap()
-            .clone_into(&mut self.token);
+        self.token = answer.headers()["x-subject-token"].to_str().unwrap().to_owned();
         answer.json().await.unwrap()
     }
 

@@ -71,6 +71,7 @@ impl Operator {
             health: Health::new(),
             shutdown: Shutdown::new(Duration::from_secs(10)),
             clock: Clock::new(),
+            openstack: None,
         };
         let Surroundings {
             telemetry,

@@ -102,7 +102,7 @@ pub(super) fn full(state: &State, req: &Req, server: &Server, zones: &mut Zones)
     }
     put(
         "OS-EXT-STS:task_state",
-        json!(server.task_state.map(crate::world::TaskState::as_str)),
+        json!(server.task_state.map(|task| task.as_str())),
     );
     put("OS-EXT-STS:vm_state", server.vm_state.as_str().into());
     put("OS-EXT-STS:power_state", server.power_state.into());

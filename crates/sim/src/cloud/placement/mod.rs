@@ -73,7 +73,7 @@ fn dispatch(state: &mut State, req: &Req, path: &[&str]) -> Outcome {
                 .collect();
             Ok(Answer::ok(json!({"resource_classes": all})))
         }
-        ("GET", ["usages"]) => Ok(usages(state, req)),
+        ("GET", ["usages"]) => usages(state, req),
         _ => Err(Refusal::missing("The resource could not be found.")),
     }
 }
@@ -108,7 +108,7 @@ fn find<'a>(
         .ok_or_else(|| Refusal::missing(words(id)))
 }
 
-fn usages(state: &State, req: &Req) -> Answer {
+fn usages(state: &State, req: &Req) -> Outcome {
     let project = req.param("project_id").unwrap_or_default();
     let mut sum: std::collections::BTreeMap<&str, u64> = std::collections::BTreeMap::new();
     for consumer in state
@@ -121,5 +121,5 @@ fn usages(state: &State, req: &Req) -> Answer {
             *sum.entry(class).or_default() += amount;
         }
     }
-    Answer::ok(json!({"usages": sum}))
+    Ok(Answer::ok(json!({"usages": sum})))
 }

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the operator does with Kubernetes alone, over the real API: nodes become hypervisors,
+//! nodes that leave are let go in the right order, and nothing happens without reason.
+
+#![allow(clippy::unwrap_used, reason = "a test that unwraps says where it failed")]
+
+mod cover;
+mod leaving;
+mod nodes;
+mod taint;
+#[path = "../world/mod.rs"]
+mod world;
