@@ -183,6 +183,8 @@ pub(crate) struct Request {
     pub(crate) content_type: &'static str,
     pub(crate) least: Microversion,
     pub(crate) best: Microversion,
+    /// An object of the route has no name: what was meant for one would hit them all.
+    pub(crate) nameless: bool,
 }
 
 impl Request {
@@ -190,6 +192,7 @@ impl Request {
     pub(crate) fn new(call: &'static Call, objects: &[&str]) -> Self {
         let (path, object) = fill(call.route, objects);
         Self {
+            nameless: objects.iter().any(|object| object.is_empty()),
             call,
             object,
             path,

@@ -75,6 +75,9 @@ pub enum Error {
         /// What is wrong with it.
         detail: String,
     },
+    /// An object of the call has an empty name; nothing was sent, because it would mean all of them.
+    #[error("{0}: an empty name was given; nothing was sent")]
+    Nameless(Box<Attempted>),
     /// The catalog has no endpoint of the service for this region and interface.
     #[error("{service}: {detail}")]
     NoEndpoint {
@@ -149,6 +152,8 @@ pub enum Kind {
     UnknownOutcome,
     /// [`Error::BadAnswer`].
     BadAnswer,
+    /// [`Error::Nameless`].
+    Nameless,
     /// [`Error::NoEndpoint`].
     NoEndpoint,
     /// [`Error::TooOld`].
@@ -171,6 +176,7 @@ impl Kind {
             Self::Deadline => "deadline",
             Self::UnknownOutcome => "unknown_outcome",
             Self::BadAnswer => "bad_answer",
+            Self::Nameless => "nameless",
             Self::NoEndpoint => "no_endpoint",
             Self::TooOld => "too_old",
         }
@@ -193,6 +199,7 @@ impl Error {
             Self::Deadline { .. } => Kind::Deadline,
             Self::UnknownOutcome { .. } => Kind::UnknownOutcome,
             Self::BadAnswer { .. } => Kind::BadAnswer,
+            Self::Nameless(_) => Kind::Nameless,
             Self::NoEndpoint { .. } => Kind::NoEndpoint,
             Self::TooOld { .. } => Kind::TooOld,
         }
@@ -220,7 +227,8 @@ impl Error {
             | Self::Deadline { of, .. }
             | Self::UnknownOutcome { of, .. }
             | Self::BadAnswer { of, .. }
-            | Self::TooOld { of, .. } => Some(of),
+            | Self::TooOld { of, .. }
+            | Self::Nameless(of) => Some(of),
             Self::NoEndpoint { .. } => None,
             other => other.refusal().map(|refusal| &refusal.of),
         }

@@ -52,8 +52,8 @@ mod tests {
     const ACT: Call = Call::post(Service::Nova, "act", "/");
     const MINUTE: Duration = Duration::from_secs(60);
 
-    fn refusal(call: &'static Call, status: u16, retry_after: Option<u64>) -> Box<Refusal> {
-        Box::new(Refusal {
+    fn refusal(call: &'static Call, status: u16, retry_after: Option<u64>) -> Refusal {
+        Refusal {
             of: Attempted {
                 call,
                 object: String::new(),
@@ -63,7 +63,7 @@ mod tests {
             message: String::new(),
             request_id: None,
             retry_after: retry_after.map(Duration::from_secs),
-        })
+        }
     }
 
     fn again(error: &Error, tries: u32, remaining: Duration) -> Option<Duration> {
@@ -73,10 +73,24 @@ mod tests {
     #[test]
     fn a_broken_gateway_is_asked_again_for_reads_only() {
         for status in [502, 503, 504] {
-            assert!(again(&Error::Overloaded(refusal(&READ, status, None)), 1, MINUTE).is_some());
-            assert!(again(&Error::Overloaded(refusal(&ACT, status, None)), 1, MINUTE).is_none());
+            assert!(
+                again(
+                    &Error::Overloaded(Box::new(refusal(&READ, status, None))),
+                    1,
+                    MINUTE
+                )
+                .is_some()
+            );
+            assert!(
+                again(
+                    &Error::Overloaded(Box::new(refusal(&ACT, status, None))),
+                    1,
+                    MINUTE
+                )
+                .is_none()
+            );
         }
-        assert!(again(&Error::Overloaded(refusal(&READ, 500, None)), 1, MINUTE).is_none());
+        assert!(again(&Error::Overloaded(Box::new(refusal(&READ, 500, None))), 1, MINUTE).is_none());
     }
 
     #[test]
@@ -97,7 +111,7 @@ mod tests {
 
     #[test]
     fn a_service_that_names_its_time_gets_it_or_nothing() {
-        let limited = Error::RateLimited(refusal(&ACT, 429, Some(7)));
+        let limited = Error::RateLimited(Box::new(refusal(&ACT, 429, Some(7))));
         assert_eq!(again(&limited, 1, MINUTE), Some(Duration::from_secs(7)));
         assert_eq!(again(&limited, 1, Duration::from_secs(5)), None);
     }
@@ -105,10 +119,10 @@ mod tests {
     #[test]
     fn refusals_stand() {
         let refusals = [
-            Error::NotFound(refusal(&READ, 404, None)),
-            Error::Conflict(refusal(&READ, 409, None)),
-            Error::Forbidden(refusal(&READ, 403, None)),
-            Error::Refused(refusal(&READ, 400, None)),
+            Error::NotFound(Box::new(refusal(&READ, 404, None))),
+            Error::Conflict(Box::new(refusal(&READ, 409, None))),
+            Error::Forbidden(Box::new(refusal(&READ, 403, None))),
+            Error::Refused(Box::new(refusal(&READ, 400, None))),
         ];
         for error in refusals {
             assert_eq!(again(&error, 1, MINUTE), None, "{error}");

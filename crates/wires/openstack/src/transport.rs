@@ -135,6 +135,8 @@ pub(crate) struct Deadline {
 
 impl Deadline {
     pub(crate) fn after(limit: Duration) -> Self {
+        // nobody waits longer than a day, and a clock has an end
+        let limit = limit.min(Duration::from_hours(24));
         Self {
             at: Instant::now() + limit,
             limit,

@@ -2,6 +2,8 @@
 //! What comes back over a real wire: refusals, repetitions, deadlines, pages, microversions, and
 //! bodies that no service should send.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests may fail them")]
+
 mod support;
 
 use std::collections::BTreeSet;
@@ -9,7 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use cobaltcore_openstack::nova::{Evacuation, NewServer, ServerFilter, ServiceUpdate};
+use cobaltcore_openstack::nova::{
+    Evacuation, NewServer, ServerFilter, ServiceState, ServiceStatus, ServiceUpdate,
+};
 use cobaltcore_openstack::{Kind, Microversion, Optional, ProviderId, Removal, ServerId, Session, Settings};
 use serde_json::{Value, json};
 use support::{Cloud, Reply, Seen, cloud, nova_versions, ok, settings, usual};
@@ -568,4 +572,25 @@ async fn a_provider_that_changed_meanwhile_is_read_again() {
             .count(),
         puts
     );
+}
+
+#[tokio::test]
+async fn a_cell_that_does_not_answer_is_no_dead_host() {
+    let cloud = Cloud::start(|seen| match seen.path.as_str() {
+        "/compute/v2.1/os-services" => ok(json!({ "services": [
+            { "binary": "nova-compute", "host": "hv9", "status": "UNKNOWN" },
+        ] })),
+        _ => usual(),
+    })
+    .await;
+    let nova = cloud.session().nova();
+    let service = nova.compute_service("hv9").await.unwrap().unwrap();
+    assert_eq!(
+        (service.state, service.status),
+        (ServiceState::Unknown, ServiceStatus::Unknown)
+    );
+    // without an id nothing is sent: the path would mean the whole list
+    let error = nova.delete_service(&service.id).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Nameless, "{error}");
+    assert!(cloud.asked("/compute/v2.1/os-services/").is_empty());
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Sessions over a real wire: tokens that end, a Keystone that is down, catalogs, scopes, TLS.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests may fail them")]
+
 mod support;
 
 use std::sync::Arc;
@@ -314,6 +316,8 @@ async fn the_observer_hears_of_every_call_once() {
     session.nova().compute_services().await.unwrap();
     session.nova().server(&"x".into()).await.unwrap_err();
     let expected = [
+        (Service::Keystone, "POST", "/auth/tokens", Some(201), None),
+        (Service::Nova, "GET", "/", Some(200), None),
         (Service::Nova, "GET", "/os-services", Some(200), None),
         (
             Service::Nova,

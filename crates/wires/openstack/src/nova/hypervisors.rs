@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Hypervisors as Nova sees them. Since 2.88 Nova no longer tells their usage; who needs it asks
-//! for [`HypervisorUsage`], which speaks 2.87 at most and says so when the cloud no longer does.
+//! Hypervisors as Nova sees them, at 2.87 at most: from 2.88 on Nova asks every compute host for its
+//! uptime while the caller waits, and no longer tells what is in use.
 
 use serde::Deserialize;
 
@@ -11,10 +11,15 @@ use crate::ids::{HypervisorId, ServerId, ServiceId};
 use crate::pages::marked_by_id;
 use crate::version::Microversion;
 
-static LIST: Call = Call::get(Service::Nova, "list hypervisors", "/os-hypervisors/detail");
-static SHOW: Call = Call::get(Service::Nova, "show a hypervisor", "/os-hypervisors/{hypervisor}");
-static USAGE: Call = Call::get(Service::Nova, "list hypervisor usage", "/os-hypervisors/detail")
-    .versions(Microversion::new(2, 53), Microversion::new(2, 87));
+const OLDEST: Microversion = Microversion::new(2, 53);
+const NEWEST: Microversion = Microversion::new(2, 87);
+
+static LIST: Call =
+    Call::get(Service::Nova, "list hypervisors", "/os-hypervisors/detail").versions(OLDEST, NEWEST);
+static SHOW: Call =
+    Call::get(Service::Nova, "show a hypervisor", "/os-hypervisors/{hypervisor}").versions(OLDEST, NEWEST);
+static USAGE: Call =
+    Call::get(Service::Nova, "list hypervisor usage", "/os-hypervisors/detail").versions(OLDEST, NEWEST);
 
 /// A hypervisor.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]

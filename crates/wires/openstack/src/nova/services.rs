@@ -30,6 +30,8 @@ states! {
         Up = "up",
         /// It does not, or it is forced down.
         Down = "down",
+        /// Nova cannot tell: the service's cell does not answer. That is no sign of death.
+        Unknown = "UNKNOWN",
     }
 }
 
@@ -40,13 +42,16 @@ states! {
         Enabled = "enabled",
         /// It does not.
         Disabled = "disabled",
+        /// Nova cannot tell: the service's cell does not answer.
+        Unknown = "UNKNOWN",
     }
 }
 
 /// A nova-compute service.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct ComputeService {
-    /// Its id.
+    /// Its id; empty while its cell does not answer, and then good for no call.
+    #[serde(default = "ComputeService::no_id")]
     pub id: ServiceId,
     /// The host as Nova calls it.
     pub host: String,
@@ -56,6 +61,7 @@ pub struct ComputeService {
     #[serde(default)]
     pub zone: Option<String>,
     /// Whether it gives signs of life.
+    #[serde(default = "ComputeService::no_state")]
     pub state: ServiceState,
     /// Whether the scheduler uses it.
     pub status: ServiceStatus,
@@ -68,6 +74,16 @@ pub struct ComputeService {
     /// Its last sign of life.
     #[serde(default, deserialize_with = "when::optional")]
     pub updated_at: Option<Timestamp>,
+}
+
+impl ComputeService {
+    fn no_id() -> ServiceId {
+        ServiceId::from("")
+    }
+
+    fn no_state() -> ServiceState {
+        ServiceState::Unknown
+    }
 }
 
 /// What to change about a service. What is left out stays as it is.
@@ -112,7 +128,8 @@ impl ServiceUpdate {
 }
 
 impl Nova {
-    /// All nova-compute services.
+    /// All nova-compute services. Those of a cell that does not answer are in there too, with
+    /// [`ServiceState::Unknown`] and nothing but their host.
     pub async fn compute_services(&self) -> Result<Vec<ComputeService>> {
         let request = Request::new(&LIST, &[]).query("binary", "nova-compute");
         self.session.member(request, "services").await

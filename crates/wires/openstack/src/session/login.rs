@@ -19,6 +19,7 @@ use crate::call::{Call, Request, Service};
 use crate::catalog::{Catalog, versioned};
 use crate::config::{ApplicationCredentialRef, CloudConfig, Credentials, DomainRef, Scope, UserRef};
 use crate::error::{Error, Result};
+use crate::observe::{Observer, Watched};
 use crate::secret::Secret;
 use crate::transport::{Answer, Deadline, Transport};
 use crate::{fault, json, retry};
@@ -123,6 +124,7 @@ pub(crate) struct Login {
     transport: Arc<Transport>,
     deadline: Duration,
     tries: u32,
+    observer: Option<Arc<dyn Observer>>,
     current: ArcSwapOption<Token>,
     flight: Mutex<Flight>,
 }
@@ -146,6 +148,7 @@ impl Login {
             transport,
             deadline: settings.deadline,
             tries: settings.tries,
+            observer: settings.observer.clone(),
             current: ArcSwapOption::empty(),
             flight: Mutex::default(),
         }
@@ -259,27 +262,34 @@ impl Login {
     }
 
     async fn authenticate(&self, generation: u64) -> Result<Arc<Token>> {
-        let deadline = Deadline::after(self.deadline);
-        let endpoint = versioned(self.cloud.auth_url.clone(), Service::Keystone);
+        let watched = Watched::begin(self.observer.as_ref(), &AUTHENTICATE);
         let request = Request::new(&AUTHENTICATE, &[])
             .about(self.about())
             .json(&body(&self.cloud));
         let mut tries = 0;
+        let answer = self.post(&request, &mut tries).await;
+        let status = answer.as_ref().ok().map(|answer| answer.status);
+        let outcome = answer.and_then(|answer| read(&request, &answer, generation));
+        watched.end(&outcome, status, tries);
+        outcome
+    }
+
+    async fn post(&self, request: &Request, tries: &mut u32) -> Result<Answer> {
+        let deadline = Deadline::after(self.deadline);
+        let endpoint = versioned(self.cloud.auth_url.clone(), Service::Keystone);
         loop {
-            tries += 1;
-            let sent = self
-                .transport
-                .send(&request, &endpoint, HeaderMap::new(), deadline)
-                .await;
+            *tries += 1;
+            let headers = HeaderMap::new();
+            let sent = self.transport.send(request, &endpoint, headers, deadline).await;
             let error = match sent {
-                Ok(answer) if answer.is_success() => return read(&request, &answer, generation),
+                Ok(answer) if answer.is_success() => return Ok(answer),
                 Ok(answer) => {
                     fault::refuse(request.attempted(), answer.status, &answer.headers, &answer.body)
                 }
                 Err(error) => error,
             };
             let remaining = deadline.remaining();
-            match retry::wait_before_next(&error, tries, self.tries, remaining, fastrand::f64()) {
+            match retry::wait_before_next(&error, *tries, self.tries, remaining, fastrand::f64()) {
                 Some(wait) => sleep(wait).await,
                 None => return Err(error),
             }

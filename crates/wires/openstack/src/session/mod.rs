@@ -16,7 +16,7 @@ use tokio::sync::{OnceCell, Semaphore};
 use tokio::time::Instant;
 
 use crate::call::Service;
-use crate::config::{CloudConfig, ConfigError, Scope};
+use crate::config::{CloudConfig, ConfigError, Credentials, Scope};
 use crate::error::{Error, Result};
 use crate::observe::Observer;
 use crate::transport::Transport;
@@ -95,6 +95,7 @@ pub struct Session {
     shared: Arc<Shared>,
     login: Arc<Login>,
     deadline: Duration,
+    page_size: u32,
 }
 
 /// What all scopes of a cloud share.
@@ -106,9 +107,8 @@ struct Shared {
     offers: Mutex<HashMap<String, Arc<Offered>>>,
 }
 
-#[derive(Default)]
 struct Offered {
-    since: Option<Instant>,
+    since: Instant,
     offer: OnceCell<Offer>,
 }
 
@@ -119,6 +119,7 @@ impl Session {
         let login = Arc::new(Login::new(cloud, Arc::clone(&transport), &settings));
         Ok(Self {
             deadline: settings.deadline,
+            page_size: settings.page_size.max(1),
             shared: Arc::new(Shared {
                 transport,
                 permits: Semaphore::new(settings.max_in_flight.clamp(1, 10_000)),
@@ -131,12 +132,25 @@ impl Session {
 
     /// The same user with another scope and its own token.
     pub fn with_scope(&self, scope: Scope) -> Self {
-        let cloud = self.login.cloud().clone().with_scope(scope);
+        self.with_cloud(self.login.cloud().clone().with_scope(scope))
+    }
+
+    /// Another user of the same cloud, with its own token.
+    pub fn with_credentials(&self, credentials: Credentials, scope: Scope) -> Self {
+        self.with_cloud(CloudConfig {
+            credentials,
+            scope,
+            ..self.login.cloud().clone()
+        })
+    }
+
+    fn with_cloud(&self, cloud: CloudConfig) -> Self {
         let transport = Arc::clone(&self.shared.transport);
         Self {
             shared: Arc::clone(&self.shared),
             login: Arc::new(Login::new(cloud, transport, &self.shared.settings)),
             deadline: self.deadline,
+            page_size: self.page_size,
         }
     }
 
@@ -144,6 +158,14 @@ impl Session {
     pub fn within(&self, deadline: Duration) -> Self {
         Self {
             deadline,
+            ..self.clone()
+        }
+    }
+
+    /// The same session with pages of another size.
+    pub fn with_page_size(&self, page_size: u32) -> Self {
+        Self {
+            page_size: page_size.max(1),
             ..self.clone()
         }
     }
@@ -178,7 +200,7 @@ impl Session {
     }
 
     pub(crate) fn page_size(&self) -> u32 {
-        self.shared.settings.page_size.max(1)
+        self.page_size
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use serde::de::DeserializeOwned;
+use tokio::sync::OnceCell;
 use tokio::time::{Instant, sleep, timeout_at};
 use url::Url;
 
@@ -14,7 +15,7 @@ use super::{Offered, Session};
 use crate::call::{Call, Request, Service};
 use crate::catalog::{version_document, versioned};
 use crate::error::{Error, Result};
-use crate::observe::Report;
+use crate::observe::Watched;
 use crate::transport::{Answer, Deadline, header};
 use crate::version::{Microversion, Offer};
 use crate::{fault, json, retry};
@@ -38,13 +39,10 @@ impl Session {
         request: &Request,
         read: impl FnOnce(&Answer) -> Result<T, String>,
     ) -> Result<T> {
-        let begin = Instant::now();
+        let watched = Watched::begin(self.shared.settings.observer.as_ref(), request.call);
         let mut tries = 0;
         let answer = self.answer(request, &mut tries).await;
-        let status = match &answer {
-            Ok(answer) => Some(answer.status),
-            Err(error) => error.status(),
-        };
+        let status = answer.as_ref().ok().map(|answer| answer.status);
         let outcome = answer.and_then(|answer| {
             read(&answer).map_err(|detail| Error::BadAnswer {
                 of: Box::new(request.attempted()),
@@ -52,15 +50,7 @@ impl Session {
                 detail: unusable(&answer, &detail),
             })
         });
-        if let Some(observer) = &self.shared.settings.observer {
-            observer.finished(&Report {
-                call: request.call,
-                status,
-                failure: outcome.as_ref().err().map(Error::kind),
-                duration: begin.elapsed(),
-                tries,
-            });
-        }
+        watched.end(&outcome, status, tries);
         outcome
     }
 
@@ -97,6 +87,9 @@ impl Session {
 
     /// Attempts until there is a success, a final refusal, or no time left.
     async fn answer(&self, request: &Request, tries: &mut u32) -> Result<Answer> {
+        if request.nameless {
+            return Err(Error::Nameless(Box::new(request.attempted())));
+        }
         let deadline = Deadline::after(self.deadline);
         let global_id = format!("req-{}", uuid::Uuid::new_v4());
         let mut refused: Option<u64> = None;
@@ -195,32 +188,29 @@ impl Session {
         deadline: Deadline,
     ) -> Result<Offer> {
         let document = version_document(endpoint);
-        let offered = {
-            let mut offers = self.shared.offers.lock();
-            let known = offers.get(document.as_str()).filter(|known| {
-                let since = known.since.unwrap_or_else(Instant::now);
-                since.elapsed() < OFFER_AGE
-            });
-            match known {
-                Some(known) => Arc::clone(known),
-                None => {
-                    let fresh = Arc::new(Offered {
-                        since: Some(Instant::now()),
-                        ..Offered::default()
-                    });
-                    offers.insert(document.to_string(), Arc::clone(&fresh));
-                    fresh
-                }
-            }
-        };
+        let offered = self.offered_at(&document);
         let ask = || self.ask_for_offer(service, &document, token, deadline);
-        match timeout_at(deadline.at, offered.offer.get_or_try_init(ask)).await {
-            Ok(outcome) => outcome.copied(),
-            Err(_) => {
-                let request = Request::new(version_call(service), &[]).about(document.as_str());
-                Err(deadline.passed(&request, "waiting for the answer"))
-            }
+        let asked = timeout_at(deadline.at, offered.offer.get_or_try_init(ask)).await;
+        let Ok(outcome) = asked else {
+            let request = Request::new(version_call(service), &[]).about(document.as_str());
+            return Err(deadline.passed(&request, "waiting for the answer"));
+        };
+        outcome.copied()
+    }
+
+    /// Where the offer of an address is kept, a fresh place when the last one is old.
+    fn offered_at(&self, document: &Url) -> Arc<Offered> {
+        let mut offers = self.shared.offers.lock();
+        let known = offers.get(document.as_str());
+        if let Some(known) = known.filter(|known| known.since.elapsed() < OFFER_AGE) {
+            return Arc::clone(known);
         }
+        let fresh = Arc::new(Offered {
+            since: Instant::now(),
+            offer: OnceCell::new(),
+        });
+        offers.insert(document.to_string(), Arc::clone(&fresh));
+        fresh
     }
 
     async fn ask_for_offer(
@@ -231,29 +221,30 @@ impl Session {
         deadline: Deadline,
     ) -> Result<Offer> {
         let request = Request::new(version_call(service), &[]).about(document.as_str());
+        let watched = Watched::begin(self.shared.settings.observer.as_ref(), request.call);
         let mut headers = HeaderMap::new();
         header(&mut headers, "accept", "application/json", false);
         header(&mut headers, "x-auth-token", token.secret.reveal(), true);
-        let answer = self
-            .shared
-            .transport
-            .send(&request, document, headers, deadline)
-            .await?;
-        // a list of versions to choose from comes with 300
-        if !answer.is_success() && answer.status != 300 {
-            return Err(fault::refuse(
-                request.attempted(),
-                answer.status,
-                &answer.headers,
-                &answer.body,
-            ));
-        }
-        Offer::read(&answer.body).ok_or_else(|| Error::BadAnswer {
-            of: Box::new(request.attempted()),
-            status: Some(answer.status),
-            detail: unusable(&answer, "it names no microversions"),
-        })
+        let transport = &self.shared.transport;
+        let answer = transport.send(&request, document, headers, deadline).await;
+        let status = answer.as_ref().ok().map(|answer| answer.status);
+        let outcome = answer.and_then(|answer| read_offer(&request, &answer));
+        watched.end(&outcome, status, 1);
+        outcome
     }
+}
+
+fn read_offer(request: &Request, answer: &Answer) -> Result<Offer> {
+    let of = request.attempted();
+    // a list of versions to choose from comes with 300
+    if !answer.is_success() && answer.status != 300 {
+        return Err(fault::refuse(of, answer.status, &answer.headers, &answer.body));
+    }
+    Offer::read(&answer.body).ok_or_else(|| Error::BadAnswer {
+        of: Box::new(of),
+        status: Some(answer.status),
+        detail: unusable(answer, "it names no microversions"),
+    })
 }
 
 fn version_call(service: Service) -> &'static Call {

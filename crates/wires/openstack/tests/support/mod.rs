@@ -2,6 +2,7 @@
 //! The far side for tests: a real HTTP server that answers by a script, remembers what it was asked,
 //! and speaks TLS if told to. Keystone is part of it; tests script the rest.
 
+#![allow(clippy::unwrap_used, reason = "a far side that cannot start fails the test")]
 #![allow(dead_code, reason = "every suite uses its own part")]
 
 use std::net::SocketAddr;
