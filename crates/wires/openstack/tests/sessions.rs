@@ -373,32 +373,88 @@ async fn a_redirect_does_not_carry_the_token_away() {
     assert!(thief.asked(SERVICES).is_empty());
 }
 
-/// An authority and an acceptor with a certificate of it.
-fn authority() -> (String, tokio_rustls::TlsAcceptor) {
-    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let key = KeyPair::generate().unwrap();
-    let mut params = CertificateParams::new(Vec::new()).unwrap();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let ca = params.self_signed(&key).unwrap();
-    let issuer = Issuer::from_params(&params, &key);
-    let server_key = KeyPair::generate().unwrap();
-    let server = CertificateParams::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()])
-        .unwrap()
-        .signed_by(&server_key, &issuer)
-        .unwrap();
-    let private = rustls::pki_types::PrivateKeyDer::try_from(server_key.serialize_der()).unwrap();
-    let config = rustls::ServerConfig::builder()
-        .with_no_client_auth()
-        .with_single_cert(vec![server.der().clone()], private)
-        .unwrap();
-    (ca.pem(), tokio_rustls::TlsAcceptor::from(Arc::new(config)))
+/// An authority that signs for servers and clients.
+struct Authority {
+    pem: String,
+    certificate: rustls::pki_types::CertificateDer<'static>,
+    issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
+}
+
+impl Authority {
+    fn new() -> Self {
+        use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let certificate = params.self_signed(&key).unwrap();
+        Self {
+            pem: certificate.pem(),
+            certificate: certificate.der().clone(),
+            issuer: Issuer::new(params, key),
+        }
+    }
+
+    fn sign(&self, names: &[&str]) -> (rcgen::Certificate, rcgen::KeyPair) {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+        let params = rcgen::CertificateParams::new(names).unwrap();
+        (params.signed_by(&key, &self.issuer).unwrap(), key)
+    }
+
+    /// A server of this authority that may ask its clients for a certificate of it.
+    fn acceptor(&self, ask_clients: bool) -> tokio_rustls::TlsAcceptor {
+        let (certificate, key) = self.sign(&["localhost", "127.0.0.1"]);
+        let key = rustls::pki_types::PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+        let builder = rustls::ServerConfig::builder();
+        let builder = if ask_clients {
+            let mut roots = rustls::RootCertStore::empty();
+            roots.add(self.certificate.clone()).unwrap();
+            let verifier = rustls::server::WebPkiClientVerifier::builder(Arc::new(roots)).build();
+            builder.with_client_cert_verifier(verifier.unwrap())
+        } else {
+            builder.with_no_client_auth()
+        };
+        let config = builder
+            .with_single_cert(vec![certificate.der().clone()], key)
+            .unwrap();
+        tokio_rustls::TlsAcceptor::from(Arc::new(config))
+    }
+}
+
+#[tokio::test]
+async fn a_client_certificate_opens_a_door_that_asks_for_one() {
+    let authority = Authority::new();
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, pem: String| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, pem).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (certificate, key) = authority.sign(&["operator"]);
+    let ca = write("ca.pem", authority.pem.clone());
+    let (certificate, key) = (
+        write("cert.pem", certificate.pem()),
+        write("key.pem", key.serialize_pem()),
+    );
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let far = Cloud::serve(listener, Some(authority.acceptor(true)), |_| usual());
+    let with = [
+        ("OS_CACERT", ca.as_str()),
+        ("OS_CERT", certificate.as_str()),
+        ("OS_KEY", key.as_str()),
+    ];
+    let session = Session::new(cloud(&far.auth_url(), &with), settings()).unwrap();
+    assert!(session.identity().await.unwrap().has_role("admin"));
+    let session = Session::new(cloud(&far.auth_url(), &with[..1]), settings()).unwrap();
+    assert_eq!(session.identity().await.unwrap_err().kind(), Kind::Unreachable);
 }
 
 #[tokio::test]
 async fn a_ca_bundle_decides_whom_to_believe() {
-    let (pem, acceptor) = authority();
-    let (other, _) = authority();
+    let authority = Authority::new();
+    let (pem, acceptor) = (authority.pem.clone(), authority.acceptor(false));
+    let other = Authority::new().pem;
     let folder = tempfile::tempdir().unwrap();
     let bundle = |name: &str, pem: &str| {
         let path = folder.path().join(name);
