@@ -737,23 +737,19 @@ async fn cold_migration(nova: &Nova, id: &ServerId) -> Outcome {
     if record.status != MigrationStatus::Finished {
         assert_eq!(record.status, MigrationStatus::Error);
         settled(nova, id, ServerStatus::Shutoff, Some(&home)).await?;
-        let history = nova.instance_actions(id).await?;
-        let migrate = history
-            .iter()
-            .find(|action| action.action == "migrate")
-            .ok_or("no action")?;
-        let steps = nova.instance_action(id, &migrate.request_id).await?;
-        assert!(
-            steps
-                .events
-                .iter()
-                .any(|event| event.result.as_deref() == Some("Error")),
-            "{steps:?}"
-        );
-        eprintln!(
-            "cold migration is not possible in this lab: {:?}",
-            migrate.message
-        );
+        // the history is closed a moment after the record
+        let failed = eventually("the failed step to be written down", || async {
+            let history = nova.instance_actions(id).await?;
+            let Some(migrate) = history.iter().find(|action| action.action == "migrate") else {
+                return Ok(None);
+            };
+            let steps = nova.instance_action(id, &migrate.request_id).await?.events;
+            Ok(steps
+                .into_iter()
+                .find(|step| step.result.as_deref() == Some("Error")))
+        })
+        .await?;
+        eprintln!("cold migration is not possible in this lab: {:?}", failed.details);
         return Ok(());
     }
     let moved = settled(nova, id, ServerStatus::VerifyResize, None).await?;
@@ -845,8 +841,14 @@ async fn abort(nova: &Nova, id: &ServerId, from: &Host, to: &Host) -> Outcome {
             .find(|record| record.id == migration.id && record.status.is_final()))
     })
     .await?;
-    assert_eq!(over.status, MigrationStatus::Cancelled);
-    settled(nova, id, ServerStatus::Active, Some(from.name())).await?;
+    // the abort races with the end of the migration; the server is where the record says
+    let place = match over.status {
+        MigrationStatus::Cancelled => from,
+        MigrationStatus::Completed => to,
+        other => return Err(format!("an aborted migration is {other}").into()),
+    };
+    eprintln!("the aborted migration is {}", over.status);
+    settled(nova, id, ServerStatus::Active, Some(place.name())).await?;
     Ok(())
 }
 
