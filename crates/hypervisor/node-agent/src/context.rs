@@ -62,6 +62,21 @@ impl Context {
     }
 }
 
+/// Waits until what `part` takes from a watched value differs from `before`. A part that looks at three fields of the
+/// Hypervisor is not woken by every status the agent writes itself.
+pub(crate) async fn differs<T, K: PartialEq>(
+    watched: &mut watch::Receiver<T>,
+    before: &K,
+    part: impl Fn(&T) -> K,
+) -> Result<(), watch::error::RecvError> {
+    loop {
+        watched.changed().await?;
+        if part(&watched.borrow_and_update()) != *before {
+            return Ok(());
+        }
+    }
+}
+
 impl std::fmt::Debug for Context {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Context")

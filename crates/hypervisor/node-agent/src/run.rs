@@ -34,6 +34,8 @@ use crate::{certificate, host, inhibitor, update};
 
 /// The same event about the same object is written at most this often.
 const QUIET: Duration = Duration::from_mins(10);
+/// How long the parts have to end once nothing is left to wait for.
+const PARTS_GRACE: Duration = Duration::from_secs(30);
 const AGAIN: OnExit = OnExit::Restart(Backoff::TASK);
 const COMPONENT: Component = Component {
     name: "node-agent",
@@ -48,7 +50,9 @@ const COMPONENT: Component = Component {
 pub async fn run(config: Config, client: kube::Client, shutdown: Shutdown) -> Result<(), Error> {
     let config = Arc::new(config);
     let (telemetry, health) = (Telemetry::new(&COMPONENT), Health::new());
-    let supervisor = Supervisor::new(shutdown.clone(), health.clone(), &telemetry);
+    // The parts go on while an evacuation is under way, whatever asked the agent to stop: it needs them all.
+    let parts = Shutdown::new(PARTS_GRACE);
+    let supervisor = Supervisor::new(parts.clone(), health.clone(), &telemetry);
     let reporter = Reporter {
         controller: "kvm.cloud.sap/node-agent".to_owned(),
         instance: config.host.to_string(),
@@ -93,12 +97,28 @@ pub async fn run(config: Config, client: kube::Client, shutdown: Shutdown) -> Re
         publish(context, standing.clone(), stop)
     });
     spawn_each(&supervisor, &context, "libvirt", crate::libvirt::observe);
-    spawn_system(&supervisor, &context);
-    supervisor.join().await.map_err(Error::from)
+    let evacuating = spawn_system(&supervisor, &context, &shutdown.token());
+    let asked = shutdown.token();
+    tokio::spawn(async move {
+        asked.cancelled().await;
+        let mut evacuating = evacuating;
+        // An error means that nobody is left who could evacuate.
+        let _ = evacuating.wait_for(|working| !working).await;
+        parts.begin("asked to stop");
+    });
+    let mut ended = Ok(());
+    let all = async { ended = supervisor.join().await };
+    shutdown.drain(all).await;
+    ended.map_err(Error::from)
 }
 
 /// Starts the parts that deal with the host rather than its guests. They share one connection to the system bus.
-fn spawn_system(supervisor: &Supervisor, context: &Context) {
+/// Returns whether somebody may be evacuating the host.
+fn spawn_system(
+    supervisor: &Supervisor,
+    context: &Context,
+    asked: &CancellationToken,
+) -> watch::Receiver<bool> {
     let (links, bus) = watch::channel(Link::default());
     let given = context.config.system.system_bus.clone();
     let address = given.unwrap_or_else(|| systemd::SYSTEM_BUS.to_owned());
@@ -123,9 +143,42 @@ fn spawn_system(supervisor: &Supervisor, context: &Context) {
     spawn("certificate", |context, bus, stop| {
         Box::pin(certificate::run(context, bus, stop))
     });
-    spawn("inhibitor", |context, bus, stop| {
-        Box::pin(inhibitor::run(context, bus, stop))
+    let (working, evacuating) = watch::channel(false);
+    let (working, context, asked) = (Arc::new(working), context.clone(), asked.clone());
+    supervisor.spawn("inhibitor", AGAIN, move |stop| {
+        let part = inhibitor::run(context.clone(), bus.clone(), asked.clone());
+        let (working, asked) = (Working::new(&working), asked.clone());
+        async move {
+            let ended = tokio::select! {
+                biased;
+                ended = part => ended,
+                () = stop.cancelled() => Ok(()),
+            };
+            drop(working);
+            if asked.is_cancelled() {
+                // The others stop now; ending before them would look like a failure.
+                stop.cancelled().await;
+            }
+            ended
+        }
     });
+    evacuating
+}
+
+/// Says that somebody works for as long as it lives.
+struct Working(Arc<watch::Sender<bool>>);
+
+impl Working {
+    fn new(working: &Arc<watch::Sender<bool>>) -> Self {
+        working.send_replace(true);
+        Self(working.clone())
+    }
+}
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        self.0.send_replace(false);
+    }
 }
 
 type SystemPart =

@@ -25,8 +25,9 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
-use crate::context::Context;
+use crate::context::{Context, Seen, differs};
 use crate::systemd::{BusError, JobResult, Link, Manager};
 
 pub use decide::{Disk, Found, Observed, Reload, Served, Step, Verdict, decide, verdict};
@@ -64,12 +65,12 @@ pub async fn run(
     let mut bus = bus;
     let mut seen = false;
     loop {
-        hypervisor.mark_unchanged();
+        let asked = asked(&hypervisor.borrow_and_update());
         bus.mark_unchanged();
         let pause = part.step().await;
         tokio::select! {
             () = stop.cancelled() => return Ok(()),
-            changed = hypervisor.changed() => changed?,
+            changed = differs(&mut hypervisor, &asked, self::asked) => changed?,
             changed = bus.changed(), if part.failures > 0 => changed?,
             () = tokio::time::sleep(pause) => {}
             event = events.next() => match event {
@@ -87,6 +88,12 @@ pub async fn run(
     }
 }
 
+/// What the own Hypervisor asks for, if there is one: to install, and to request.
+fn asked(seen: &Seen) -> Option<(bool, bool)> {
+    let spec = &seen.as_deref()?.spec;
+    Some((spec.install_certificate, spec.create_cert_manager_certificate))
+}
+
 struct Part {
     context: Context,
     bus: watch::Receiver<Link>,
@@ -95,7 +102,11 @@ struct Part {
     /// How the last reload for the present content ended.
     reload: Reload,
     served: Served,
+    /// When that was asked.
+    proved: Option<Instant>,
     updated: bool,
+    /// Whether an installation has not been told yet.
+    news: bool,
     failures: u32,
     request: CertificateRequest,
 }
@@ -113,7 +124,9 @@ impl Part {
             found: Found::Unknown,
             reload: Reload::Unknown,
             served: Served::Unknown,
+            proved: None,
             updated: false,
+            news: false,
             failures: 0,
             request: CertificateRequest::default(),
             context,
@@ -133,6 +146,9 @@ impl Part {
             return LOOK;
         };
         self.request.ensure(&self.context, &hypervisor).await;
+        if self.proved.is_some_and(|proved| proved.elapsed() >= LOOK) {
+            self.served = Served::Unknown;
+        }
         // Each round does one of at most four things; more rounds would be a circle.
         for _ in 0..6 {
             let Some(files) = self.files.clone() else {
@@ -143,7 +159,7 @@ impl Part {
             let failed = match step {
                 Step::Nothing => {
                     self.publish(&verdict(&observed, Timestamp::now()));
-                    self.served_again();
+                    self.failures = 0;
                     return LOOK;
                 }
                 Step::Install(material) => {
@@ -156,7 +172,7 @@ impl Part {
                     false
                 }
             };
-            if failed || self.served == Served::Other {
+            if failed || (self.served == Served::Other && self.reload == Reload::Done) {
                 let observed = self.observe(&files, &hypervisor);
                 self.publish(&verdict(&observed, Timestamp::now()));
                 self.failures += 1;
@@ -167,14 +183,6 @@ impl Part {
             }
         }
         LOOK
-    }
-
-    /// What was proven is proven again at the next look.
-    fn served_again(&mut self) {
-        self.failures = 0;
-        if self.served == Served::NotListening {
-            self.served = Served::Unknown;
-        }
     }
 
     fn observe(&self, files: &PkiFiles, hypervisor: &cobaltcore_api::Hypervisor) -> Observed {
@@ -208,6 +216,7 @@ impl Part {
             Ok(()) => {
                 tracing::info!(not_after = %material.validity().not_after, "TLS certificate installed");
                 self.updated = true;
+                self.news = true;
                 self.reload = Reload::Unknown;
                 false
             }
@@ -233,6 +242,7 @@ impl Part {
         match ended.await {
             Ok(()) => {
                 self.reload = Reload::Done;
+                self.served = Served::Unknown;
                 if let Err(error) = files.remember(material) {
                     tracing::warn!(%error, "libvirt will load its certificate once more after a restart of the agent");
                 }
@@ -264,6 +274,7 @@ impl Part {
     }
 
     async fn prove(&mut self, material: &Material) {
+        self.proved = Some(Instant::now());
         let address = self.context.config.host_ip.map(|ip| (ip, TLS_PORT).into());
         self.served = match address {
             None => Served::NotListening,
@@ -302,7 +313,7 @@ impl Part {
                 "Installing",
                 trouble.clone(),
             ));
-        } else if verdict.ready && std::mem::take(&mut self.updated) {
+        } else if verdict.ready && std::mem::take(&mut self.news) {
             let note = "a new TLS certificate is installed and libvirt has loaded it";
             self.context.tell(Happening::normal(
                 EventReason::CertificateInstalled,

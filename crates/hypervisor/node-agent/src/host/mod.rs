@@ -15,7 +15,7 @@ use cobaltcore_kit::{BoxError, CancellationToken};
 use tokio::sync::watch;
 
 use crate::context::Context;
-use crate::systemd::{Link, hostnamed};
+use crate::systemd::{Link, hostnamed, settled};
 
 pub use describe::{Description, NotADescription};
 pub use files::{BootId, HostFiles};
@@ -127,6 +127,10 @@ pub async fn run(
     stop: CancellationToken,
 ) -> Result<(), BoxError> {
     let files = HostFiles::below(&context.config.system.host_root);
+    tokio::select! {
+        () = stop.cancelled() => return Ok(()),
+        () = settled(&mut bus) => {}
+    }
     loop {
         let link = bus.borrow_and_update().clone();
         let found = decide(&observe(&files, &link).await);

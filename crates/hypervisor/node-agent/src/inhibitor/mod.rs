@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use crate::context::Context;
 use crate::host::HostFiles;
-use crate::systemd::Link;
+use crate::systemd::{Link, settled};
 
 pub use decide::{Ask, EvictionView, Release, Situation, Step, condition, decide};
 use eviction::Evacuation;
@@ -46,15 +46,23 @@ pub async fn run(
     };
     let mut hypervisor = part.context.hypervisor.clone();
     let mut board = part.context.board.changes();
+    let mut stopping = false;
+    tokio::select! {
+        () = stop.cancelled() => return Ok(()),
+        () = settled(&mut bus) => {}
+    }
     loop {
         hypervisor.mark_unchanged();
         board.mark_unchanged();
         let link = bus.borrow_and_update().clone();
         part.logind.follow(&link).await;
-        let pause = part.step(stop.is_cancelled()).await;
+        let pause = part.step(stopping).await;
         let Some(pause) = pause else { return Ok(()) };
         tokio::select! {
-            () = stop.cancelled(), if !stop.is_cancelled() => part.asked_to_stop().await,
+            () = stop.cancelled(), if !stopping => {
+                stopping = true;
+                part.asked_to_stop().await;
+            }
             changed = hypervisor.changed() => changed?,
             changed = board.changed(), if part.begun.is_some() => changed?,
             changed = bus.changed() => changed?,

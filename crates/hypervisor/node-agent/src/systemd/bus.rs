@@ -48,6 +48,12 @@ impl Link {
     }
 }
 
+/// Waits a moment for the first connection, so that a start does not look like an outage.
+pub async fn settled(bus: &mut watch::Receiver<Link>) {
+    let up = bus.wait_for(|link| matches!(link, Link::Up(_)));
+    let _ = tokio::time::timeout(CONNECT_TIME, up).await;
+}
+
 /// Keeps a connection to the bus at `address` until `stop`.
 pub async fn keep(
     address: String,

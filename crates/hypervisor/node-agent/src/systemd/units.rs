@@ -9,7 +9,7 @@ use futures::StreamExt as _;
 use futures::stream::select_all;
 use tokio::sync::watch;
 
-use super::bus::Link;
+use super::bus::{Link, settled};
 use super::error::BusError;
 use super::manager::Manager;
 use super::unit::{UnitState, condition, is_stopped};
@@ -33,6 +33,10 @@ pub async fn run(
         context: &context,
         units,
     };
+    tokio::select! {
+        () = stop.cancelled() => return Ok(()),
+        () = settled(&mut bus) => {}
+    }
     loop {
         let link = bus.borrow_and_update().clone();
         let ended = tokio::select! {

@@ -12,16 +12,17 @@ use std::time::Duration;
 
 use cobaltcore_api::conditions::HypervisorCondition;
 use cobaltcore_api::reasons::EventReason;
-use cobaltcore_api::{Hypervisor, HypervisorUpdateStatus, annotations};
+use cobaltcore_api::{Hypervisor, HypervisorUpdateStatus, OperatingSystem, annotations};
 use cobaltcore_kit::events::Happening;
 use cobaltcore_kit::{BoxError, CancellationToken};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use tokio::sync::watch;
 
-use crate::context::Context;
+use crate::board::Board;
+use crate::context::{Context, Seen, differs};
 use crate::host::{BootId, HostFiles};
-use crate::systemd::{BusError, Job, JobResult, Link, Manager};
+use crate::systemd::{BusError, Job, JobResult, Link, Manager, settled};
 
 pub use decide::{Action, Decision, JobView, Observed, State, Wanted, decide, unit_of};
 pub use journal::{Journal, JournalError, JournalFile, Phase, Target};
@@ -45,17 +46,23 @@ pub async fn run(
         context,
     };
     let mut hypervisor = part.context.hypervisor.clone();
-    let mut board = part.context.board.changes();
+    let facts = part.context.board.clone();
+    let mut board = facts.changes();
+    tokio::select! {
+        () = stop.cancelled() => return Ok(()),
+        () = settled(&mut bus) => {}
+    }
     loop {
-        hypervisor.mark_unchanged();
+        let wanted = wanted(&hypervisor.borrow_and_update());
         board.mark_unchanged();
+        let running = running(&facts);
         let link = bus.borrow_and_update().clone();
         let pause = part.step(&link).await;
         tokio::select! {
             () = stop.cancelled() => return Ok(()),
-            changed = hypervisor.changed() => changed?,
+            changed = differs(&mut hypervisor, &wanted, self::wanted) => changed?,
             changed = bus.changed() => changed?,
-            changed = board.changed() => changed?,
+            changed = differs(&mut board, &running, |_| self::running(&facts)) => changed?,
             end = end_of(&mut part.job) => part.job_ended(end),
             () = tokio::time::sleep(pause) => {}
         }
@@ -81,6 +88,26 @@ struct Part {
     told: String,
 }
 
+/// What the own Hypervisor asks for, if there is one.
+fn wanted(seen: &Seen) -> Option<Wanted> {
+    seen.as_deref().map(wanted_of)
+}
+
+fn wanted_of(hypervisor: &Hypervisor) -> Wanted {
+    let arm = hypervisor.annotations().get(annotations::RETRY_UPDATE.as_str());
+    Wanted {
+        version: hypervisor.spec.version.clone(),
+        reboot: hypervisor.spec.reboot,
+        arm: arm.cloned().unwrap_or_default(),
+    }
+}
+
+/// The running version, when the host's facts were read.
+fn running(board: &Board) -> Option<String> {
+    let version = |system: &OperatingSystem| system.version.clone();
+    board.read(|model| model.operating_system.as_ref().map(version))
+}
+
 impl Part {
     fn job_ended(&mut self, end: Result<JobResult, BusError>) {
         self.job = None;
@@ -96,6 +123,10 @@ impl Part {
         let Some(hypervisor) = self.context.hypervisor() else {
             return LOOK;
         };
+        if running(&self.context.board).is_none() {
+            // The host's facts have not been read yet; nothing is wrong.
+            return LOOK;
+        }
         let journal = match self.journal.read() {
             Ok(journal) => journal,
             Err(error) => {
@@ -128,21 +159,8 @@ impl Part {
     }
 
     async fn observe(&self, hypervisor: &Hypervisor, journal: Journal, link: &Link) -> Observed {
-        let wanted = Wanted {
-            version: hypervisor.spec.version.clone(),
-            reboot: hypervisor.spec.reboot,
-            arm: hypervisor
-                .annotations()
-                .get(annotations::RETRY_UPDATE.as_str())
-                .cloned()
-                .unwrap_or_default(),
-        };
-        let running = self.context.board.read(|model| {
-            model
-                .operating_system
-                .as_ref()
-                .map(|system| system.version.clone())
-        });
+        let wanted = wanted_of(hypervisor);
+        let running = running(&self.context.board);
         let before = hypervisor
             .status
             .as_ref()
