@@ -27,6 +27,9 @@ pub enum Error {
         /// How long it was waited for.
         limit: Duration,
     },
+    /// OpenStack did not do as asked; the text names the call and the answer.
+    #[error("{0}")]
+    OpenStack(String),
     /// The HA service did not do as asked.
     #[error("{0}")]
     HaService(String),

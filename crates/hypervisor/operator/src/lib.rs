@@ -8,25 +8,35 @@
 // A test that unwraps says where it failed just as well.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod aggregates;
 pub mod certificate;
 pub mod clock;
+pub mod cloud;
 mod cloud_calls;
 pub mod config;
 pub mod context;
 mod covers;
 mod error;
+pub mod eviction;
 mod gardener;
 pub mod ha;
 mod health;
 mod known_fields;
+mod look;
+pub mod maintenance;
 pub mod metrics;
 mod node;
+pub mod offboarding;
+pub mod onboarding;
 mod ownership;
 pub mod people;
+pub mod preflight;
 pub mod ready;
 mod run;
 pub mod seen;
 pub mod taint;
+pub mod traits;
+mod wanted;
 
 pub use clock::Clock;
 pub use cloud_calls::openstack_session;

@@ -23,11 +23,13 @@ use kube::api::Api;
 use kube::runtime::watcher;
 
 use crate::clock::Clock;
+use crate::cloud::Cloud;
 use crate::config::{Config, lease_name};
 use crate::context::{Caches, Context};
 use crate::error::Error;
 use crate::known_fields::{self, KnownFields};
 use crate::metrics::Metrics;
+use crate::{aggregates, eviction, maintenance, offboarding, onboarding, traits};
 use crate::{certificate, gardener, ha, health, node, ownership, ready, taint};
 
 /// The namespace of signalling deployments and budgets.
@@ -169,6 +171,37 @@ fn start(config: Config, surroundings: &Surroundings, supervisor: &Supervisor) {
     controllers.start_alone("node-health", move |context| {
         health::controller(context, compute.as_ref())
     });
+    match openstack {
+        Some(session) => start_openstack(
+            &controllers,
+            &Cloud::new(session.clone(), &controllers.context.config),
+        ),
+        None => tracing::warn!("no cloud is configured: hosts are neither onboarded, drained nor offboarded"),
+    }
+}
+
+/// Starts what needs a cloud.
+fn start_openstack(controllers: &Starter, cloud: &Cloud) {
+    let shared = cloud.clone();
+    controllers.start("onboarding", move |context| {
+        onboarding::controller(context, &shared)
+    });
+    let shared = cloud.clone();
+    controllers.start("eviction", move |context| eviction::controller(context, &shared));
+    let shared = cloud.clone();
+    controllers.start("HypervisorMaintenance", move |context| {
+        maintenance::controller(context, &shared)
+    });
+    let shared = cloud.clone();
+    controllers.start("offboarding", move |context| {
+        offboarding::controller(context, &shared)
+    });
+    let shared = cloud.clone();
+    controllers.start("aggregates", move |context| {
+        aggregates::controller(context, &shared)
+    });
+    let shared = cloud.clone();
+    controllers.start("traits", move |context| traits::controller(context, &shared));
 }
 
 /// Starts one controller after the other.

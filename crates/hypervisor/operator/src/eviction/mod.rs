@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The eviction controller: empties a host one server after the other, some of them at a time.
+//! It promises that success means an empty host, that a server that cannot move never holds up
+//! the others, and that a crash at any point neither repeats nor forgets a move. It leaves the
+//! state of the compute service to the maintenance controller.
+
+mod act;
+mod closing;
+mod decide;
+mod fleet;
+mod gate;
+mod judge;
+mod model;
+mod observe;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cobaltcore_api::Eviction;
+use cobaltcore_api::conditions::EvictionCondition;
+use cobaltcore_api::reasons::EvictionStepReason;
+use cobaltcore_kit::controller::{Next, Plan, Reconciler, SharedRunner};
+use kube::ResourceExt as _;
+use kube::runtime::reflector::ObjectRef;
+use parking_lot::Mutex;
+
+use crate::Error;
+use crate::cloud::Cloud;
+use crate::context::Context;
+use crate::look::Statements;
+use fleet::Fleet;
+use observe::{Facts, Memory};
+
+pub use closing::{Claim, claim_of, disabled_reason};
+pub use decide::{Decision, Report, decide};
+pub use model::*;
+pub(crate) use observe::{compute_host, controls, order};
+
+/// Between two tries while Nova does not answer.
+const TROUBLE: Duration = Duration::from_secs(10);
+
+/// The controller; its name is that of the running system.
+pub(crate) fn controller(context: &Context, cloud: &Cloud) -> SharedRunner<Evictor> {
+    let caches = &context.caches;
+    let own = caches.evictions.own_triggers(|change| {
+        change.differs(|eviction| {
+            (
+                eviction.spec.clone(),
+                eviction.metadata.deletion_timestamp.clone(),
+                eviction.metadata.annotations.clone(),
+                eviction.metadata.finalizers.clone(),
+                eviction.metadata.owner_references.clone(),
+            )
+        })
+    });
+    let evictions = caches.evictions.clone();
+    let hosts = caches.hypervisors.triggers(move |change| {
+        let relevant = change.differs(|hypervisor| {
+            let status = hypervisor.status.as_ref();
+            (
+                hypervisor.spec.maintenance.clone(),
+                status.map(|status| (status.service_id.clone(), status.num_instances)),
+                crate::look::says(
+                    status.map_or(&[], |status| &status.conditions),
+                    cobaltcore_api::conditions::HypervisorCondition::HypervisorDisabled,
+                ),
+            )
+        });
+        let name = change.object().map(|hypervisor| hypervisor.name_any());
+        let of_host = move |eviction: &Arc<Eviction>| Some(&eviction.spec.hypervisor) == name.as_ref();
+        let all = if relevant { evictions.all() } else { Vec::new() };
+        let found: Vec<_> = all
+            .into_iter()
+            .filter(of_host)
+            .map(|eviction| ObjectRef::from_obj(eviction.as_ref()))
+            .collect();
+        found
+    });
+    let evictions = caches.evictions.clone();
+    let moves = caches.migrations.triggers(move |change| {
+        let ended = change.differs(|migration| {
+            migration
+                .status
+                .as_ref()
+                .map(|status| (status.phase.clone(), status.finished.clone()))
+        });
+        let server = change
+            .object()
+            .map(|migration| migration.name_any())
+            .filter(|_| ended);
+        let moving = move |eviction: &Arc<Eviction>| {
+            let status = eviction.status.as_ref();
+            let mut entries = status.into_iter().flat_map(|status| &status.in_flight);
+            server
+                .as_ref()
+                .is_some_and(|server| entries.any(|entry| entry.id == *server))
+        };
+        let found: Vec<_> = evictions
+            .all()
+            .into_iter()
+            .filter(moving)
+            .map(|eviction| ObjectRef::from_obj(eviction.as_ref()))
+            .collect();
+        found
+    });
+    let evictor = Evictor {
+        context: context.clone(),
+        cloud: cloud.clone(),
+        fleet: Fleet::default(),
+        memory: Mutex::default(),
+    };
+    SharedRunner::new("eviction", caches.evictions.store(), evictor)
+        .on(own)
+        .on(hosts)
+        .on(moves)
+}
+
+/// Empties hosts.
+pub(crate) struct Evictor {
+    context: Context,
+    cloud: Cloud,
+    fleet: Fleet,
+    memory: Mutex<HashMap<String, Memory>>,
+}
+
+/// One thing to do.
+#[derive(Debug)]
+pub(crate) enum Action {
+    /// Keep in mind.
+    Remember(Box<Ledger>, u32),
+    /// Write the report.
+    Report(Box<Report>),
+    /// Say on the Hypervisor how incoming migrations stand.
+    Incoming(Incoming),
+    /// One step.
+    Step(Step),
+}
+
+impl Reconciler for Evictor {
+    type Object = Eviction;
+    type Facts = Facts;
+    type Action = Action;
+    type Error = Error;
+
+    async fn observe(&self, eviction: &Arc<Eviction>) -> Result<Facts, Error> {
+        self.look(eviction).await
+    }
+
+    fn decide(&self, eviction: &Eviction, facts: &Facts) -> Plan<Action> {
+        match facts {
+            Facts::Known(snapshot) => plan(decide(snapshot)),
+            Facts::Trouble(text) => trouble(eviction, text),
+        }
+    }
+
+    async fn act(&self, eviction: &Arc<Eviction>, action: Action) -> Result<(), Error> {
+        match action {
+            Action::Remember(ledger, moving) => {
+                let uid = eviction.uid().unwrap_or_default();
+                self.fleet.settle(&uid, moving);
+                let mut memory = self.memory.lock();
+                observe::forget_gone(&mut memory, &self.context.caches.evictions.all());
+                memory.entry(uid).or_default().ledger = *ledger;
+                Ok(())
+            }
+            Action::Report(report) => self.report(eviction, &report).await,
+            Action::Incoming(incoming) => self.report_incoming(eviction, &incoming).await,
+            Action::Step(step) => self.step(eviction, step).await,
+        }
+    }
+}
+
+/// The order of things: hold the object, announce, then act.
+fn plan(decision: Decision) -> Plan<Action> {
+    let Decision {
+        steps,
+        report,
+        ledger,
+        moving,
+        next,
+    } = decision;
+    let (first, rest): (Vec<Step>, Vec<Step>) = steps
+        .into_iter()
+        .partition(|step| matches!(step, Step::Hold | Step::TakeRetry));
+    let incoming = report.incoming.clone().map(Action::Incoming);
+    let actions = first
+        .into_iter()
+        .map(Action::Step)
+        .chain([
+            Action::Remember(Box::new(ledger), moving),
+            Action::Report(Box::new(report)),
+        ])
+        .chain(incoming)
+        .chain(rest.into_iter().map(Action::Step))
+        .collect();
+    Plan { actions, next }
+}
+
+/// Nova does not answer: nothing is concluded, and the Eviction says so.
+fn trouble(eviction: &Eviction, text: &str) -> Plan<Action> {
+    let status = eviction.status.clone().unwrap_or_default();
+    let mut conditions = Statements::again(&status.conditions, EvictionCondition::ALL);
+    conditions.say(
+        EvictionCondition::MigratingInstance,
+        false,
+        EvictionStepReason::Failed,
+        format!("waiting for an answer: {text}"),
+    );
+    let report = Report {
+        status: cobaltcore_api::EvictionStatus {
+            conditions: Vec::new(),
+            ..status
+        },
+        conditions,
+        incoming: None,
+    };
+    Plan {
+        actions: vec![Action::Report(Box::new(report))],
+        next: Next::After(TROUBLE),
+    }
+}
+
+#[cfg(test)]
+mod schedules;
+#[cfg(test)]
+mod tests;
