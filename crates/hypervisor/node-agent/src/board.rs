@@ -320,7 +320,11 @@ mod tests {
         };
         board.update(|model| {
             model.libvirt.guests = Some(
-                [(Uuid::from_u128(1), guest(true)), (Uuid::from_u128(2), guest(false))].into(),
+                [
+                    (Uuid::from_u128(1), guest(true)),
+                    (Uuid::from_u128(2), guest(false)),
+                ]
+                .into(),
             );
             true
         });

@@ -325,7 +325,9 @@ mod tests {
 
     fn amounts(placement: &Placement) -> Vec<(u64, u64, u64)> {
         let cells = placement.cells.iter();
-        cells.map(|(id, amount)| (*id, amount.memory, amount.cpus)).collect()
+        cells
+            .map(|(id, amount)| (*id, amount.memory, amount.cpus))
+            .collect()
     }
 
     #[test]
@@ -390,7 +392,10 @@ mod tests {
         };
         let placement = place(&claim, &host());
         assert_eq!(amounts(&placement), [(3, 5, 1)]);
-        assert_eq!(placement.problems, ["bound to a NUMA cell that the host does not have"]);
+        assert_eq!(
+            placement.problems,
+            ["bound to a NUMA cell that the host does not have"]
+        );
     }
 
     #[test]
@@ -415,7 +420,10 @@ mod tests {
             cpus: 11,
         };
         let effective = have.overcommitted(&ratios(1.5, 1.5)).resources();
-        assert_eq!((effective[CPU].as_str(), effective[MEMORY].as_str()), ("16", "96Gi"));
+        assert_eq!(
+            (effective[CPU].as_str(), effective[MEMORY].as_str()),
+            ("16", "96Gi")
+        );
         assert_eq!(have.overcommitted(&BTreeMap::new()), have);
         assert_eq!(have.overcommitted(&ratios(f64::NAN, 0.5)), have);
         let large = Amount {

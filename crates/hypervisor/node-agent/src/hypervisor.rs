@@ -57,7 +57,10 @@ pub(crate) async fn follow(
                 }
             }
             Some(Ok(watcher::Event::Delete(_))) => {
-                tracing::info!(hypervisor = name, "the Hypervisor was deleted; waiting for a new one");
+                tracing::info!(
+                    hypervisor = name,
+                    "the Hypervisor was deleted; waiting for a new one"
+                );
                 seen.send_replace(None);
             }
         }

@@ -68,7 +68,10 @@ pub(super) fn apply_event(guests: &mut Guests, domain: &Domain, event: i32, deta
     guest.state = state;
     Change {
         visible: renamed || before != Some((active, state)),
-        read: matches!(event, life::DEFINED | life::UNDEFINED | life::STARTED | life::STOPPED) || !known,
+        read: matches!(
+            event,
+            life::DEFINED | life::UNDEFINED | life::STARTED | life::STOPPED
+        ) || !known,
     }
 }
 
@@ -162,14 +165,24 @@ mod tests {
         }
         let touched = [Uuid::from_u128(2)].into();
         let states = [(Uuid::from_u128(4), GuestState::Paused)].into();
-        let (changed, new) = apply_list(&mut guests, &[domain(1, -1), domain(2, -1), domain(4, 9)], &states, &touched);
+        let (changed, new) = apply_list(
+            &mut guests,
+            &[domain(1, -1), domain(2, -1), domain(4, 9)],
+            &states,
+            &touched,
+        );
         assert!(changed);
         assert_eq!(new, [Uuid::from_u128(4)]);
         assert_eq!(guest(&guests, 1), Some((false, None)));
         assert_eq!(guest(&guests, 2), Some((true, Some(GuestState::Running))));
         assert_eq!(guest(&guests, 3), None);
         assert_eq!(guest(&guests, 4), Some((true, Some(GuestState::Paused))));
-        let again = apply_list(&mut guests, &[domain(1, -1), domain(2, 5), domain(4, 9)], &HashMap::new(), &HashSet::new());
+        let again = apply_list(
+            &mut guests,
+            &[domain(1, -1), domain(2, 5), domain(4, 9)],
+            &HashMap::new(),
+            &HashSet::new(),
+        );
         assert_eq!(again, (false, vec![]));
     }
 }

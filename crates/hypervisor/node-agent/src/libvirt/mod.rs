@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use crate::board::Link;
 use crate::context::Context;
 use crate::migration;
+pub(crate) use guests::life;
 use observer::Observer;
 
 /// Signs of migrations that wait to be looked at. Beyond that the follower reads everything again.

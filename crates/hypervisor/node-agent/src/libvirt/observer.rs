@@ -241,7 +241,13 @@ impl Observer {
         }
         let kind = outage_kind(&outage.why);
         let before = self.context.board.read(|model| model.libvirt.link.clone());
-        let lost = matches!(&before, Link::Down(Outage { kind: OutageKind::Disconnected | OutageKind::Timeout, .. }));
+        let lost = matches!(
+            &before,
+            Link::Down(Outage {
+                kind: OutageKind::Disconnected | OutageKind::Timeout,
+                ..
+            })
+        );
         if lost && matches!(kind, OutageKind::ConnectFailed | OutageKind::Timeout) {
             return;
         }
@@ -270,8 +276,11 @@ impl Observer {
         if up {
             tracing::info!("connected to libvirt");
             let note = "connected to libvirt, guests are listed";
-            self.context
-                .tell(Happening::normal(EventReason::LibvirtConnected, "Connecting", note));
+            self.context.tell(Happening::normal(
+                EventReason::LibvirtConnected,
+                "Connecting",
+                note,
+            ));
         } else {
             tracing::warn!(why = text, "libvirt cannot be used");
             if was_up {
@@ -304,7 +313,9 @@ impl Observer {
                 }
                 self.sign(Sign::Event(event));
             }
-            EventBody::MigrationIteration { .. } | EventBody::JobCompleted { .. } => self.sign(Sign::Event(event)),
+            EventBody::MigrationIteration { .. } | EventBody::JobCompleted { .. } => {
+                self.sign(Sign::Event(event))
+            }
             // Everything else this session asked for changes what a guest takes.
             _ => self.reads.add(guest),
         }
@@ -470,7 +481,10 @@ impl Observer {
         let new_connection = listing.versions.is_some();
         let mut early = std::mem::take(&mut self.early);
         let mut to_read = Vec::new();
-        let endpoint = self.live.as_ref().map(|live| live.connection.endpoint().to_owned());
+        let endpoint = self
+            .live
+            .as_ref()
+            .map(|live| live.connection.endpoint().to_owned());
         self.context.board.update(|model| {
             let view = &mut model.libvirt;
             let first = view.guests.is_none();
@@ -483,9 +497,18 @@ impl Observer {
             };
             changed |= first | view.trouble.remove(LIST).is_some();
             if let Some(versions) = listing.versions {
-                let news = (Some(versions.driver), Some(versions.library), Some(versions.hypervisor), endpoint);
-                changed |= (&view.driver, &view.lib_version, &view.hypervisor_version, &view.uri)
-                    != (&news.0, &news.1, &news.2, &news.3);
+                let news = (
+                    Some(versions.driver),
+                    Some(versions.library),
+                    Some(versions.hypervisor),
+                    endpoint,
+                );
+                changed |= (
+                    &view.driver,
+                    &view.lib_version,
+                    &view.hypervisor_version,
+                    &view.uri,
+                ) != (&news.0, &news.1, &news.2, &news.3);
                 (view.driver, view.lib_version, view.hypervisor_version, view.uri) = news;
             }
             view.complete |= guests_are_read(view);
@@ -563,7 +586,9 @@ impl Observer {
         }
         self.context.board.update(|model| {
             let view = &mut model.libvirt;
-            let Some(guests) = view.guests.as_mut() else { return false };
+            let Some(guests) = view.guests.as_mut() else {
+                return false;
+            };
             let mut changed = match definition {
                 Definition::Gone if overtaken => false,
                 Definition::Gone => guests.remove(&guest).is_some(),
@@ -585,7 +610,9 @@ fn guests_are_read(view: &crate::board::LibvirtView) -> bool {
 }
 
 fn set_claim(guests: &mut Guests, id: Uuid, claim: Reading) -> bool {
-    let Some(guest) = guests.get_mut(&id) else { return false };
+    let Some(guest) = guests.get_mut(&id) else {
+        return false;
+    };
     let changed = guest.claim != claim;
     guest.claim = claim;
     changed
@@ -593,7 +620,9 @@ fn set_claim(guests: &mut Guests, id: Uuid, claim: Reading) -> bool {
 
 /// A guest that was read before keeps its claim: what it takes did not vanish with the answer.
 fn set_unreadable(guests: &mut Guests, id: Uuid, why: String) -> bool {
-    let Some(guest) = guests.get_mut(&id) else { return false };
+    let Some(guest) = guests.get_mut(&id) else {
+        return false;
+    };
     match &mut guest.claim {
         Reading::Known(claim) => {
             let line = format!("cannot be read again: {why}");

@@ -3,8 +3,9 @@
 //! them. Only domain capabilities need more, and get a short connection of their own.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use cobaltcore_libvirt::client::{Connection, Options};
+use cobaltcore_libvirt::client::{Connection, Keepalive, Options};
 use cobaltcore_libvirt::event::EventId;
 use cobaltcore_libvirt::session::SessionConfig;
 use cobaltcore_libvirt::uri::{Transport, Uri};
@@ -24,6 +25,12 @@ const EVENTS: [EventId; 8] = [
     EventId::JOB_COMPLETED,
 ];
 
+/// A libvirt that stopped is known after 16 s: the status has to say so within 20.
+const KEEPALIVE: Keepalive = Keepalive {
+    interval: Duration::from_secs(4),
+    count: 3,
+};
+
 /// The long-lived connection.
 pub(super) fn session(context: &Context) -> SessionConfig {
     let config = &context.config.libvirt;
@@ -42,6 +49,7 @@ pub(super) fn session(context: &Context) -> SessionConfig {
         uris,
         options: Options {
             read_only,
+            keepalive: KEEPALIVE,
             observer: Some(context.metrics.observer()),
             ..Options::default()
         },

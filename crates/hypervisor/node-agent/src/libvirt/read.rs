@@ -40,7 +40,11 @@ pub(super) struct Listing {
 
 /// Lists guests; with their states when `states`, and with versions on a new connection.
 pub(super) async fn list(connection: &Connection, new: bool, states: bool) -> Result<Listing, LibvirtError> {
-    let versions = if new { Some(versions(connection).await?) } else { None };
+    let versions = if new {
+        Some(versions(connection).await?)
+    } else {
+        None
+    };
     let guests = connection.list_all_domains(flags::LIST_ALL).await?;
     let states = if states {
         states_of_all(connection).await?
@@ -55,7 +59,8 @@ pub(super) async fn list(connection: &Connection, new: bool, states: bool) -> Re
 }
 
 async fn versions(connection: &Connection) -> Result<Versions, LibvirtError> {
-    let text = |version: Option<u64>| version.map_or_else(|| NOT_AVAILABLE.to_owned(), format::packed_version);
+    let text =
+        |version: Option<u64>| version.map_or_else(|| NOT_AVAILABLE.to_owned(), format::packed_version);
     Ok(Versions {
         driver: unless_refused(connection.driver_type().await)?.unwrap_or_default(),
         library: text(unless_refused(connection.lib_version().await)?),
@@ -96,7 +101,10 @@ fn state(number: i64) -> Option<GuestState> {
 
 /// What the host has. Where libvirt lists no cells, the whole host is one.
 pub(super) async fn host(connection: &Connection) -> Result<HostCells, String> {
-    let xml = connection.capabilities().await.map_err(|error| error.to_string())?;
+    let xml = connection
+        .capabilities()
+        .await
+        .map_err(|error| error.to_string())?;
     let mut host = xml::capabilities(&xml).map_err(|error| error.to_string())?;
     if host.cells.is_empty() {
         let node = connection.node_info().await.map_err(|error| error.to_string())?;
@@ -116,7 +124,8 @@ pub(super) async fn domain_capabilities(
     connection: &Connection,
 ) -> Result<Option<DomainCapabilities>, String> {
     let mut answer = connection.domain_capabilities().await;
-    if matches!(&answer, Err(error) if error.code() == Some(cobaltcore_libvirt::error::code::OPERATION_DENIED)) {
+    if matches!(&answer, Err(error) if error.code() == Some(cobaltcore_libvirt::error::code::OPERATION_DENIED))
+    {
         let writable = super::reach::read_write(context)
             .await
             .map_err(|error| error.to_string())?;

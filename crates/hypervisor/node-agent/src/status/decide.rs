@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::board::{Guest, Link, LibvirtView, Model, Outage, OutageKind, Reading};
+use crate::board::{Guest, LibvirtView, Link, Model, Outage, OutageKind, Reading};
 use crate::capacity::{Allocation, Amount, HostCells, Placement, place};
 
 /// Messages name at most so many guests.
@@ -52,14 +52,22 @@ pub fn decide(model: &Model, current: &Hypervisor, standing: &Standing) -> Decis
     let troubles = troubles(libvirt, &sums);
 
     let mut intent = Intent::new()
-        .field("libVirtVersion", known(&libvirt.lib_version, &before.lib_virt_version))
+        .field(
+            "libVirtVersion",
+            known(&libvirt.lib_version, &before.lib_virt_version),
+        )
         .field(
             "hypervisorVersion",
             known(&libvirt.hypervisor_version, &before.hypervisor_version),
         )
         .field(
             "operatingSystem",
-            json(model.operating_system.as_ref().or(before.operating_system.as_ref())),
+            json(
+                model
+                    .operating_system
+                    .as_ref()
+                    .or(before.operating_system.as_ref()),
+            ),
         )
         .field(
             "updateStatus",
@@ -75,7 +83,14 @@ pub fn decide(model: &Model, current: &Hypervisor, standing: &Standing) -> Decis
             ),
         );
     intent = instances(intent, libvirt.guests.as_ref(), before, standing.additions);
-    intent = capacity(intent, libvirt.cells.as_ref(), &sums, current, before, standing.additions);
+    intent = capacity(
+        intent,
+        libvirt.cells.as_ref(),
+        &sums,
+        current,
+        before,
+        standing.additions,
+    );
     if standing.additions {
         let agent = AgentInfo {
             libvirt_uri: libvirt.uri.clone().unwrap_or_default(),
@@ -304,12 +319,7 @@ fn repeated(before: &HypervisorStatus, type_: &str) -> Option<NewCondition> {
         "False" => ConditionStatus::False,
         _ => ConditionStatus::Unknown,
     };
-    Some(NewCondition::new(
-        type_,
-        status,
-        &old.reason,
-        old.message.clone(),
-    ))
+    Some(NewCondition::new(type_, status, &old.reason, old.message.clone()))
 }
 
 fn connection_condition(link: &Link, troubles: &[String]) -> Option<NewCondition> {

@@ -46,7 +46,11 @@ struct Publisher {
 }
 
 /// Publishes until `stop`.
-pub(crate) async fn publish(context: Context, standing: Standing, stop: CancellationToken) -> Result<(), BoxError> {
+pub(crate) async fn publish(
+    context: Context,
+    standing: Standing,
+    stop: CancellationToken,
+) -> Result<(), BoxError> {
     let writer = StatusWriter::new(context.client.clone(), FieldManager::NodeAgent.as_str());
     let beat = context.health.heartbeat("publisher", 3 * BEAT);
     let (mut changes, mut hypervisor) = (context.board.changes(), context.hypervisor.clone());
@@ -135,7 +139,11 @@ impl Publisher {
             self.written = None;
             return None;
         };
-        let version = |object: &Hypervisor| object.resource_version().and_then(|text| text.parse::<u64>().ok());
+        let version = |object: &Hypervisor| {
+            object
+                .resource_version()
+                .and_then(|text| text.parse::<u64>().ok())
+        };
         let same_object = |ours: &Arc<Hypervisor>| ours.uid() == seen.uid();
         match self.written.take().filter(same_object) {
             Some(ours) if version(&ours) > version(&seen) => {
@@ -146,7 +154,11 @@ impl Publisher {
         }
     }
 
-    async fn write(&mut self, current: &Hypervisor, decision: &Decision) -> Result<Written<Hypervisor>, Error> {
+    async fn write(
+        &mut self,
+        current: &Hypervisor,
+        decision: &Decision,
+    ) -> Result<Written<Hypervisor>, Error> {
         let attempt = timeout(WRITE_TIME, self.writer.write(current, &decision.intent)).await;
         match attempt {
             Ok(Ok(written)) => Ok(written),
@@ -187,7 +199,10 @@ impl Publisher {
             .filter(|line| !self.troubles.contains(line))
             .collect();
         for line in &new {
-            tracing::warn!(trouble = line.as_str(), "libvirt works, but not everything can be read");
+            tracing::warn!(
+                trouble = line.as_str(),
+                "libvirt works, but not everything can be read"
+            );
         }
         if let Some(first) = new.first() {
             self.context.tell(Happening::warning(

@@ -47,7 +47,10 @@ pub fn capabilities(xml: &str) -> Result<HostCells, Error> {
                     Err(why) => failed("memory", why),
                 },
                 ([name], Step::Open(attributes)) if name == "cpus" => {
-                    match attributes.number::<u64>("num").filter(|count| *count <= MOST_CPUS) {
+                    match attributes
+                        .number::<u64>("num")
+                        .filter(|count| *count <= MOST_CPUS)
+                    {
                         Some(count) => cell.cpus = count,
                         None => failed("processors", "no usable number".to_owned()),
                     }
@@ -88,12 +91,18 @@ mod tests {
 
     #[test]
     fn absurd_numbers_cost_themselves_only() {
-        let xml = TWO_CELLS.replace("1056462864", "99999999999999999999").replace("num='2'><cpu id='0'", "num='-2'><cpu id='0'");
+        let xml = TWO_CELLS
+            .replace("1056462864", "99999999999999999999")
+            .replace("num='2'><cpu id='0'", "num='-2'><cpu id='0'");
         let host = capabilities(&xml).unwrap();
         assert_eq!(host.cells[&0].memory, 0);
         assert_eq!(host.cells[&1].memory, 1_056_946_772 << 10);
         assert_eq!(host.problems.len(), 2, "{:?}", host.problems);
-        assert!(host.problems[0].starts_with("memory of cell 0"), "{:?}", host.problems);
+        assert!(
+            host.problems[0].starts_with("memory of cell 0"),
+            "{:?}",
+            host.problems
+        );
     }
 
     #[test]

@@ -57,7 +57,9 @@ pub fn domain(xml: &str) -> Result<Claim, Error> {
                 claim.memnodes.insert(cell, nodes);
             }
         }
-        Step::Open(attributes) if is(path, "domain/cpu/numa/cell") && claim.cells.len() < MOST_GUEST_CELLS => {
+        Step::Open(attributes)
+            if is(path, "domain/cpu/numa/cell") && claim.cells.len() < MOST_GUEST_CELLS =>
+        {
             let next = u32::try_from(claim.cells.len()).unwrap_or(u32::MAX);
             guest_cell(attributes, next, &mut claim);
         }
@@ -129,23 +131,50 @@ mod tests {
     #[test]
     fn a_plain_guest_is_no_problem() {
         let claim = domain("<domain><memory unit='MiB'>32</memory><vcpu>1</vcpu></domain>").unwrap();
-        assert_eq!((claim.memory, claim.vcpus, claim.problems.len()), (32 << 20, 1, 0));
+        assert_eq!(
+            (claim.memory, claim.vcpus, claim.problems.len()),
+            (32 << 20, 1, 0)
+        );
     }
 
     #[test]
     fn missing_and_absurd_numbers_count_as_nothing_and_are_named() {
         let table = [
             ("<domain><vcpu>2</vcpu></domain>", (0, 2), "no memory is given"),
-            ("<domain><memory unit='furlong'>2</memory><vcpu>2</vcpu></domain>", (0, 2), "unknown unit"),
-            ("<domain><memory>1</memory><vcpu>999999999999</vcpu></domain>", (1024, 0), "no number of processors"),
-            ("<domain><memory>1</memory><vcpu>-1</vcpu></domain>", (1024, 0), "no number of processors"),
-            ("<domain><memory>18446744073709551615</memory><vcpu>1</vcpu></domain>", (0, 1), "more memory than"),
-            ("<domain><memory>1</memory><vcpu cpuset='9-1'>1</vcpu></domain>", (1024, 1), "cpuset of vcpu"),
+            (
+                "<domain><memory unit='furlong'>2</memory><vcpu>2</vcpu></domain>",
+                (0, 2),
+                "unknown unit",
+            ),
+            (
+                "<domain><memory>1</memory><vcpu>999999999999</vcpu></domain>",
+                (1024, 0),
+                "no number of processors",
+            ),
+            (
+                "<domain><memory>1</memory><vcpu>-1</vcpu></domain>",
+                (1024, 0),
+                "no number of processors",
+            ),
+            (
+                "<domain><memory>18446744073709551615</memory><vcpu>1</vcpu></domain>",
+                (0, 1),
+                "more memory than",
+            ),
+            (
+                "<domain><memory>1</memory><vcpu cpuset='9-1'>1</vcpu></domain>",
+                (1024, 1),
+                "cpuset of vcpu",
+            ),
         ];
         for (xml, amounts, words) in table {
             let claim = domain(xml).unwrap();
             assert_eq!((claim.memory, claim.vcpus), amounts, "{xml}");
-            assert!(claim.problems.iter().any(|text| text.contains(words)), "{xml}: {:?}", claim.problems);
+            assert!(
+                claim.problems.iter().any(|text| text.contains(words)),
+                "{xml}: {:?}",
+                claim.problems
+            );
         }
     }
 

@@ -70,7 +70,10 @@ mod tests {
              </domainCapabilities>",
         )
         .unwrap();
-        assert_eq!((found.arch.as_str(), found.hypervisor_type.as_str()), ("x86_64", "kvm"));
+        assert_eq!(
+            (found.arch.as_str(), found.hypervisor_type.as_str()),
+            ("x86_64", "kvm")
+        );
         assert_eq!(
             found.supported_cpu_modes,
             [

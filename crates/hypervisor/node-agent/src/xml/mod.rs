@@ -37,7 +37,12 @@ fn bytes(number: &str, unit: Option<&str>) -> Result<u64, String> {
     amount
         .checked_mul(factor)
         .filter(|bytes| *bytes <= MOST_BYTES)
-        .ok_or_else(|| format!("{number} {} is more memory than there can be", unit.unwrap_or("KiB")))
+        .ok_or_else(|| {
+            format!(
+                "{number} {} is more memory than there can be",
+                unit.unwrap_or("KiB")
+            )
+        })
 }
 
 /// Enough of a text to recognise it in a message.
@@ -73,7 +78,11 @@ mod tests {
         for (number, unit, words) in [
             ("", None, "no amount"),
             ("-4", None, "no amount"),
-            ("18446744073709551615", Some("TiB"), "more memory than there can be"),
+            (
+                "18446744073709551615",
+                Some("TiB"),
+                "more memory than there can be",
+            ),
             ("99999999999999999999999999999999999999999999999", None, "9999..."),
             ("1", Some("parsec"), "unknown unit"),
         ] {
