@@ -48,7 +48,7 @@ impl World {
         for object in objects.chain([namespace]) {
             server.apply(&object).await.map_err(|why| BenchError::Api {
                 what: format!("installing {}", object["metadata"]["name"]),
-                why: why.to_string(),
+                why,
             })?;
         }
         let service = server.client_as(cobaltcore_apiserver::User::admin());

@@ -121,7 +121,7 @@ pub(crate) fn percentile(sorted: &[f64], percent: f64) -> f64 {
 fn number(value: f64) -> String {
     match value {
         value if value.is_nan() => "none".to_owned(),
-        value if value == 0.0 => "0".to_owned(),
+        0.0 => "0".to_owned(),
         value if value >= 100.0 => format!("{value:.0}"),
         value if value >= 10.0 => format!("{value:.1}"),
         value => format!("{value:.2}"),

@@ -25,7 +25,7 @@ fn server_id(number: u128) -> Uuid {
 struct Scene {
     server: cobaltcore_apiserver::testkit::TestServer,
     far: FarHost,
-    _directory: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 impl Scene {
@@ -35,7 +35,7 @@ impl Scene {
         Self {
             server: server().await,
             far,
-            _directory: directory,
+            directory: directory,
         }
     }
 
@@ -280,7 +280,7 @@ async fn what_happened_while_nobody_listened_is_found() {
 async fn unreachable_libvirts_are_named_and_survived() {
     let scene = Scene::new().await;
     create(&scene.server, NODE).await;
-    let missing = scene._directory.path().join("nobody");
+    let missing = scene.directory.path().join("nobody");
     let agent = Agent::start(config(NODE, &over_socket(&missing), &[]), &scene.server);
     let status = scene
         .until("refused", |status| connection(status) == "False/ConnectFailed")

@@ -303,8 +303,7 @@ fn fifty_idle_guests_cost_three_calls_a_minute_and_no_write() {
             let proxy = Proxy::start(
                 std::path::Path::new("/run/libvirt/libvirt-sock"),
                 std::path::Path::new("/run/counted"),
-            )
-            .await;
+            );
             let uri = "test+unix:///default?socket=/run/counted";
             let host = connect(
                 "test+unix:///default?socket=/run/libvirt/libvirt-sock",
@@ -363,7 +362,7 @@ struct Pair {
     target: Connection,
     guest: Domain,
     server: TestServer,
-    agents: (Agent, Agent),
+    agents: Vec<Agent>,
 }
 
 impl Pair {
@@ -378,10 +377,10 @@ impl Pair {
         let server = server().await;
         create(&server, "one").await;
         create(&server, "two").await;
-        let agents = (
+        let agents = vec![
             Agent::start(config("one", RW, &[]), &server),
             Agent::start(config("two", SECOND, &[]), &server),
-        );
+        ];
         until(&server, "one", "connected", |status| {
             is_connected(status) && status["numInstances"] == 1
         })
@@ -402,8 +401,9 @@ impl Pair {
     }
 
     async fn stop(self) {
-        self.agents.0.stop().await;
-        self.agents.1.stop().await;
+        for agent in self.agents {
+            agent.stop().await;
+        }
     }
 }
 
@@ -556,11 +556,7 @@ fn without_the_source_agent_the_destination_tells_the_end_with_libvirts_figures(
         "without_the_source_agent_the_destination_tells_the_end_with_libvirts_figures",
         || async {
             let mut pair = Pair::new("orphan").await;
-            let one = std::mem::replace(
-                &mut pair.agents.0,
-                Agent::start(config("nobody", RW, &[]), &pair.server),
-            );
-            one.stop().await;
+            pair.agents.remove(0).stop().await;
             let source = pair.source.with_deadline(Duration::from_mins(5));
             source
                 .migrate_to_uri(&pair.guest, SECOND, slow(4), LIVE)

@@ -314,7 +314,7 @@ impl Observer {
                 self.sign(Sign::Event(event));
             }
             EventBody::MigrationIteration { .. } | EventBody::JobCompleted { .. } => {
-                self.sign(Sign::Event(event))
+                self.sign(Sign::Event(event));
             }
             // Everything else this session asked for changes what a guest takes.
             _ => self.reads.add(guest),
@@ -514,7 +514,9 @@ impl Observer {
             view.complete |= guests_are_read(view);
             changed
         });
-        to_read.into_iter().for_each(|guest| self.reads.add(guest));
+        for guest in to_read {
+            self.reads.add(guest);
+        }
         let known: HashSet<Uuid> = listing.guests.iter().map(|domain| domain.uuid).collect();
         self.reads.read_at.retain(|guest, _| known.contains(guest));
         if new_connection {
@@ -571,10 +573,7 @@ impl Observer {
         self.reads.running.remove(&guest);
         // An answer that was overtaken by another event is thrown away; the next one is under way.
         let overtaken = self.reads.queued.contains(&guest);
-        let definition = match result {
-            Ok(definition) => definition,
-            Err(_) => return,
-        };
+        let Ok(definition) = result else { return };
         let all_read = self.reads.is_empty();
         match &definition {
             Definition::Gone => {

@@ -234,17 +234,15 @@ impl Leaving {
         let resumed = before
             .as_ref()
             .filter(|status| status.source_node == own && !is_final(status));
-        match resumed {
-            Some(status) => {
-                self.attempt = Some(attempts.max(1));
-                if let Some(Time(started)) = &status.started {
-                    self.started = *started;
-                }
+        if let Some(status) = resumed {
+            self.attempt = Some(attempts.max(1));
+            if let Some(Time(started)) = &status.started {
+                self.started = *started;
             }
-            None => {
-                self.attempt = Some(attempts.saturating_add(1));
-                tracing::info!(server = %self.server, attempt = attempts + 1, "migration began");
-            }
+        } else {
+            let attempt = attempts.saturating_add(1);
+            self.attempt = Some(attempt);
+            tracing::info!(server = %self.server, attempt, "migration began");
         }
         let came_here = before.is_some_and(|status| status.destination_node == own);
         if came_here && let Err(error) = self.object.forget_arrival().await {

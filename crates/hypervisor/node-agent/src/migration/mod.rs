@@ -190,10 +190,10 @@ impl Router {
             {
                 self.start_leaving(server, Opening::Noticed(Some(signal)));
             }
-            (Way::Leaving, Signal::Iteration(_))
-            | (
+            (
                 Way::Leaving,
-                Signal::Life {
+                Signal::Iteration(_)
+                | Signal::Life {
                     event: life::SUSPENDED,
                     detail: MIGRATED,
                 },

@@ -199,9 +199,8 @@ async fn limited<T>(what: &str, call: impl Future<Output = Result<T, kube::Error
 }
 
 fn answer(error: &Error) -> Option<&kube::core::Status> {
-    let source = match error {
-        Error::Kube { source, .. } | Error::Kit(cobaltcore_kit::Error::Kube { source, .. }) => source,
-        _ => return None,
+    let (Error::Kube { source, .. } | Error::Kit(cobaltcore_kit::Error::Kube { source, .. })) = error else {
+        return None;
     };
     match source.as_ref() {
         kube::Error::Api(status) => Some(status),

@@ -396,7 +396,7 @@ mod tests {
         fn what_was_never_seen_migrating_is_never_called_failed(seen in proptest::collection::vec(any_seen(), 0..20)) {
             let mut track = Track::new(false);
             for seen in seen {
-                let migrates = matches!(&seen, Seen::Sample(stats) | Seen::Sample(stats) if operation(&stats.params) == Some(MIGRATION_OUT))
+                let migrates = matches!(&seen, Seen::Sample(stats) if operation(&stats.params) == Some(MIGRATION_OUT))
                     || matches!(&seen, Seen::JobCompleted(params) if operation(params) == Some(MIGRATION_OUT));
                 let before = track.confirmed();
                 let verdict = track.see(seen);

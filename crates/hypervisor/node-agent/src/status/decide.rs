@@ -54,11 +54,11 @@ pub fn decide(model: &Model, current: &Hypervisor, standing: &Standing) -> Decis
     let mut intent = Intent::new()
         .field(
             "libVirtVersion",
-            known(&libvirt.lib_version, &before.lib_virt_version),
+            known(libvirt.lib_version.as_ref(), &before.lib_virt_version),
         )
         .field(
             "hypervisorVersion",
-            known(&libvirt.hypervisor_version, &before.hypervisor_version),
+            known(libvirt.hypervisor_version.as_ref(), &before.hypervisor_version),
         )
         .field(
             "operatingSystem",
@@ -114,8 +114,8 @@ fn json<T: Serialize>(value: Option<&T>) -> Value {
 }
 
 /// The value, else what the object says, else nothing.
-fn known(value: &Option<String>, before: &str) -> Value {
-    match value.as_deref() {
+fn known(value: Option<&String>, before: &str) -> Value {
+    match value.map(String::as_str) {
         Some(text) => text.into(),
         None if before.is_empty() => Value::Null,
         None => before.into(),

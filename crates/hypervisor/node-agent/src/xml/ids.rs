@@ -44,7 +44,9 @@ impl IdSet {
                 _ => set.ranges.push((first, last)),
             }
         }
-        holes.into_iter().for_each(|hole| set.remove(hole));
+        for hole in holes {
+            set.remove(hole);
+        }
         Ok(set)
     }
 

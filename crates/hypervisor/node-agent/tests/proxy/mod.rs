@@ -26,7 +26,7 @@ impl Drop for Proxy {
 }
 
 impl Proxy {
-    pub(crate) async fn start(real: &Path, counted: &Path) -> Self {
+    pub(crate) fn start(real: &Path, counted: &Path) -> Self {
         let listener = UnixListener::bind(counted).unwrap();
         let (calls, real) = (Arc::new(AtomicU64::new(0)), real.to_owned());
         let counter = Arc::clone(&calls);
