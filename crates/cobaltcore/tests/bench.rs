@@ -126,3 +126,35 @@ fn an_interrupted_run_leaves_nothing_behind() {
     assert!(rest.ends_with("error: interrupted\n"), "{rest}");
     assert_eq!((files_in(home.path()), processes_over(home.path())), (0, 0));
 }
+
+#[test]
+fn the_node_agent_is_measured_beside_its_baselines_and_nothing_is_left_behind() {
+    let home = tempfile::tempdir().expect("a directory");
+    let output = Command::new(env!("CARGO_BIN_EXE_cobaltcore"))
+        .args(["bench", "node-agent", "--quick", "-o", "json"])
+        .env("TMPDIR", home.path())
+        .output()
+        .expect("the benchmark");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let rows = report["rows"].as_array().expect("rows");
+    for wanted in [
+        "baseline: a bare status write becomes visible",
+        "idle, 50 guests: memory",
+        "idle, 50 guests: calls to libvirt",
+        "idle, 50 guests: status writes",
+        "10 guests changing: event to visible status",
+        "10 guests changing: status writes",
+    ] {
+        let row = rows.iter().find(|row| row["title"] == wanted);
+        let figures = row.and_then(|row| row["figures"].as_array()).expect(wanted);
+        for figure in figures {
+            assert!(figure["value"].is_number(), "{wanted}: {figure}");
+        }
+    }
+    assert_eq!((processes_over(home.path()), files_in(home.path())), (0, 0));
+}
