@@ -225,7 +225,8 @@ impl Nova {
         self.session.member(request, "migration").await
     }
 
-    /// Asks for the end of a live migration; the server stays where it was. One that is over is gone.
+    /// Asks for the end of a live migration; the server stays where it was. For one that is over Nova
+    /// says "gone", or a conflict when nothing moves the server any more.
     pub async fn abort_migration(&self, id: &ServerId, migration: MigrationId) -> Result<Removal> {
         let request = Request::new(&ABORT, &[id.as_str(), &migration.to_string()]);
         self.session.remove(request).await
