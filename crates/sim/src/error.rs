@@ -20,6 +20,9 @@ pub enum Error {
     /// The guest does not run anywhere.
     #[error("server {0} does not run on any simulated host")]
     NotRunning(Uuid),
+    /// The server is not in a state in which it can be moved that way.
+    #[error("server {0} cannot be moved now: it is gone, busy, or its host is not in the state this needs")]
+    CannotMove(Uuid),
     /// A port could not be had.
     #[error("cannot listen for {what} on {address}: {source}")]
     Listen {
@@ -47,13 +50,11 @@ pub enum Error {
         source: std::io::Error,
     },
     /// The world was saved by another version.
-    #[error("{} holds a world of form {found}, this version reads form {wanted}; remove the file to begin anew", path.display())]
+    #[error("{} does not begin with {wanted:?}, the form this version reads; remove the file to begin anew", path.display())]
     Form {
         /// Which file.
         path: PathBuf,
-        /// Its form.
-        found: u32,
-        /// Ours.
-        wanted: u32,
+        /// What this version reads.
+        wanted: &'static str,
     },
 }

@@ -6,15 +6,18 @@
 //! | [`world`] | state and how it changes with time: hosts, guests, migrations, what Nova and Placement record, faults |
 //! | [`cloud`] | Keystone, Nova, Placement, Glance, Neutron and Cinder over HTTP, for our roles and the `openstack` client |
 //! | [`hosts`] | one libvirt daemon per host, for the agents and `virsh` |
+//! | [`bmc`] | one Redfish BMC per host, for fencing |
 //!
 //! A role under test talks to these over the same protocols as in production and cannot tell the difference. A world is
 //! seeded: with a manual clock, the same calls in the same order give the same answers.
 
+pub mod bmc;
 pub mod cloud;
 mod error;
 pub mod hosts;
 pub mod world;
 
+pub use bmc::Bmcs;
 pub use cloud::Cloud;
 pub use error::Error;
 pub use hosts::Hosts;

@@ -145,7 +145,6 @@ pub(crate) fn truthy(value: &Value) -> bool {
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) body: Option<Value>,
-    pub(crate) text: Option<(String, &'static str)>,
     pub(crate) headers: Vec<(&'static str, String)>,
 }
 
@@ -154,7 +153,6 @@ impl Answer {
         Self {
             status,
             body: Some(body),
-            text: None,
             headers: Vec::new(),
         }
     }
@@ -167,7 +165,6 @@ impl Answer {
         Self {
             status,
             body: None,
-            text: None,
             headers: Vec::new(),
         }
     }
@@ -178,10 +175,6 @@ impl Answer {
     }
 
     pub(crate) fn respond(self, service: Service, request_id: &str) -> Response {
-        let content = match (&self.body, self.text) {
-            (Some(body), _) => Some((body.to_string(), "application/json")),
-            (None, text) => text,
-        };
         let mut builder = Response::builder().status(StatusCode::from_u16(self.status).unwrap_or_default());
         let headers = builder.headers_mut();
         if let Some(headers) = headers {
@@ -197,11 +190,13 @@ impl Answer {
             for (name, value) in &self.headers {
                 put(name, value);
             }
-            if let Some((_, kind)) = &content {
-                put(header::CONTENT_TYPE.as_str(), kind);
+            if self.body.is_some() {
+                put(header::CONTENT_TYPE.as_str(), "application/json");
             }
         }
-        let body = content.map_or_else(Body::empty, |(text, _)| Body::from(text));
+        let body = self
+            .body
+            .map_or_else(Body::empty, |body| Body::from(body.to_string()));
         builder.body(body).unwrap_or_default()
     }
 }
@@ -272,17 +267,13 @@ impl Refusal {
                 let body = json!({"NeutronError": {"type": kind, "message": self.message, "detail": ""}});
                 Answer::new(self.status, body)
             }
-            Service::Image => {
-                let status = self.status;
-                let text = format!(
-                    "<html>\n <head>\n  <title>{status} {title}</title>\n </head>\n <body>\n  <h1>{status} {title}</h1>\n  {}<br /><br />\n\n\n </body>\n</html>",
-                    self.message
-                );
-                Answer {
-                    text: Some((text, "text/html; charset=UTF-8")),
-                    ..Answer::empty(status)
-                }
-            }
+            Service::Image => Answer::new(
+                self.status,
+                json!({
+                    "message": format!("{}<br /><br />\n\n\n", self.message),
+                    "code": format!("{} {title}", self.status), "title": title,
+                }),
+            ),
             Service::Compute | Service::Volume | Service::Identity => {
                 let body = json!({(fault_name(self.status)): {"code": self.status, "message": self.message}});
                 Answer::new(self.status, body)
@@ -291,6 +282,16 @@ impl Refusal {
     }
 
     fn placement(&self, request_id: &str, version: u32, title: &str) -> Answer {
+        if self.status == 406 {
+            let error = json!({
+                "status": 406, "title": title, "request_id": request_id, "min_version": "1.0", "max_version": "1.39",
+                "detail": format!(
+                    "The resource could not be generated that was acceptable to your browser (content of type application/json. \n\n {}",
+                    self.message
+                ),
+            });
+            return Answer::new(406, json!({"errors": [error]}));
+        }
         let explanation = match self.status {
             400 => {
                 "The server could not comply with the request since it is either malformed or otherwise incorrect."
@@ -301,9 +302,6 @@ impl Refusal {
             403 => "Access was denied to this resource.",
             404 => "The resource could not be found.",
             405 => "The method specified is not allowed for this resource.",
-            406 => {
-                "The resource could not be generated that was acceptable to your browser (content of type application/json)."
-            }
             409 => "There was a conflict when trying to complete your request.",
             503 => "The server is currently unavailable. Please try again at a later time.",
             _ => "The server has either erred or is incapable of performing the requested operation.",
@@ -390,9 +388,9 @@ impl Page {
                 .map(|at| at + 1)
                 .ok_or_else(|| Refusal::bad(format!("marker [{marker}] not found")))?,
         };
-        let more = items.len() > start + self.limit;
         let page: Vec<T> = items.into_iter().skip(start).take(self.limit).collect();
-        let next = if more { page.last().map(&id) } else { None };
+        // Nova does not look ahead: a full page always has a link, even if the next one is empty.
+        let next = (page.len() == self.limit).then(|| page.last().map(&id)).flatten();
         Ok((page, next))
     }
 }

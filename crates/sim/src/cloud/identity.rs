@@ -115,38 +115,38 @@ fn authenticate(shared: &Shared, req: &Req) -> Outcome {
 
 /// A user named by id, or by name and domain, with the right password.
 fn by_password<'a>(state: &'a State, asked: &Value) -> Result<&'a User, Refusal> {
-    let user = match asked["id"].as_str() {
-        Some(id) => uuid(id).and_then(|id| state.users.get(&id)),
-        None => {
-            let domain = domain_id(state, &asked["domain"]);
-            state.users.values().find(|user| {
-                Some(user.name.as_str()) == asked["name"].as_str() && Some(&user.domain) == domain.as_ref()
-            })
-        }
+    let user = if let Some(id) = asked["id"].as_str() {
+        uuid(id).and_then(|id| state.users.get(&id))
+    } else {
+        let domain = domain_id(state, &asked["domain"]);
+        state.users.values().find(|user| {
+            Some(user.name.as_str()) == asked["name"].as_str() && Some(&user.domain) == domain.as_ref()
+        })
     };
     user.filter(|user| asked["password"].as_str() == Some(user.password.as_str()))
         .ok_or_else(Refusal::unauthorized)
 }
 
 fn by_credential<'a>(state: &'a State, asked: &Value) -> Result<&'a AppCredential, Refusal> {
-    let credential = match asked["id"].as_str() {
-        Some(id) => state
+    let credential = if let Some(id) = asked["id"].as_str() {
+        state
             .app_credentials
             .iter()
-            .find(|credential| credential.id == id),
-        None => {
-            let name = asked["name"].as_str();
-            let who = &asked["user"];
-            let domain = domain_id(state, &who["domain"]);
-            let user = state.users.values().find(|user| {
-                who["id"].as_str() == Some(simple(user.id).as_str())
-                    || (who["name"].as_str() == Some(user.name.as_str())
-                        && Some(&user.domain) == domain.as_ref())
-            });
-            state.app_credentials.iter().find(|credential| {
-                Some(credential.name.as_str()) == name && Some(credential.user) == user.map(|u| u.id)
-            })
-        }
+            .find(|credential| credential.id == id)
+    } else {
+        let name = asked["name"].as_str();
+        let who = &asked["user"];
+        let domain = domain_id(state, &who["domain"]);
+        let user = state.users.values().find(|user| {
+            let by_name =
+                who["name"].as_str() == Some(user.name.as_str()) && Some(&user.domain) == domain.as_ref();
+            by_name || who["id"].as_str() == Some(simple(user.id).as_str())
+        });
+        let user = user.map(|user| user.id);
+        state
+            .app_credentials
+            .iter()
+            .find(|credential| Some(credential.name.as_str()) == name && Some(credential.user) == user)
     };
     credential
         .filter(|credential| asked["secret"].as_str() == Some(credential.secret.as_str()))
@@ -170,15 +170,14 @@ fn domain_id(state: &State, asked: &Value) -> Option<String> {
 
 fn wanted_scope(state: &State, asked: &Value) -> Result<Scope, Refusal> {
     if let Some(project) = asked.get("project") {
-        let found = match project["id"].as_str() {
-            Some(id) => uuid(id).and_then(|id| state.projects.get(&id)),
-            None => {
-                let domain = domain_id(state, &project["domain"]);
-                let name = project["name"].as_str();
-                state.projects.values().find(|project| {
-                    Some(project.name.as_str()) == name && Some(&project.domain) == domain.as_ref()
-                })
-            }
+        let found = if let Some(id) = project["id"].as_str() {
+            uuid(id).and_then(|id| state.projects.get(&id))
+        } else {
+            let domain = domain_id(state, &project["domain"]);
+            let name = project["name"].as_str();
+            state.projects.values().find(|project| {
+                Some(project.name.as_str()) == name && Some(&project.domain) == domain.as_ref()
+            })
         };
         return found
             .map(|project| Scope::Project(project.id))

@@ -62,11 +62,7 @@ fn find<'a>(state: &'a State, req: &Req, id: &str) -> Result<&'a Image, Refusal>
     let found = uuid(id)
         .and_then(|id| state.images.get(&id))
         .filter(|image| visible(req, image));
-    found.ok_or_else(|| {
-        Refusal::missing(format!(
-            "Failed to find image {id} to show: No image found with ID {id}"
-        ))
-    })
+    found.ok_or_else(|| Refusal::missing(format!("No image found with ID {id}")))
 }
 
 fn list(state: &State, req: &Req) -> Outcome {

@@ -40,15 +40,10 @@ fn missing(kind: &str, id: &str) -> Refusal {
 fn dispatch(state: &mut State, req: &Req, path: &[&str]) -> Outcome {
     match (req.method.as_str(), path) {
         ("GET", []) => Ok(Answer::ok(json!({"resources": []}))),
-        ("GET", ["networks"]) => list(
-            req,
-            "networks",
-            state
-                .networks
-                .values()
-                .filter(|n| sees(req, n))
-                .map(|n| network(state, n)),
-        ),
+        ("GET", ["networks"]) => {
+            let seen = state.networks.values().filter(|network| sees(req, network));
+            Ok(list(req, "networks", seen.map(|found| network(state, found))))
+        }
         ("GET", ["networks", id]) => {
             let found = uuid(id)
                 .and_then(|id| state.networks.get(&id))
@@ -71,7 +66,7 @@ fn dispatch(state: &mut State, req: &Req, path: &[&str]) -> Outcome {
             state.subnets.retain(|_, subnet| subnet.network != key);
             Ok(Answer::empty(204))
         }
-        ("GET", ["subnets"]) => list(req, "subnets", state.subnets.values().map(subnet)),
+        ("GET", ["subnets"]) => Ok(list(req, "subnets", state.subnets.values().map(subnet))),
         ("GET", ["subnets", id]) => {
             let found = uuid(id)
                 .and_then(|id| state.subnets.get(&id))
@@ -84,7 +79,7 @@ fn dispatch(state: &mut State, req: &Req, path: &[&str]) -> Outcome {
                 .ports
                 .values()
                 .filter(|port| me.is_admin() || me.project() == Some(port.project));
-            list(req, "ports", mine.map(port))
+            Ok(list(req, "ports", mine.map(port)))
         }
         ("GET", ["ports", id]) => {
             let found = uuid(id)
@@ -92,23 +87,23 @@ fn dispatch(state: &mut State, req: &Req, path: &[&str]) -> Outcome {
                 .ok_or_else(|| missing("Port", id))?;
             Ok(Answer::ok(json!({"port": port(found)})))
         }
-        ("GET", ["agents"]) => agents(state, req),
+        ("GET", ["agents"]) => Ok(agents(state, req)),
         ("GET", ["extensions"]) => Ok(Answer::ok(json!({"extensions": [{
             "alias": "binding", "name": "Port Binding", "description": "", "updated": "2014-02-03T10:00:00-00:00", "links": [],
         }, {
             "alias": "agent", "name": "agent", "description": "", "updated": "2013-02-03T10:00:00-00:00", "links": [],
         }]}))),
         ("GET", ["extensions", name]) => Ok(Answer::ok(json!({"extension": {"alias": name, "name": name}}))),
-        ("GET", ["security-groups"]) => list(req, "security_groups", std::iter::empty()),
+        ("GET", ["security-groups"]) => Ok(list(req, "security_groups", std::iter::empty())),
         ("GET", [kind @ ("routers" | "floatingips" | "trunks" | "address-groups")]) => {
-            list(req, kind, std::iter::empty())
+            Ok(list(req, kind, std::iter::empty()))
         }
         _ => Err(nothing()),
     }
 }
 
 /// Neutron filters by any field: those in the query must equal.
-fn list(req: &Req, key: &str, items: impl Iterator<Item = Value>) -> Outcome {
+fn list(req: &Req, key: &str, items: impl Iterator<Item = Value>) -> Answer {
     let skip = [
         "fields",
         "limit",
@@ -135,7 +130,7 @@ fn list(req: &Req, key: &str, items: impl Iterator<Item = Value>) -> Outcome {
     };
     let found: Vec<Value> = items.filter(fits).collect();
     let key = key.replace('-', "_");
-    Ok(Answer::ok(json!({(key): found})))
+    Answer::ok(json!({(key): found}))
 }
 
 fn sees(req: &Req, network: &Network) -> bool {
@@ -224,7 +219,7 @@ fn create_network(state: &mut State, req: &Req) -> Outcome {
     Ok(Answer::new(201, json!({"network": shown})))
 }
 
-fn agents(state: &State, req: &Req) -> Outcome {
+fn agents(state: &State, req: &Req) -> Answer {
     let shown = state.hosts.values().filter(|host| host.service.is_some()).map(|host| {
         json!({
             "id": Uuid::from_u128(host.node_uuid.as_u128() ^ 0xa9e).to_string(), "agent_type": "Open vSwitch agent",

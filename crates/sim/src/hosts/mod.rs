@@ -196,7 +196,7 @@ async fn live(world: World, name: HostName, address: Address, driver: Arc<HostDr
                 match listener {
                     Ok(listener) => serving = Some(serve(listener, &driver)),
                     Err(error) => {
-                        tracing::warn!(host = %name, %error, "a simulated libvirt daemon cannot start")
+                        tracing::warn!(host = %name, %error, "a simulated libvirt daemon cannot start");
                     }
                 }
             }

@@ -213,7 +213,7 @@ pub(crate) fn definition(xml: &str) -> Option<Definition> {
                     ["domain", "name"] => name = Some(text),
                     ["domain", "uuid"] => uuid = Uuid::try_parse(&text).ok(),
                     ["domain", "memory"] => {
-                        memory = text.parse::<u64>().ok().map(|amount| kib(amount, &unit))
+                        memory = text.parse::<u64>().ok().map(|amount| kib(amount, &unit));
                     }
                     ["domain", "vcpu"] => vcpus = text.parse().unwrap_or(1),
                     _ => {}

@@ -321,7 +321,7 @@ impl Builder {
                 id: index as u64 + 1,
                 uuid: state.fresh(),
                 name,
-                hosts: Vec::new(),
+                hosts: BTreeSet::new(),
                 metadata,
                 created: state.now,
                 updated: None,
@@ -391,7 +391,7 @@ impl Builder {
         } else {
             for aggregate in state.aggregates.values_mut() {
                 if aggregate.name == zone || aggregate.name == "prod" {
-                    aggregate.hosts.push(name.clone());
+                    aggregate.hosts.insert(name.clone());
                 }
             }
         }

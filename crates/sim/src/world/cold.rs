@@ -64,7 +64,7 @@ impl State {
             ColdStep::Schedule => {}
             ColdStep::Migrate => {
                 self.touch(server, |server| {
-                    server.task_state = Some(TaskState::ResizeMigrating)
+                    server.task_state = Some(TaskState::ResizeMigrating);
                 });
                 self.set_migration(id, MigrationStatus::Migrating);
                 self.guest_shuts_down(&source, server);
@@ -72,7 +72,7 @@ impl State {
             }
             ColdStep::Copied => {
                 self.touch(server, |server| {
-                    server.task_state = Some(TaskState::ResizeMigrated)
+                    server.task_state = Some(TaskState::ResizeMigrated);
                 });
                 self.set_migration(id, MigrationStatus::PostMigrating);
                 self.cold_after(id, ColdStep::Finish);
@@ -178,7 +178,7 @@ impl State {
         };
         self.set_migration(id, MigrationStatus::Reverting);
         self.touch(server, |server| {
-            server.task_state = Some(TaskState::ResizeReverting)
+            server.task_state = Some(TaskState::ResizeReverting);
         });
         self.cold_after(id, ColdStep::Revert);
         true

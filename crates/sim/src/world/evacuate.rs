@@ -17,13 +17,14 @@ const LATER: std::time::Duration = std::time::Duration::from_secs(5);
 impl State {
     /// Begins an evacuation; the API checked that it may.
     pub(crate) fn begin_evacuate(&mut self, order: &Order, ends_stopped: bool) -> Option<u64> {
+        self.live_abandon(order.server);
         let id = self.record_move(order, MigrationKind::Evacuation)?;
         if let Some(migration) = self.migrations.get_mut(&id) {
             migration.ends_stopped = ends_stopped;
             migration.dest.clone_from(&order.asked);
         }
         self.touch(order.server, |server| {
-            server.task_state = Some(TaskState::Rebuilding)
+            server.task_state = Some(TaskState::Rebuilding);
         });
         let span = self.settings.schedule;
         self.after(span, Due::Evacuate(id, EvacuateStep::Schedule));
@@ -63,7 +64,7 @@ impl State {
                     return self.evacuate_rejected(id, server);
                 }
                 self.touch(server, |server| {
-                    server.task_state = Some(TaskState::RebuildSpawning)
+                    server.task_state = Some(TaskState::RebuildSpawning);
                 });
                 self.after(span, Due::Evacuate(id, EvacuateStep::Done));
             }
@@ -145,8 +146,8 @@ impl State {
     /// What a starting nova-compute does with servers that were evacuated while it was away.
     pub(crate) fn clean_evacuated(&mut self, host: &HostName) {
         let mine: Vec<(u64, Uuid, MigrationStatus)> = self
-            .open_migrations()
-            .filter(|migration| migration.kind == MigrationKind::Evacuation && migration.source == *host)
+            .open_migrations_from(host.as_str())
+            .filter(|migration| migration.kind == MigrationKind::Evacuation)
             .map(|migration| (migration.id, migration.server, migration.status))
             .collect();
         let node = self

@@ -60,7 +60,7 @@ impl State {
     pub(crate) fn begin_live(&mut self, order: &Order) -> Option<u64> {
         let id = self.record_move(order, MigrationKind::Live)?;
         self.touch(order.server, |server| {
-            server.task_state = Some(TaskState::Migrating)
+            server.task_state = Some(TaskState::Migrating);
         });
         let span = self.settings.schedule;
         self.after(span, Due::Live(id, LiveStep::Schedule));
@@ -158,16 +158,15 @@ impl State {
         let Some(most) = self.hosts.get(source).map(|host| host.max_live) else {
             return;
         };
-        let mine =
-            |migration: &&Migration| migration.kind == MigrationKind::Live && migration.source == *source;
+        let live = |migration: &&Migration| migration.kind == MigrationKind::Live;
         let busy = self
-            .open_migrations()
-            .filter(mine)
+            .open_migrations_from(source.as_str())
+            .filter(live)
             .filter(|migration| matches!(migration.status, S::Preparing | S::Running | S::PostMigrating))
             .count();
         let ready: Vec<u64> = self
-            .open_migrations()
-            .filter(mine)
+            .open_migrations_from(source.as_str())
+            .filter(live)
             .filter(|migration| migration.status == S::Queued)
             .map(|migration| migration.id)
             .take(most.saturating_sub(busy))
@@ -363,7 +362,7 @@ impl State {
             let params = domain
                 .finished
                 .as_ref()
-                .map(|finished| crate::hosts::stats::finished(finished))
+                .map(crate::hosts::stats::finished)
                 .unwrap_or_default();
             vec![
                 (reference.clone(), EventBody::Lifecycle { event: 5, detail: 3 }),
@@ -375,6 +374,9 @@ impl State {
     }
 
     fn live_complete(&mut self, id: u64, server: Uuid, source: &HostName, dest: &HostName) {
+        if !self.hosts.get(source).is_some_and(Host::reports) {
+            return self.after(LATER, Due::Live(id, LiveStep::Complete));
+        }
         self.undefine(source, server);
         let uuid = self
             .migrations
@@ -408,18 +410,30 @@ impl State {
         let Some(migration) = self.migrations.get(&id).cloned() else {
             return;
         };
-        let switched = self
-            .domain(migration.source.as_str(), migration.server)
-            .is_none_or(|domain| matches!(domain.phase, Phase::ShutOff(ShutOff::Migrated)));
-        if switched && migration.status == MigrationStatus::PostMigrating {
+        if self.switched(&migration) {
             // Too late: the guest runs on the destination. Nova's source cleans up when it can be reached.
             return self.after(LATER, Due::Live(id, LiveStep::Complete));
         }
+        self.live_drop(&migration);
+        if !self.hosts.get(&migration.source).is_some_and(Host::reports) {
+            // libvirt gave up; nova-compute cannot tell anybody yet.
+            return self.after(LATER, Due::Live(id, LiveStep::Rollback));
+        }
+        self.live_forget(&migration, end);
+        self.live_next(&migration.source);
+    }
+
+    /// Whether the guest runs on the destination already.
+    fn switched(&self, migration: &Migration) -> bool {
+        migration.status == MigrationStatus::PostMigrating
+    }
+
+    /// Both libvirts give a migration up; the guest goes on at its source, if that has power.
+    fn live_drop(&mut self, migration: &Migration) {
         if let Some(dest) = &migration.dest {
             self.leave(dest, migration.server);
         }
-        let server = migration.server;
-        self.with_domain(&migration.source, server, |domain, now| {
+        self.with_domain(&migration.source, migration.server, |domain, now| {
             domain.job = None;
             if domain.phase == Phase::Paused(Paused::Migration) {
                 domain.enter(Phase::Running(Running::MigrationCanceled), now);
@@ -427,12 +441,39 @@ impl State {
             }
             Vec::new()
         });
-        if !self.hosts.get(&migration.source).is_some_and(Host::reports) {
-            // libvirt gave up; nova-compute cannot tell anybody yet.
-            return self.after(LATER, Due::Live(id, LiveStep::Rollback));
+    }
+
+    /// What a starting nova-compute does with migrations it left behind.
+    pub(crate) fn clean_migrations(&mut self, source: &HostName) {
+        let stale: Vec<Migration> = self
+            .open_migrations_from(source.as_str())
+            .filter(|migration| migration.kind == MigrationKind::Live)
+            .cloned()
+            .collect();
+        for migration in stale {
+            if let (Some(dest), true) = (&migration.dest, self.switched(&migration)) {
+                self.live_complete(migration.id, migration.server, source, dest);
+            } else {
+                self.live_drop(&migration);
+                self.live_forget(&migration, MigrationStatus::Error);
+            }
         }
-        self.live_forget(&migration, end);
-        self.live_next(&migration.source);
+    }
+
+    /// A server that is evacuated is not migrated any more, whatever its records say. If it had switched over, it runs
+    /// where nobody looks for it.
+    pub(crate) fn live_abandon(&mut self, server: Uuid) {
+        let open: Vec<Migration> = self
+            .migrations_of(server)
+            .filter(|migration| migration.kind == MigrationKind::Live && migration.is_open())
+            .cloned()
+            .collect();
+        for migration in open {
+            if !self.switched(&migration) {
+                self.live_drop(&migration);
+            }
+            self.live_forget(&migration, MigrationStatus::Error);
+        }
     }
 
     /// The destination drops what had arrived.

@@ -345,6 +345,49 @@ impl World {
         })
     }
 
+    /// Begins to move a running server to another host, as its owner's administrator would; gives the number of the move.
+    pub fn live_migrate(&self, server: Uuid) -> Result<u64, Error> {
+        self.begin_move(server, |state, order| {
+            let record = state.servers.get(&order.server)?;
+            let runs = matches!(record.vm_state, VmState::Active | VmState::Paused);
+            (runs && record.task_state.is_none())
+                .then(|| state.begin_live(order))
+                .flatten()
+        })
+    }
+
+    /// Begins to make a server of a dead host anew elsewhere, unless that is under way; gives the number of the move.
+    pub fn evacuate(&self, server: Uuid) -> Result<u64, Error> {
+        self.begin_move(server, |state, order| {
+            let host = state.servers.get(&order.server)?.host.as_ref()?;
+            let up = state.hosts.get(host)?.service.as_ref()?.is_up(state.now);
+            let mut moves = state.migrations_of(order.server);
+            let busy = moves
+                .any(|migration| migration.kind == MigrationKind::Evacuation && !migration.status.is_final());
+            drop(moves);
+            (!up && !busy)
+                .then(|| state.begin_evacuate(order, false))
+                .flatten()
+        })
+    }
+
+    fn begin_move(
+        &self,
+        server: Uuid,
+        begin: impl FnOnce(&mut State, &Order) -> Option<u64>,
+    ) -> Result<u64, Error> {
+        self.change(|state| {
+            let record = state.servers.get(&server).ok_or(Error::CannotMove(server))?;
+            let order = Order {
+                server,
+                asked: None,
+                user: record.user,
+                project: record.project,
+            };
+            begin(state, &order).ok_or(Error::CannotMove(server))
+        })
+    }
+
     /// A copy of a server's record.
     pub fn server(&self, id: Uuid) -> Option<Server> {
         self.read(|state| state.servers.get(&id).cloned())

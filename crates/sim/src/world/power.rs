@@ -10,7 +10,6 @@ use super::domain::{Phase, ShutOff};
 use super::host::{Libvirt, Power, Service};
 use super::names::HostName;
 use super::placement::{HOST_TRAITS, Inventory, Provider, STATUS_DISABLED};
-use super::server::{MigrationKind, MigrationStatus};
 use super::state::State;
 use super::timers::Due;
 
@@ -102,16 +101,7 @@ impl State {
             return;
         }
         self.clean_evacuated(name);
-        let stale: Vec<u64> = self
-            .open_migrations()
-            .filter(|m| m.kind == MigrationKind::Live && m.source == *name && !m.status.is_final())
-            .map(|migration| migration.id)
-            .collect();
-        for id in stale {
-            if let Some(migration) = self.migrations.get(&id).cloned() {
-                self.live_forget(&migration, MigrationStatus::Error);
-            }
-        }
+        self.clean_migrations(name);
         let span = self.settings.power_sync;
         self.after(span, Due::SyncHost(name.clone()));
     }
@@ -176,7 +166,7 @@ impl State {
         };
         let node = host.node_uuid;
         for aggregate in self.aggregates.values_mut() {
-            aggregate.hosts.retain(|host| host != name);
+            aggregate.hosts.remove(name);
         }
         let empty = self
             .placement

@@ -19,8 +19,8 @@ pub struct Aggregate {
     pub uuid: Uuid,
     /// Name.
     pub name: String,
-    /// Hosts, in the order they came.
-    pub hosts: Vec<HostName>,
+    /// Hosts.
+    pub hosts: BTreeSet<HostName>,
     /// Pairs; `availability_zone` makes it a zone.
     pub metadata: BTreeMap<String, String>,
     /// When it was made.
@@ -37,7 +37,7 @@ impl Aggregate {
 
     /// Whether a host is in it.
     pub fn has(&self, host: &str) -> bool {
-        self.hosts.iter().any(|name| name.as_str() == host)
+        self.hosts.contains(host)
     }
 }
 

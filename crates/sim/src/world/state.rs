@@ -168,6 +168,8 @@ pub struct State {
     #[serde(skip)]
     open: BTreeSet<u64>,
     #[serde(skip)]
+    open_from: HashMap<HostName, BTreeSet<u64>>,
+    #[serde(skip)]
     used: HashMap<Uuid, (i64, i64, i64)>,
     #[serde(skip)]
     pub(crate) outbox: Vec<HostEvent>,
@@ -207,6 +209,7 @@ impl State {
             by_service: HashMap::new(),
             migrations_of: HashMap::new(),
             open: BTreeSet::new(),
+            open_from: HashMap::new(),
             used: HashMap::new(),
             outbox: Vec::new(),
             changed: Vec::new(),
@@ -235,6 +238,8 @@ impl State {
                 .push(migration.id);
             if migration.is_open() {
                 self.open.insert(migration.id);
+                let from = self.open_from.entry(migration.source.clone()).or_default();
+                from.insert(migration.id);
             }
         }
     }
@@ -344,6 +349,8 @@ impl State {
             .or_default()
             .push(migration.id);
         self.open.insert(migration.id);
+        let from = self.open_from.entry(migration.source.clone()).or_default();
+        from.insert(migration.id);
         self.migrations.insert(migration.id, migration);
     }
 
@@ -361,6 +368,12 @@ impl State {
         self.open.iter().filter_map(|id| self.migrations.get(id))
     }
 
+    /// The same, of one source.
+    pub fn open_migrations_from(&self, host: &str) -> impl Iterator<Item = &Migration> {
+        let ids = self.open_from.get(host).into_iter().flatten();
+        ids.filter_map(|id| self.migrations.get(id))
+    }
+
     /// Takes a move to another status.
     pub(crate) fn set_migration(&mut self, id: u64, status: MigrationStatus) {
         let now = self.now;
@@ -369,6 +382,9 @@ impl State {
             migration.updated = now;
             if !migration.is_open() {
                 self.open.remove(&id);
+                if let Some(from) = self.open_from.get_mut(&migration.source) {
+                    from.remove(&id);
+                }
             }
         }
     }

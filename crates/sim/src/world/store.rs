@@ -1,36 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A world on disk: one JSON file that is replaced as a whole, so that a crash leaves the old or the new world and never
+//! A world on disk: one file, a line that names its form and then JSON, that is replaced as a whole, so that a crash leaves the old or the new world and never
 //! half of one. A loaded world goes on where it stood; the time in between has not passed in it.
 
 use std::fs::File;
-use std::io::{BufReader, BufWriter, Write};
+use std::io::{BufWriter, Write};
 use std::path::Path;
-
-use serde::{Deserialize, Serialize};
 
 use super::World;
 use super::clock::{Clock, Moment};
 use super::state::State;
 use crate::error::Error;
 
-/// Goes up when the form changes.
-const FORM: u32 = 1;
-
-#[derive(Serialize)]
-struct Saved<'a> {
-    form: u32,
-    state: &'a State,
-}
-
-#[derive(Deserialize)]
-struct Form {
-    form: u32,
-}
-
-#[derive(Deserialize)]
-struct Loaded {
-    state: State,
-}
+/// First line of the file; the number goes up when the form changes.
+const FORM: &str = "cobaltcore simulated world 1";
 
 impl World {
     /// Writes the world to a file.
@@ -44,14 +26,8 @@ impl World {
         let draft = path.with_extension("new");
         let file = File::create(&draft).map_err(failed)?;
         let mut out = BufWriter::new(file);
-        serde_json::to_writer(
-            &mut out,
-            &Saved {
-                form: FORM,
-                state: &state,
-            },
-        )
-        .map_err(|e| failed(e.into()))?;
+        writeln!(out, "{FORM}").map_err(failed)?;
+        serde_json::to_writer(&mut out, &state).map_err(|error| failed(error.into()))?;
         out.flush().map_err(failed)?;
         out.get_ref().sync_data().map_err(failed)?;
         std::fs::rename(&draft, path).map_err(failed)
@@ -63,16 +39,19 @@ impl World {
             path: path.to_owned(),
             source,
         };
-        let open = || File::open(path).map(BufReader::new).map_err(failed);
-        let Form { form } = serde_json::from_reader(open()?).map_err(|e| failed(e.into()))?;
-        if form != FORM {
+        let bytes = std::fs::read(path).map_err(failed)?;
+        let end = bytes
+            .iter()
+            .position(|byte| *byte == b'\n')
+            .unwrap_or(bytes.len());
+        let (form, state) = bytes.split_at(end);
+        if form != FORM.as_bytes() {
             return Err(Error::Form {
                 path: path.to_owned(),
-                found: form,
                 wanted: FORM,
             });
         }
-        let Loaded { mut state } = serde_json::from_reader(open()?).map_err(|e| failed(e.into()))?;
+        let mut state: State = serde_json::from_slice(state).map_err(|error| failed(error.into()))?;
         state.index();
         let clock = if scale > 0.0 {
             state.move_to(Moment::wall());

@@ -86,7 +86,10 @@ impl Api {
             .await
             .unwrap();
         assert_eq!(answer.status(), 201);
-        self.token = answer.headers()["x-subject-token"].to_str().unwrap().to_owned();
+        answer.headers()["x-subject-token"]
+            .to_str()
+            .unwrap()
+            .clone_into(&mut self.token);
         answer.json().await.unwrap()
     }
 

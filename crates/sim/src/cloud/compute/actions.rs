@@ -394,9 +394,9 @@ fn reset_state(state: &mut State, server: &Server, args: &Value) -> Outcome {
         Some("active") => V::Active,
         Some("error") => V::Error,
         _ => {
+            let asked = args["state"].as_str().unwrap_or_default();
             let text = format!(
-                "Invalid input for field/attribute state. Value: {}. {} is not one of ['active', 'error']",
-                args["state"], args["state"]
+                "Invalid input for field/attribute state. Value: {asked}. '{asked}' is not one of ['active', 'error']"
             );
             return Err(Refusal::bad(text));
         }

@@ -44,7 +44,7 @@ fn view(req: &Req, aggregate: &Aggregate) -> Value {
 
 fn number(id: &str) -> Result<u64, Refusal> {
     id.parse()
-        .map_err(|_| Refusal::bad(format!("Invalid input received: id must be an integer, got {id}")))
+        .map_err(|_| Refusal::bad("Invalid input received: id must be an integer"))
 }
 
 fn missing(id: &str) -> Refusal {
@@ -73,7 +73,7 @@ fn create(state: &mut State, req: &Req) -> Outcome {
         id,
         uuid: state.fresh(),
         name: name.to_owned(),
-        hosts: Vec::new(),
+        hosts: std::collections::BTreeSet::new(),
         metadata: std::collections::BTreeMap::new(),
         created: state.now,
         updated: None,
@@ -226,7 +226,7 @@ fn add(state: &mut State, id: u64, host: &HostName) -> Result<(), Refusal> {
     }
     let uuid = aggregate.uuid;
     if let Some(aggregate) = state.aggregates.get_mut(&id) {
-        aggregate.hosts.push(host.clone());
+        aggregate.hosts.insert(host.clone());
     }
     if let Some(provider) = state.placement.providers.get_mut(&node) {
         provider.generation += u64::from(provider.aggregates.insert(uuid));
@@ -249,7 +249,7 @@ fn remove(state: &mut State, id: u64, host: &HostName) -> Result<(), Refusal> {
     }
     let uuid = aggregate.uuid;
     if let Some(aggregate) = state.aggregates.get_mut(&id) {
-        aggregate.hosts.retain(|name| name != host);
+        aggregate.hosts.remove(host);
     }
     let node = state
         .hosts

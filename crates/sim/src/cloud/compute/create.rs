@@ -230,22 +230,24 @@ fn quota(state: &State, project: Uuid, flavor: &Flavor, count: u64) -> Result<()
         ("cores", count * i64::from(flavor.vcpus), cores, quota.cores),
         ("ram", count * flavor.ram_mb as i64, ram, quota.ram),
     ];
-    let over: Vec<_> = asked
-        .iter()
-        .filter(|(_, req, used, most)| *most >= 0 && used + req > *most)
-        .collect();
-    if over.is_empty() {
+    let (mut names, mut wanted, mut taken, mut limits) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for (name, more, used, most) in asked {
+        if most >= 0 && used + more > most {
+            names.push(name);
+            wanted.push(more.to_string());
+            taken.push(used.to_string());
+            limits.push(most.to_string());
+        }
+    }
+    if names.is_empty() {
         return Ok(());
     }
-    let join = |pick: &dyn Fn(&(&str, i64, i64, i64)) -> String| {
-        over.iter().map(|item| pick(item)).collect::<Vec<_>>().join(", ")
-    };
-    let names = join(&|item| item.0.to_owned());
+    let names = names.join(", ");
     Err(Refusal::forbidden(format!(
         "Quota exceeded for {names}: Requested {}, but already used {} of {} {names}",
-        join(&|item| item.1.to_string()),
-        join(&|item| item.2.to_string()),
-        join(&|item| item.3.to_string()),
+        wanted.join(", "),
+        taken.join(", "),
+        limits.join(", "),
     )))
 }
 

@@ -242,7 +242,7 @@ pub(super) fn metadata(state: &mut State, req: &Req, id: &str, rest: &[&str]) ->
         ("PUT", []) => {
             let new = pairs(&req.json()?["metadata"]);
             change(state, &mut |server| {
-                server.metadata = new.clone().into_iter().collect()
+                server.metadata = new.clone().into_iter().collect();
             });
         }
         ("PUT", [_]) => {

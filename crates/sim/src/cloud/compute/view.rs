@@ -89,7 +89,7 @@ pub(super) fn full(state: &State, req: &Req, server: &Server, zones: &mut Zones)
         json!(server.launched_at.map(Moment::naive)),
     );
     put("OS-SRV-USG:terminated_at", Value::Null);
-    if server.vm_state != VmState::Building || server.host.is_some() {
+    if !server.ports.is_empty() {
         let groups: Vec<Value> = server
             .security_groups
             .iter()
@@ -102,7 +102,7 @@ pub(super) fn full(state: &State, req: &Req, server: &Server, zones: &mut Zones)
     }
     put(
         "OS-EXT-STS:task_state",
-        json!(server.task_state.map(|task| task.as_str())),
+        json!(server.task_state.map(crate::world::TaskState::as_str)),
     );
     put("OS-EXT-STS:vm_state", server.vm_state.as_str().into());
     put("OS-EXT-STS:power_state", server.power_state.into());

@@ -12,7 +12,7 @@ use crate::world::{Consumer, Resources, State};
 
 pub(super) fn handle(state: &mut State, req: &Req, rest: &[&str]) -> Outcome {
     match (req.method.as_str(), rest) {
-        ("GET", [id]) => show(state, req, id),
+        ("GET", [id]) => Ok(show(state, req, id)),
         ("PUT", [id]) => set(state, req, id),
         ("DELETE", [id]) => {
             let held = uuid(id).filter(|id| state.placement.consumers.contains_key(id));
@@ -24,10 +24,10 @@ pub(super) fn handle(state: &mut State, req: &Req, rest: &[&str]) -> Outcome {
     }
 }
 
-fn show(state: &State, req: &Req, id: &str) -> Outcome {
+fn show(state: &State, req: &Req, id: &str) -> Answer {
     let found = uuid(id).and_then(|id| state.placement.consumers.get(&id));
     let Some(consumer) = found else {
-        return Ok(Answer::ok(json!({"allocations": {}})));
+        return Answer::ok(json!({"allocations": {}}));
     };
     let mut shown = Map::new();
     for (provider, resources) in &consumer.allocations {
@@ -52,7 +52,7 @@ fn show(state: &State, req: &Req, id: &str) -> Outcome {
     if req.since(38) {
         body["consumer_type"] = consumer.kind.clone().into();
     }
-    Ok(Answer::ok(body))
+    Answer::ok(body)
 }
 
 pub(super) fn of_provider(state: &mut State, req: &Req, id: &str) -> Outcome {

@@ -12,7 +12,8 @@ use crate::world::{Provider, State};
 
 pub(super) fn list(state: &mut State, req: &Req) -> Outcome {
     let Some(text) = req.param("resources") else {
-        return Err(Refusal::bad("All request groups must specify resources."));
+        let text = "There must be at least one resources or resources[$S] parameter.";
+        return Err(Refusal::bad(text).code("placement.query.missing_value"));
     };
     let wanted = amounts(text)?;
     let rules = TraitRule::all(state, req)?;

@@ -52,7 +52,10 @@ fn microversion(req: &Req) -> Result<u32, Refusal> {
     let minor = asked.strip_prefix("1.").and_then(|minor| minor.parse().ok());
     match minor {
         Some(minor) if minor <= MAX => Ok(minor),
-        _ => Err(Refusal::new(406, format!("Unacceptable version header: {asked}"))),
+        _ => Err(Refusal::new(
+            406,
+            format!("Invalid microversion: Unacceptable version header: {asked}"),
+        )),
     }
 }
 
@@ -73,7 +76,7 @@ fn dispatch(state: &mut State, req: &Req, path: &[&str]) -> Outcome {
                 .collect();
             Ok(Answer::ok(json!({"resource_classes": all})))
         }
-        ("GET", ["usages"]) => usages(state, req),
+        ("GET", ["usages"]) => Ok(usages(state, req)),
         _ => Err(Refusal::missing("The resource could not be found.")),
     }
 }
@@ -108,7 +111,7 @@ fn find<'a>(
         .ok_or_else(|| Refusal::missing(words(id)))
 }
 
-fn usages(state: &State, req: &Req) -> Outcome {
+fn usages(state: &State, req: &Req) -> Answer {
     let project = req.param("project_id").unwrap_or_default();
     let mut sum: std::collections::BTreeMap<&str, u64> = std::collections::BTreeMap::new();
     for consumer in state
@@ -121,5 +124,5 @@ fn usages(state: &State, req: &Req) -> Outcome {
             *sum.entry(class).or_default() += amount;
         }
     }
-    Ok(Answer::ok(json!({"usages": sum})))
+    Answer::ok(json!({"usages": sum}))
 }

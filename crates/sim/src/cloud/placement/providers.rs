@@ -122,9 +122,7 @@ impl TraitRule {
         });
         let unknown: Vec<&String> = names.filter(|name| !state.placement.knows_trait(name)).collect();
         if let Some(name) = unknown.first() {
-            return Err(Refusal::bad(format!(
-                "Invalid trait(s) in \"required\" parameter: No such trait(s): {name}."
-            )));
+            return Err(Refusal::bad(format!("No such trait(s): {name}.")));
         }
         Ok(rules)
     }

@@ -10,7 +10,7 @@ use super::find;
 use crate::world::{STANDARD_TRAITS, State};
 
 fn not_found(id: &str) -> String {
-    format!("No resource provider with uuid {id} found: No resource provider with uuid {id}.")
+    format!("No resource provider with uuid {id} found: No resource provider with uuid {id} found")
 }
 
 /// Whether Placement would take it as a custom trait.
@@ -23,7 +23,7 @@ fn well_formed(name: &str) -> bool {
 pub(super) fn handle(state: &mut State, req: &Req, rest: &[&str]) -> Outcome {
     let missing = |name: &str| Refusal::missing(format!("No such trait(s): {name}."));
     match (req.method.as_str(), rest) {
-        ("GET", []) => list(state, req),
+        ("GET", []) => Ok(list(state, req)),
         ("GET", [name]) => {
             if state.placement.knows_trait(name) {
                 Ok(Answer::empty(204))
@@ -65,7 +65,7 @@ pub(super) fn handle(state: &mut State, req: &Req, rest: &[&str]) -> Outcome {
     }
 }
 
-fn list(state: &State, req: &Req) -> Outcome {
+fn list(state: &State, req: &Req) -> Answer {
     let used: Option<BTreeSet<&str>> = req.param("associated").map(|_| {
         let traits = state
             .placement
@@ -91,7 +91,7 @@ fn list(state: &State, req: &Req) -> Outcome {
         .copied()
         .chain(state.placement.custom_traits.iter().map(String::as_str));
     let shown: Vec<&str> = all.filter(wanted).collect();
-    Ok(Answer::ok(json!({"traits": shown})))
+    Answer::ok(json!({"traits": shown}))
 }
 
 pub(super) fn of_provider(state: &mut State, id: &str) -> Outcome {
