@@ -443,6 +443,43 @@ fn the_condition_is_ready_only_for_what_is_loaded() {
     assert!(shown.contains("less than a quarter"), "{shown}");
 }
 
+/// Serves TLS with `material` until it is dropped.
+async fn serve(material: &Material) -> (std::net::SocketAddr, tokio_util::task::AbortOnDropHandle<()>) {
+    use rustls_pki_types::pem::PemObject as _;
+    use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(material.certificate()).collect();
+    let key = PrivateKeyDer::from_pem_slice(material.key()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(chain.unwrap(), key)
+        .unwrap();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    let task = tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let _ = acceptor.accept(stream).await;
+        }
+    });
+    (address, tokio_util::task::AbortOnDropHandle::new(task))
+}
+
+#[tokio::test]
+async fn what_is_served_is_compared_with_what_is_installed() {
+    let (ours, other) = (material(), material());
+    let (address, server) = serve(&ours).await;
+    assert_eq!(served::compare(address, &ours).await, Served::Same);
+    assert_eq!(served::compare(address, &other).await, Served::Other);
+    drop(server);
+    let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = free.local_addr().unwrap();
+    drop(free);
+    assert_eq!(served::compare(address, &ours).await, Served::NotListening);
+}
+
 #[test]
 fn the_request_is_sorted_short_and_signs_nothing() {
     let host = format!("{}.example", "x".repeat(70));

@@ -187,9 +187,8 @@ pub fn condition(situation: &Situation, shortest: Duration, trouble: Option<&str
                 "a shutdown is held back while guests are moved away",
             ),
         },
-        (Ask::Hold, false, _) if situation.begun => {
-            NewCondition::no(TYPE, Reason::InhibitFailed, "the host is shutting down")
-        }
+        // The lock was given back on purpose, and what was said before still holds.
+        (Ask::Hold, false, _) if situation.begun => return None,
         (Ask::Hold, false, trouble) => {
             let why = trouble.unwrap_or("the lock has not been taken yet");
             NewCondition::no(

@@ -64,7 +64,7 @@ impl Evacuation {
         {
             return;
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 
     /// Makes sure that an Eviction exists which has not ended, and watches it.
@@ -133,7 +133,7 @@ async fn follow(api: Api<Eviction>, name: String, mut version: String, views: wa
             while let Some(Ok(event)) = stream.next().await {
                 match event {
                     WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                        show(&views, view_of(&object))
+                        show(&views, view_of(&object));
                     }
                     // Somebody removed it: it is created again.
                     WatchEvent::Deleted(_) => show(&views, EvictionView::Absent),

@@ -193,7 +193,7 @@ pub fn decide(observed: &Observed) -> Decision {
 pub(super) fn reboot_refused(mut journal: Journal, why: &str, now: Timestamp) -> Journal {
     if let Some(target) = &mut journal.target {
         target.phase = Phase::Installed { ours: true };
-        target.error = why.to_owned();
+        why.clone_into(&mut target.error);
         target.not_before = now.checked_add(REBOOT_PAUSE).ok();
     }
     journal
@@ -289,10 +289,9 @@ fn started(observed: &Observed, target: Target, boot: &BootId, invocation: &str)
     if let JobView::Ended(JobResult::Other(result)) = &observed.job {
         return failed(observed, target, &format!("systemd ended its job with: {result}"));
     }
-    let unit = match &observed.unit {
+    let Ok(unit) = &observed.unit else {
         // Its state is not known: it was started, so it may run.
-        Err(_) => return running_decision(observed, target),
-        Ok(unit) => unit,
+        return running_decision(observed, target);
     };
     let fresh = !unit.invocation.is_empty() && unit.invocation != invocation;
     let job_done = observed.job == JobView::Ended(JobResult::Done);

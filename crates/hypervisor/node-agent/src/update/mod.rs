@@ -211,7 +211,7 @@ impl Part {
                 self.ended = Some(JobResult::Other(error.to_string()));
             }
             Err(error) => {
-                tracing::warn!(version = target.version, %error, "it is open whether the update started")
+                tracing::warn!(version = target.version, %error, "it is open whether the update started");
             }
         }
     }

@@ -275,3 +275,36 @@ async fn the_lock_follows_the_wish_and_survives_logind() {
     assert!(shown.contains("Disabled"), "{shown}");
     guarded.end().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_whole_agent_goes_on_until_the_evacuation_is_over() {
+    let Some(scene) = Scene::new(HypervisorSpec::default()).await else {
+        return;
+    };
+    let agent = scene.agent(&[]);
+    scene.until("EvacuationReady", "True/Armed").await;
+    scene.far.prepare_for_shutdown(true).await;
+    let evictions: Api<Eviction> = Api::all(scene.server.client());
+    eventually("there is an Eviction", async || evictions.get(NODE).await).await;
+    agent.terminate();
+    // The other parts still work: what they see becomes status.
+    let unit = "libvirtd.service";
+    scene
+        .far
+        .set(unit, crate::services::UnitValues::new("failed", "failed"))
+        .await;
+    scene.until(unit, "False/Failed").await;
+    assert!(!agent.has_ended());
+    assert_eq!(*scene.far.held().borrow(), 1);
+    let patch = json!({"status": {"evictionState": "Succeeded"}});
+    evictions
+        .patch_status(NODE, &PatchParams::default(), &Patch::Merge(&patch))
+        .await
+        .unwrap();
+    let mut held = scene.far.held();
+    tokio::time::timeout(PATIENCE, held.wait_for(|count| *count == 0))
+        .await
+        .unwrap()
+        .unwrap();
+    agent.stop().await;
+}
