@@ -21,7 +21,6 @@ const NO_OCCASION: &[&str] = &[
     "get migrations.kvm.cloud.sap in monsoon3",
     "list migrations.kvm.cloud.sap in monsoon3",
     "patch migrations.kvm.cloud.sap in monsoon3",
-    "watch migrations.kvm.cloud.sap in monsoon3",
     "patch migrations.kvm.cloud.sap/status in monsoon3",
     "create tokenreviews.authentication.k8s.io",
     "create subjectaccessreviews.authorization.k8s.io",
