@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What must hold before a host is fenced. Every gate fails closed: a brake never expires into
+//! action, and what cannot be known counts against acting.
+
+use std::collections::BTreeMap;
+
+use cobaltcore_api::Maintenance;
+use cobaltcore_api::names::{HostName, ServerId};
+
+use crate::action::Effect;
+use crate::engine::{Engine, Slot};
+use crate::ids::{Domain, IncidentId, Mono, Now};
+use crate::input::PauseScope;
+use crate::ledger::{Incident, IncidentState};
+use crate::mutation::Mutation;
+use crate::status::{HeldReason, Notice};
+
+impl Engine {
+    /// The first gate that holds this incident back, of those that need no reading.
+    pub(crate) fn gate(&mut self, id: &IncidentId, now: Now) -> Result<(), HeldReason> {
+        let Some(incident) = self.ledger.incidents.get(id).cloned() else {
+            return Err(HeldReason::HaDisabled);
+        };
+        let host = &incident.id.host;
+        let managed = self
+            .hosts
+            .get(host)
+            .and_then(|h| h.facts.as_ref())
+            .is_some_and(|facts| facts.ha_enabled && !facts.ambiguous);
+        if !managed {
+            return Err(HeldReason::HaDisabled);
+        }
+        if self.paused(host) && !self.broken.is(Mutation::IgnorePause) {
+            return Err(HeldReason::Paused);
+        }
+        self.planned_shutdown(&incident, now.mono)?;
+        if self.own_host.as_ref() == Some(host) {
+            // Whoever stands on the failed host is about to fall with it.
+            self.act(None, Slot::Resign, Effect::Resign, now);
+            return Err(HeldReason::SelfIsolated);
+        }
+        self.storm_gate(&incident, now.mono)?;
+        self.isolation_gate(Some(host), now.mono)?;
+        self.warmup_gate(&incident, now.mono)?;
+        let in_flight = self.ledger.incidents.values().filter(|i| i.state.in_flight()).count();
+        if in_flight >= self.config.max_hosts_in_flight && !self.broken.is(Mutation::NoInFlightLimit) {
+            return Err(HeldReason::HostsInFlight);
+        }
+        Ok(())
+    }
+
+    /// The gate that needs the host's maintenance, read from the API just now.
+    pub(crate) fn maintenance_gate(&self, id: &IncidentId, found: &Maintenance, now: Mono) -> Result<(), HeldReason> {
+        let Some(incident) = self.ledger.incidents.get(id) else {
+            return Err(HeldReason::HaDisabled);
+        };
+        if incident.approved || self.broken.is(Mutation::IgnoreMaintenance) {
+            return Ok(());
+        }
+        let since = self.runs.get(id).map_or(now, |run| run.state_since);
+        match found {
+            Maintenance::Off | Maintenance::Termination => Ok(()),
+            Maintenance::Auto if now.since(since) >= self.config.auto_takeover => Ok(()),
+            Maintenance::Ha => Err(HeldReason::AwaitingApproval),
+            // Words that are not known are somebody's plan as well.
+            _ => Err(HeldReason::PlannedMaintenance),
+        }
+    }
+
+    pub(crate) fn paused(&self, host: &HostName) -> bool {
+        let domains = self.hosts.get(host).and_then(|h| h.facts.as_ref()).map_or(&[][..], |f| &f.domains);
+        self.pauses.iter().any(|pause| match &pause.scope {
+            PauseScope::Global => true,
+            PauseScope::Domain(domain) => domains.contains(domain),
+            PauseScope::Host(paused) => paused == host,
+            PauseScope::Server(_) => false,
+        })
+    }
+
+    pub(crate) fn paused_server(&self, server: &ServerId) -> bool {
+        self.pauses
+            .iter()
+            .any(|pause| matches!(&pause.scope, PauseScope::Server(paused) if paused == server))
+    }
+
+    fn planned_shutdown(&self, incident: &Incident, now: Mono) -> Result<(), HeldReason> {
+        let announced = self.hosts.get(&incident.id.host).and_then(|host| host.shutdown_announced);
+        match announced {
+            Some(at) if now.since(at) < self.config.planned_grace && !incident.approved => {
+                Err(HeldReason::PlannedMaintenance)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the power of the host reads Off and nothing speaks against it.
+    fn proven(&self, host: &HostName) -> bool {
+        self.hosts
+            .get(host)
+            .is_some_and(|h| h.evidence.proven() && !h.evidence.proof_contradicted && !h.evidence.any_alive())
+    }
+
+    // --- storm
+
+    /// Hosts that are in trouble, with since when: suspects nobody defends, open incidents, and
+    /// incidents that ended lately, which is what makes a slow cascade visible.
+    fn impacted(&self, now: Mono) -> BTreeMap<HostName, Mono> {
+        let mut impacted = BTreeMap::new();
+        for (name, host) in &self.hosts {
+            if let Some(suspicion) = &host.suspicion
+                && !host.evidence.any_alive()
+            {
+                impacted.insert(name.clone(), suspicion.since());
+            }
+        }
+        for incident in self.ledger.incidents.values() {
+            let since = self.runs.get(&incident.id).map_or(now, |run| run.state_since);
+            let counts = match incident.state {
+                IncidentState::Confirmed | IncidentState::Fencing | IncidentState::Fenced | IncidentState::Evacuating => true,
+                IncidentState::Recovered | IncidentState::Failed | IncidentState::Releasing | IncidentState::Closed => {
+                    now.since(since) <= self.config.storm_memory
+                }
+                IncidentState::Released | IncidentState::Cancelled => false,
+            };
+            if counts {
+                impacted.insert(incident.id.host.clone(), since);
+            }
+        }
+        impacted
+    }
+
+    pub(crate) fn watch_storm(&mut self, now: Now) {
+        let impacted = self.impacted(now.mono).len();
+        let limit = (self.hosts.len() * self.config.storm_percent as usize / 100).max(2);
+        if impacted > limit {
+            self.storm_last = Some(now.mono);
+        }
+        let isolated = self.isolation_gate(None, now.mono).is_err();
+        if isolated != self.self_isolated {
+            self.self_isolated = isolated;
+            self.tell(Notice::SelfIsolated { active: isolated });
+        }
+    }
+
+    fn storm_gate(&self, incident: &Incident, now: Mono) -> Result<(), HeldReason> {
+        let bypass = self.config.proven_dead_bypass && self.proven(&incident.id.host);
+        if incident.approved || bypass || self.broken.is(Mutation::NoStormBrake) {
+            return Ok(());
+        }
+        if self.storm_last.is_some_and(|last| now.since(last) <= self.config.storm_cooldown) {
+            return Err(HeldReason::Storm);
+        }
+        let impacted = self.impacted(now);
+        let facts = self.hosts.get(&incident.id.host).and_then(|host| host.facts.as_ref());
+        // The outermost domain is the fleet of this service; the storm limit speaks for it.
+        let inner = facts.map_or(&[][..], |facts| facts.domains.get(1..).unwrap_or(&[]));
+        for domain in inner {
+            if self.ahead(incident, domain, &impacted) >= self.domain_limit(domain) {
+                return Err(HeldReason::DomainLimit);
+            }
+        }
+        Ok(())
+    }
+
+    fn members<'a>(&'a self, domain: &'a Domain) -> impl Iterator<Item = &'a HostName> {
+        let belongs = move |host: &&crate::engine::Host| host.facts.as_ref().is_some_and(|f| f.domains.contains(domain));
+        self.hosts.iter().filter(move |(_, host)| belongs(host)).map(|(name, _)| name)
+    }
+
+    fn domain_limit(&self, domain: &Domain) -> usize {
+        let share = self.members(domain).count() * self.config.domain_percent as usize / 100;
+        share.min(self.config.max_domain_hosts).max(1)
+    }
+
+    /// How many impacted hosts of the domain have a better claim: incidents opened earlier, and
+    /// hosts already beyond the gates.
+    fn ahead(&self, incident: &Incident, domain: &Domain, impacted: &BTreeMap<HostName, Mono>) -> usize {
+        self.members(domain)
+            .filter(|name| **name != incident.id.host && impacted.contains_key(*name))
+            .filter(|name| {
+                self.ledger
+                    .incidents
+                    .values()
+                    .any(|other| other.id.host == **name && other.id < incident.id && other.state != IncidentState::Cancelled)
+            })
+            .count()
+    }
+
+    // --- ourselves
+
+    /// Whether it may be us who cannot hear. Hosts whose death somebody vouches for, a person or
+    /// their power, do not count against us, nor does the host in question.
+    pub(crate) fn isolation_gate(&self, about: Option<&HostName>, now: Mono) -> Result<(), HeldReason> {
+        if self.broken.is(Mutation::IgnoreSelfIsolation) {
+            return Ok(());
+        }
+        let fresh = |at: Mono| now.since(at) <= self.config.answer_fresh;
+        let heard = 1 + self.peers_heard.values().filter(|at| fresh(**at)).count();
+        let majority = heard > usize::from(self.config.replicas) / 2;
+        let canaries = self.canaries.is_some_and(|(at, ok, total)| {
+            now.since(at) <= self.config.silent_after && ok * 100 >= total * self.config.canary_percent
+        });
+        let vouched = |name: &HostName| {
+            about == Some(name)
+                || self.proven(name)
+                || self
+                    .ledger
+                    .open_incident(name)
+                    .is_some_and(|i| i.approved || i.asserted || i.state > IncidentState::Confirmed)
+        };
+        let others: Vec<_> = self
+            .hosts
+            .iter()
+            .filter(|(name, host)| host.facts.is_some() && !vouched(name))
+            .collect();
+        let here = others.iter().filter(|(_, host)| host.signals.fresh_here(now, &self.config)).count();
+        let hears = here * 100 >= others.len() * self.config.fresh_percent;
+        if majority && canaries && hears {
+            Ok(())
+        } else {
+            Err(HeldReason::SelfIsolated)
+        }
+    }
+
+    fn warmup_gate(&self, incident: &Incident, now: Mono) -> Result<(), HeldReason> {
+        if self.proven(&incident.id.host) || self.broken.is(Mutation::NoWarmUp) {
+            return Ok(());
+        }
+        let Some(term) = self.term else {
+            return Err(HeldReason::WarmUp);
+        };
+        let known: Vec<_> = self
+            .hosts
+            .iter()
+            .filter(|(name, host)| **name != incident.id.host && host.facts.is_some())
+            .filter(|(name, host)| {
+                host.signals.heartbeat_age(now).is_some() && self.ledger.open_incident(name).is_none()
+            })
+            .collect();
+        let heard = known.iter().filter(|(_, host)| host.signals.heard_in_term).count();
+        let enough = heard * 100 >= known.len() * self.config.fresh_percent;
+        if now.since(term.since) >= self.config.warmup && enough {
+            Ok(())
+        } else {
+            Err(HeldReason::WarmUp)
+        }
+    }
+}

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Single guests that died on a living host: restarted in place, through Nova, a few times, if
+//! their owner wants it and did not stop them. Never moved: the host is alive.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use cobaltcore_api::names::{HostName, ServerId};
+
+use crate::action::Effect;
+use crate::config::VmPolicy;
+use crate::engine::{Engine, Slot};
+use crate::ids::{Mono, Now};
+use crate::input::{Answer, ServerFacts, Trouble, VmState};
+use crate::journal::Entry;
+use crate::ledger::Ledger;
+use crate::status::Notice;
+
+const SECOND: Duration = Duration::from_secs(1);
+/// Nova handles a stop after 15 seconds of its own; earlier it would undo what we do.
+const SETTLING: Duration = Duration::from_secs(20);
+/// Crashes per minute over the fleet that are no longer single guests.
+const STORM: usize = 20;
+
+/// A guest that is being looked after.
+#[derive(Clone, Debug)]
+struct Case {
+    host: HostName,
+    since: Mono,
+    not_before: Mono,
+    /// A restart of the host took it, not a crash: every guest that ran is started.
+    by_reboot: bool,
+    read: Option<(Mono, Option<ServerFacts>)>,
+    restarted: Option<Mono>,
+}
+
+/// All of them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Guests {
+    cases: BTreeMap<ServerId, Case>,
+    restarts: BTreeMap<ServerId, VecDeque<Mono>>,
+    crashes: VecDeque<Mono>,
+    storm: bool,
+}
+
+impl Guests {
+    /// Restarts that a predecessor wrote down count from now: rather too few restarts than too many.
+    pub(crate) fn resume(&mut self, ledger: &Ledger, now: Mono) {
+        for (server, n) in &ledger.restarts {
+            self.restarts.insert(server.clone(), (0..*n).map(|_| now).collect());
+        }
+    }
+}
+
+impl Engine {
+    pub(crate) fn guest_crashed(&mut self, host: &HostName, server: &ServerId, now: Now) {
+        if self.term.is_none() {
+            return;
+        }
+        let crashes = &mut self.guests.crashes;
+        crashes.push_back(now.mono);
+        while crashes.front().is_some_and(|at| now.mono.since(*at) > SECOND * 60) {
+            crashes.pop_front();
+        }
+        let (count, storm) = (crashes.len(), crashes.len() > STORM);
+        if storm && !self.guests.storm {
+            self.tell(Notice::GuestStorm { crashes: count });
+        }
+        self.guests.storm = storm;
+        if !storm {
+            self.open_case(host, server, false, now);
+        }
+    }
+
+    /// A guest its rebooted host did not bring back.
+    pub(crate) fn guest_missing(&mut self, host: &HostName, server: &ServerId, now: Now) {
+        self.open_case(host, server, true, now);
+    }
+
+    fn open_case(&mut self, host: &HostName, server: &ServerId, by_reboot: bool, now: Now) {
+        let case = Case {
+            host: host.clone(),
+            since: now.mono,
+            not_before: now.mono.after(if by_reboot { Duration::ZERO } else { SETTLING }),
+            by_reboot,
+            read: None,
+            restarted: None,
+        };
+        self.guests.cases.entry(server.clone()).or_insert(case);
+    }
+
+    pub(crate) fn drive_guests(&mut self, now: Now) {
+        let due: Vec<ServerId> = self
+            .guests
+            .cases
+            .iter()
+            .filter(|(_, case)| case.not_before <= now.mono)
+            .map(|(server, _)| server.clone())
+            .collect();
+        for server in due {
+            self.drive_guest(&server, now);
+        }
+    }
+
+    fn drive_guest(&mut self, server: &ServerId, now: Now) {
+        let Some(case) = self.guests.cases.get(server).cloned() else { return };
+        let fresh = case
+            .read
+            .as_ref()
+            .filter(|(asked, _)| now.mono.since(*asked) <= SECOND * 10 && case.restarted.is_none_or(|at| *asked > at));
+        let Some((_, facts)) = fresh else {
+            let slot = Slot::Guest(server.clone());
+            self.act(None, slot, Effect::ReadServer { server: server.clone() }, now);
+            return;
+        };
+        let shown = self.guest_runs(server, &case.host);
+        if case.restarted.is_some() {
+            if shown == Some(true) {
+                self.guests.cases.remove(server);
+                self.tell(Notice::GuestRestarted { server: server.clone() });
+            } else if case.restarted.is_some_and(|at| now.mono.since(at) > SECOND * 120) {
+                self.guests.cases.remove(server);
+            }
+            return;
+        }
+        match facts.as_ref().filter(|facts| self.wants_restart(facts, &case, shown, now)) {
+            Some(facts) => {
+                let effect = match facts.state {
+                    VmState::Stopped => Effect::Start { server: server.clone() },
+                    _ => Effect::RebootHard { server: server.clone() },
+                };
+                self.restart_guest(server, &case.host, effect, now);
+            }
+            None => {
+                self.guests.cases.remove(server);
+            }
+        }
+    }
+
+    fn guest_runs(&self, server: &ServerId, host: &HostName) -> Option<bool> {
+        let (_, inventory) = self.hosts.get(host)?.inventory.as_ref()?;
+        Some(inventory.domains.get(server).is_some_and(|state| state.active()))
+    }
+
+    fn wants_restart(&self, facts: &ServerFacts, case: &Case, shown: Option<bool>, now: Now) -> bool {
+        let asked_for = match facts.policy {
+            Some(VmPolicy::Ignore) => false,
+            Some(_) => true,
+            None => self.config.restart_by_default || case.by_reboot,
+        };
+        let state = match facts.state {
+            VmState::Active => true,
+            // Nova saw the crash and wrote it down as a stop.
+            VmState::Stopped => !case.by_reboot,
+            _ => false,
+        };
+        let window = now.mono.since(case.since) + SECOND * 60;
+        let by_owner = facts.user_action_ms.is_some_and(|ms| Duration::from_millis(ms) <= window);
+        asked_for
+            && state
+            && facts.task.is_empty()
+            && facts.host.as_ref() == Some(&case.host)
+            && !by_owner
+            && shown == Some(false)
+            && !self.paused_server(&facts.id)
+            && self.ledger.open_incident(&case.host).is_none()
+    }
+
+    fn restart_guest(&mut self, server: &ServerId, host: &HostName, effect: Effect, now: Now) {
+        let window = self.config.restart_window;
+        let max = self.config.max_restarts;
+        let past = self.guests.restarts.entry(server.clone()).or_default();
+        while past.front().is_some_and(|at| now.mono.since(*at) > window) {
+            past.pop_front();
+        }
+        let n = past.len();
+        if n >= max {
+            self.guests.cases.remove(server);
+            self.tell(Notice::GuestGaveUp { server: server.clone() });
+            return;
+        }
+        let pause = [0, 60, 300].get(n).copied().unwrap_or(300);
+        let last = past.back().copied();
+        if let Some(case) = self.guests.cases.get_mut(server)
+            && last.is_some_and(|at| now.mono.since(at) < SECOND * pause)
+        {
+            case.not_before = last.unwrap_or(now.mono).after(SECOND * pause);
+            return;
+        }
+        if let Some(past) = self.guests.restarts.get_mut(server) {
+            past.push_back(now.mono);
+        }
+        if let Some(case) = self.guests.cases.get_mut(server) {
+            case.restarted = Some(now.mono);
+        }
+        let n = u32::try_from(n + 1).unwrap_or(u32::MAX);
+        self.write(Entry::RestartIntended { host: host.clone(), server: server.clone(), n }, now);
+        self.act(None, Slot::Guest(server.clone()), effect, now);
+    }
+
+    pub(crate) fn guest_outcome(
+        &mut self,
+        server: &ServerId,
+        asked: Mono,
+        result: Result<Answer, Trouble>,
+        now: Now,
+    ) {
+        let Some(case) = self.guests.cases.get_mut(server) else { return };
+        match result {
+            Ok(Answer::Server { server, .. }) => case.read = Some((asked, server)),
+            _ => case.not_before = now.mono.after(SECOND * 5),
+        }
+    }
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The journal: every decision that must survive its maker, as versioned records. An intent is
+//! written before its effect; the result is written when it was observed.
+
+use cobaltcore_api::Maintenance;
+use cobaltcore_api::names::{HostName, ServerId};
+use serde::{Deserialize, Serialize};
+
+use crate::evidence::Evidence;
+use crate::ids::{BootId, Epoch, Grade, IncidentId, MigrationId};
+use crate::input::Decision;
+use crate::ledger::{IncidentKind, IncidentState, VmProgress, VmRecord};
+
+/// The version of the records written here. Older ones are read; newer ones are refused, because
+/// half-understood records are worse than none.
+pub const VERSION: u16 = 1;
+
+/// One line of the journal.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// The version of its form.
+    pub version: u16,
+    /// Counts all records, from 1, without a gap.
+    pub seq: u64,
+    /// The term that wrote it. Storage refuses a record of a term older than its latest.
+    pub epoch: Epoch,
+    /// For people.
+    pub at: jiff::Timestamp,
+    /// What.
+    #[serde(flatten)]
+    pub entry: Entry,
+}
+
+/// What a record says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "entry", rename_all = "kebab-case", rename_all_fields = "camelCase")]
+#[allow(missing_docs)]
+pub enum Entry {
+    /// A term began; whatever an older one still tries to write is refused from here on.
+    Led,
+    Opened { incident: IncidentId, kind: IncidentKind, by: String, boot: Option<BootId>, evidence: Evidence },
+    /// A person decided.
+    Decided { incident: IncidentId, decision: Decision, actor: String, reason: String },
+    ClaimIntended { incident: IncidentId, previous: Maintenance },
+    Claimed { incident: IncidentId },
+    StopEvictionIntended { incident: IncidentId },
+    FenceIntended { incident: IncidentId, level: usize },
+    /// The host is off as far as `grade` says. `boot` is the last boot it was seen with.
+    Fenced { incident: IncidentId, level: usize, grade: Grade },
+    FenceLost { incident: IncidentId },
+    HoldIntended { incident: IncidentId },
+    Held { incident: IncidentId },
+    DisableIntended { incident: IncidentId, forced_down: bool },
+    ForcedDown { incident: IncidentId },
+    ConditionIntended { incident: IncidentId },
+    ConditionSet { incident: IncidentId },
+    Planned { incident: IncidentId, vms: Vec<VmRecord> },
+    /// An evacuation of attempt `attempt` is about to be asked for; `known` are the records there are.
+    EvacuateIntended { incident: IncidentId, server: ServerId, attempt: u32, known: Vec<MigrationId> },
+    /// Something else is about to be done to the guest on its way.
+    VmIntended { incident: IncidentId, server: ServerId, what: String },
+    Vm { incident: IncidentId, server: ServerId, progress: VmProgress },
+    Moved { incident: IncidentId, state: IncidentState },
+    FenceReleaseIntended { incident: IncidentId },
+    FenceReleased { incident: IncidentId },
+    RestoreIntended { incident: IncidentId },
+    Restored { incident: IncidentId },
+    /// A guest is about to be restarted where it is.
+    RestartIntended { host: HostName, server: ServerId, n: u32 },
+    /// A guest that runs elsewhere is about to be paused here.
+    PauseIntended { host: HostName, server: ServerId },
+}
+
+/// A journal that cannot be used.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum JournalError {
+    /// Written by a newer program.
+    #[error("record {seq} has version {found}, this program knows up to {VERSION}: run the newer program")]
+    Newer {
+        /// Which record.
+        seq: u64,
+        /// Its version.
+        found: u16,
+    },
+    /// A record is missing or doubled.
+    #[error("record {found} follows record {after}: the journal is incomplete, restore it before going on")]
+    Gap {
+        /// The one before.
+        after: u64,
+        /// The one found.
+        found: u64,
+    },
+    /// An older term wrote after a newer one.
+    #[error("record {seq} is of term {found} but term {newest} had begun: two leaders wrote")]
+    StaleTerm {
+        /// Which record.
+        seq: u64,
+        /// Its term.
+        found: u64,
+        /// The term that had begun.
+        newest: u64,
+    },
+    /// It speaks of an incident that was never opened.
+    #[error("record {seq} is about incident {incident}, which was never opened")]
+    UnknownIncident {
+        /// Which record.
+        seq: u64,
+        /// The incident.
+        incident: IncidentId,
+    },
+}

@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The durable half of the state: a fold over the journal and nothing else. The live engine
+//! changes it only by the records it writes, so what a successor loads is what its predecessor
+//! knew.
+
+use std::collections::BTreeMap;
+
+use cobaltcore_api::Maintenance;
+use cobaltcore_api::names::{HostName, ServerId};
+use serde::{Deserialize, Serialize};
+
+use crate::evidence::Evidence;
+use crate::ids::{BootId, Epoch, Grade, IncidentId, MigrationId};
+use crate::input::{Decision, VmState};
+use crate::journal::{Entry, JournalError, Record, VERSION};
+
+/// Where an incident stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum IncidentState {
+    /// The host is down; nothing was done.
+    Confirmed,
+    /// It is to be fenced; there is no way back before its power is known.
+    Fencing,
+    /// It is off.
+    Fenced,
+    /// Its guests are being moved.
+    Evacuating,
+    /// All were.
+    Recovered,
+    /// Some were not.
+    Failed,
+    /// The host is being taken back.
+    Releasing,
+    /// It was.
+    Released,
+    /// It came back before anything was done.
+    Cancelled,
+    /// A person ended it.
+    Closed,
+}
+
+impl IncidentState {
+    /// Whether there is still something to do or to guard.
+    pub fn open(self) -> bool {
+        !matches!(self, Self::Released | Self::Cancelled | Self::Closed)
+    }
+
+    /// Whether it occupies one of the places in flight.
+    pub fn in_flight(self) -> bool {
+        matches!(self, Self::Fencing | Self::Fenced | Self::Evacuating)
+    }
+}
+
+/// What an incident is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum IncidentKind {
+    /// The host is dead.
+    HostDown,
+    /// It runs, but nobody reaches it.
+    Isolated,
+    /// Its kernel answers and nothing else.
+    Hung,
+}
+
+/// Whether a guest is to run at its new place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs)]
+pub enum Wanted {
+    Running,
+    Stopped,
+}
+
+/// Where a guest stands on its way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "kebab-case", rename_all_fields = "camelCase")]
+#[allow(missing_docs)]
+pub enum VmProgress {
+    Pending,
+    Requested,
+    InFlight { migration: MigrationId },
+    Verifying { destination: HostName },
+    Recovered { destination: HostName },
+    Failed { reason: FailedReason },
+    Skipped { reason: SkipReason },
+    Blocked { reason: BlockedReason },
+    Conflict { seen_on: HostName },
+}
+
+impl VmProgress {
+    /// Whether nothing more happens to it by itself.
+    pub fn terminal(&self) -> bool {
+        matches!(
+            self,
+            Self::Recovered { .. } | Self::Failed { .. } | Self::Skipped { .. } | Self::Blocked { .. } | Self::Conflict { .. }
+        )
+    }
+
+    /// Whether an evacuation may be under way.
+    pub fn moving(&self) -> bool {
+        matches!(self, Self::Requested | Self::InFlight { .. })
+    }
+}
+
+/// Why a guest could not be moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub enum FailedReason {
+    NoValidHost,
+    NovaError,
+    VerifyFailed,
+    AttemptsExhausted,
+}
+
+/// Why a guest was left alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub enum SkipReason {
+    NotOnHost,
+    Excluded,
+    Policy,
+    Paused,
+    LocalDisk,
+    Deleting,
+    Building,
+    Shelved,
+    ErrorState,
+}
+
+/// Why a person has to decide about a guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub enum BlockedReason {
+    Unsupported,
+    Resized,
+    NotStorageFenced,
+}
+
+/// A guest in the plan of an incident.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct VmRecord {
+    /// Which.
+    pub server: ServerId,
+    /// Its name, for people.
+    pub name: String,
+    /// 0 to 1000.
+    pub priority: u16,
+    /// Its start group.
+    pub group: String,
+    /// Its anti-affinity group.
+    pub anti_affinity: Option<String>,
+    /// For the order.
+    pub memory_mib: u64,
+    /// Its state before.
+    pub original: VmState,
+    /// What it is to be afterwards.
+    pub wanted: Wanted,
+    /// Where it stands.
+    pub progress: VmProgress,
+    /// How often it was asked for.
+    pub attempt: u32,
+    /// The migration records there were before the latest request.
+    pub known: Vec<MigrationId>,
+}
+
+/// One incident, as the journal tells it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Incident {
+    /// Which.
+    pub id: IncidentId,
+    /// About what.
+    pub kind: IncidentKind,
+    /// Where it stands.
+    pub state: IncidentState,
+    /// Who opened it.
+    pub by: String,
+    /// The boot the host was last seen with.
+    pub boot: Option<BootId>,
+    /// Why it was opened.
+    pub evidence: Evidence,
+    /// Decisions in force: approvals and the word of a person that the host is off.
+    pub approved: bool,
+    /// Somebody signed that the host is off.
+    pub asserted: bool,
+    /// What maintenance was, once a claim was intended.
+    pub previous: Option<Maintenance>,
+    /// Whether the claim was seen.
+    pub claimed: bool,
+    /// A running eviction was told to end.
+    pub eviction_stopped: bool,
+    /// The level that is or was tried.
+    pub level: usize,
+    /// What the fence proves, while it holds.
+    pub grade: Option<Grade>,
+    /// Whether device and node keep it off.
+    pub held: bool,
+    /// Whether the service was disabled before the fence.
+    pub disabled: bool,
+    /// Whether Nova was seen to have it forced down.
+    pub forced_down: bool,
+    /// Whether the condition was written.
+    pub condition: bool,
+    /// Whether the plan exists.
+    pub planned: bool,
+    /// The plan.
+    pub vms: BTreeMap<ServerId, VmRecord>,
+    /// A release was asked for, and how far it came.
+    pub fence_release_intended: bool,
+    /// The fence is gone.
+    pub fence_released: bool,
+    /// The maintenance was given back.
+    pub restored: bool,
+}
+
+impl Incident {
+    /// Whether the fence is valid and good enough.
+    pub fn fenced(&self, required: Grade) -> bool {
+        self.grade.is_some_and(|grade| grade >= required)
+    }
+}
+
+/// Everything the journal tells.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Ledger {
+    /// The latest term.
+    pub epoch: Epoch,
+    /// The latest record.
+    pub seq: u64,
+    /// All incidents, open and closed.
+    pub incidents: BTreeMap<IncidentId, Incident>,
+    /// How often guests were restarted in place.
+    pub restarts: BTreeMap<ServerId, u32>,
+}
+
+impl Ledger {
+    /// Folds a whole journal.
+    pub fn replay<'a>(records: impl IntoIterator<Item = &'a Record>) -> Result<Self, JournalError> {
+        let mut ledger = Self::default();
+        for record in records {
+            ledger.apply(record)?;
+        }
+        Ok(ledger)
+    }
+
+    /// The open incident of a host.
+    pub fn open_incident(&self, host: &HostName) -> Option<&Incident> {
+        self.incidents
+            .values()
+            .find(|incident| incident.id.host == *host && incident.state.open())
+    }
+
+    /// Takes one more record.
+    pub fn apply(&mut self, record: &Record) -> Result<(), JournalError> {
+        let seq = record.seq;
+        if record.version > VERSION {
+            return Err(JournalError::Newer { seq, found: record.version });
+        }
+        if seq != self.seq + 1 {
+            return Err(JournalError::Gap { after: self.seq, found: seq });
+        }
+        if record.epoch < self.epoch {
+            return Err(JournalError::StaleTerm { seq, found: record.epoch.0, newest: self.epoch.0 });
+        }
+        self.seq = seq;
+        self.epoch = record.epoch;
+        self.fold(&record.entry)
+            .map_err(|incident| JournalError::UnknownIncident { seq, incident })
+    }
+
+    fn fold(&mut self, entry: &Entry) -> Result<(), IncidentId> {
+        match entry {
+            Entry::Led | Entry::PauseIntended { .. } => {}
+            Entry::RestartIntended { server, n, .. } => {
+                self.restarts.insert(server.clone(), *n);
+            }
+            Entry::Opened { incident, kind, by, boot, evidence } => {
+                let opened = opened(incident, *kind, by, boot.clone(), evidence.clone());
+                self.incidents.insert(incident.clone(), opened);
+            }
+            Entry::Decided { incident, decision, .. } => decide(self.get(incident)?, *decision),
+            Entry::ClaimIntended { incident, previous } => {
+                let incident = self.get(incident)?;
+                incident.state = incident.state.max(IncidentState::Fencing);
+                // Once only: a second look would find our own `ha`.
+                incident.previous.get_or_insert_with(|| previous.clone());
+            }
+            Entry::Claimed { incident } => self.get(incident)?.claimed = true,
+            Entry::StopEvictionIntended { incident } => self.get(incident)?.eviction_stopped = true,
+            Entry::FenceIntended { incident, level } => {
+                let incident = self.get(incident)?;
+                incident.state = incident.state.max(IncidentState::Fencing);
+                incident.level = *level;
+            }
+            Entry::Fenced { incident, level, grade } => {
+                let incident = self.get(incident)?;
+                incident.state = incident.state.max(IncidentState::Fenced);
+                incident.level = *level;
+                incident.grade = Some(*grade);
+            }
+            Entry::FenceLost { incident } => {
+                let incident = self.get(incident)?;
+                incident.grade = None;
+                incident.held = false;
+                incident.asserted = false;
+            }
+            Entry::HoldIntended { incident }
+            | Entry::ConditionIntended { incident }
+            | Entry::RestoreIntended { incident } => {
+                self.get(incident)?;
+            }
+            Entry::Held { incident } => self.get(incident)?.held = true,
+            Entry::DisableIntended { incident, forced_down } => {
+                let incident = self.get(incident)?;
+                incident.disabled |= !forced_down;
+            }
+            Entry::ForcedDown { incident } => self.get(incident)?.forced_down = true,
+            Entry::ConditionSet { incident } => self.get(incident)?.condition = true,
+            Entry::Planned { incident, vms } => {
+                let incident = self.get(incident)?;
+                incident.planned = true;
+                incident.state = incident.state.max(IncidentState::Evacuating);
+                incident.vms = vms.iter().map(|vm| (vm.server.clone(), vm.clone())).collect();
+            }
+            Entry::EvacuateIntended { incident, server, attempt, known } => {
+                if let Some(vm) = self.get(incident)?.vms.get_mut(server) {
+                    vm.attempt = *attempt;
+                    vm.known.clone_from(known);
+                    vm.progress = VmProgress::Requested;
+                }
+            }
+            Entry::VmIntended { incident, .. } => {
+                self.get(incident)?;
+            }
+            Entry::Vm { incident, server, progress } => {
+                if let Some(vm) = self.get(incident)?.vms.get_mut(server) {
+                    vm.progress.clone_from(progress);
+                }
+            }
+            Entry::Moved { incident, state } => self.get(incident)?.state = *state,
+            Entry::FenceReleaseIntended { incident } => self.get(incident)?.fence_release_intended = true,
+            Entry::FenceReleased { incident } => self.get(incident)?.fence_released = true,
+            Entry::Restored { incident } => self.get(incident)?.restored = true,
+        }
+        Ok(())
+    }
+
+    fn get(&mut self, id: &IncidentId) -> Result<&mut Incident, IncidentId> {
+        self.incidents.get_mut(id).ok_or_else(|| id.clone())
+    }
+}
+
+fn opened(id: &IncidentId, kind: IncidentKind, by: &str, boot: Option<BootId>, evidence: Evidence) -> Incident {
+    Incident {
+        id: id.clone(),
+        kind,
+        state: IncidentState::Confirmed,
+        by: by.to_owned(),
+        boot,
+        evidence,
+        approved: false,
+        asserted: false,
+        previous: None,
+        claimed: false,
+        eviction_stopped: false,
+        level: 0,
+        grade: None,
+        held: false,
+        disabled: false,
+        forced_down: false,
+        condition: false,
+        planned: false,
+        vms: BTreeMap::new(),
+        fence_release_intended: false,
+        fence_released: false,
+        restored: false,
+    }
+}
+
+fn decide(incident: &mut Incident, decision: Decision) {
+    match decision {
+        Decision::Approve => {
+            incident.approved = true;
+            // An approval after somebody cleared maintenance claims the host again.
+            incident.claimed = false;
+        }
+        Decision::AckFenced => incident.asserted = true,
+        Decision::Retry => {
+            incident.state = IncidentState::Evacuating;
+            for vm in incident.vms.values_mut() {
+                if matches!(vm.progress, VmProgress::Failed { .. }) {
+                    vm.progress = VmProgress::Pending;
+                    vm.attempt = 0;
+                }
+            }
+        }
+        Decision::Release => incident.state = IncidentState::Releasing,
+        Decision::Abort | Decision::Close => incident.state = IncidentState::Closed,
+    }
+}

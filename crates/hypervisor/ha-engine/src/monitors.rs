@@ -1,0 +1,462 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The rounds of a leader: every host is judged from one snapshot, suspicion is raised,
+//! investigated and ended, and what is confirmed becomes an incident. Lasting troubles of living
+//! hosts are told and never lead to fencing.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use cobaltcore_api::Maintenance;
+use cobaltcore_api::names::{HostName, ServerId};
+
+use crate::action::Effect;
+use crate::config::{Config, Response};
+use crate::engine::{Engine, Host, Slot};
+use crate::evidence::{Assessment, Group, Verdict, assess};
+use crate::ids::{AgentId, Mono, Now};
+use crate::input::{Answer, GuestEvent, GuestEventKind, Trouble};
+use crate::journal::Entry;
+use crate::ledger::{IncidentKind, IncidentState, VmProgress};
+use crate::status::{Degraded, Notice};
+
+const SECOND: Duration = Duration::from_secs(1);
+/// Hosts asked to probe a suspect.
+const PEERS: usize = 4;
+
+/// A host that may be dead.
+#[derive(Clone, Debug)]
+pub(crate) struct Suspicion {
+    since: Mono,
+    asked: Option<Mono>,
+    rounds: u32,
+    round_at: Option<Mono>,
+    heard_since: Option<Mono>,
+    life_since: Option<Mono>,
+    shape: Option<(Assessment, Mono)>,
+    told: bool,
+}
+
+impl Suspicion {
+    pub(crate) fn since(&self) -> Mono {
+        self.since
+    }
+}
+
+/// How many hosts died in one group lately.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Distrust {
+    deaths: VecDeque<Mono>,
+    until: Option<Mono>,
+}
+
+impl Distrust {
+    pub(crate) fn active(&self, now: Mono, _config: &Config) -> bool {
+        self.until.is_some_and(|until| now < until)
+    }
+
+    fn died(&mut self, now: Mono, fleet: usize, config: &Config) {
+        self.deaths.push_back(now);
+        while self.deaths.front().is_some_and(|at| now.since(*at) > config.distrust_window) {
+            self.deaths.pop_front();
+        }
+        let share = self.deaths.len() * 100 > fleet * config.distrust_percent as usize;
+        if share && self.deaths.len() >= config.distrust_min {
+            self.until = Some(now.after(config.distrust_for));
+        }
+    }
+}
+
+/// Guest events of one host.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct HostMonitors {
+    seen: Option<(AgentId, u64)>,
+    watchdog: BTreeMap<ServerId, Mono>,
+    io_error: BTreeMap<ServerId, Mono>,
+    memory: VecDeque<Mono>,
+    libvirt_down_since: Option<Mono>,
+    nova_down_since: Option<Mono>,
+    pub(crate) degraded: BTreeMap<Degraded, Mono>,
+}
+
+impl Engine {
+    /// One round over all hosts.
+    pub(crate) fn round(&mut self, now: Now) {
+        self.count_deaths(now);
+        let names: Vec<HostName> = self.hosts.keys().cloned().collect();
+        for name in &names {
+            let Some(host) = self.hosts.get(name) else { continue };
+            let evidence = self.evidence(host, now);
+            let assessment = assess(&evidence, &self.config, self.broken);
+            let quiet = host.suspicion.is_none() && assessment == Assessment::Alive && !host.blind;
+            if let Some(host) = self.hosts.get_mut(name) {
+                host.evidence = evidence;
+            }
+            if !quiet && self.ledger.open_incident(name).is_none() {
+                self.suspect(name, assessment, now);
+            }
+            self.watch_services(name, now);
+        }
+        self.watch_storm(now);
+        self.watch_storage(now);
+        self.resume_rebooted(now);
+        self.drive_guests(now);
+    }
+
+    /// Accusations of a group in which many hosts fall silent together say something about the
+    /// group, not about the hosts.
+    fn count_deaths(&mut self, now: Now) {
+        let fleet = self.hosts.len();
+        for host in self.hosts.values_mut() {
+            let evidence = host.signals.evidence(now, &self.config, host.blind, self.broken);
+            for group in Group::ALL {
+                let dead = evidence.of(group).verdict == Verdict::Dead;
+                let was = &mut host.dead_in[group as usize];
+                if dead && !*was && !matches!(group, Group::B | Group::W) {
+                    self.distrust[group as usize].died(now.mono, fleet, &self.config);
+                }
+                *was = dead;
+            }
+        }
+    }
+
+    fn suspect(&mut self, name: &HostName, assessment: Assessment, now: Now) {
+        let Some(host) = self.hosts.get_mut(name) else { return };
+        if host.evidence.of(Group::A).verdict == Verdict::Alive {
+            host.blind = false;
+        }
+        if host.suspicion.is_none() {
+            if !suspicious(host) {
+                return;
+            }
+            host.suspicion = Some(Suspicion {
+                since: now.mono,
+                asked: None,
+                rounds: 0,
+                round_at: None,
+                heard_since: None,
+                life_since: None,
+                shape: None,
+                told: false,
+            });
+            self.tell(Notice::Suspect { host: name.clone() });
+        }
+        self.investigate(name, now);
+        self.weigh(name, assessment, now);
+    }
+
+    /// Asks everybody who could know, at once and then every round.
+    fn investigate(&mut self, name: &HostName, now: Now) {
+        let round = self.config.round;
+        let Some(host) = self.hosts.get_mut(name) else { return };
+        let Some(suspicion) = &mut host.suspicion else { return };
+        if suspicion.asked.is_some_and(|asked| now.mono.since(asked) < round) {
+            return;
+        }
+        suspicion.asked = Some(now.mono);
+        let peers = self.choose_peers(name, now);
+        let effect = Effect::Investigate { host: name.clone(), peers };
+        self.act(None, Slot::Investigate(name.clone()), effect, now);
+        let effect = Effect::ReadPower { host: name.clone(), level: 0 };
+        self.act(None, Slot::HostPower(name.clone()), effect, now);
+    }
+
+    /// Half of them from the host's own rack, half from others; only hosts that live.
+    fn choose_peers(&self, name: &HostName, now: Now) -> Vec<HostName> {
+        let rack = self.rack_of(name);
+        let lives = |(peer, host): &(&HostName, &Host)| {
+            *peer != name
+                && host.facts.is_some()
+                && host.signals.heartbeat_age(now.mono).is_some_and(|age| age <= self.config.heartbeat_alive)
+        };
+        let (mut near, mut far): (Vec<_>, Vec<_>) = self
+            .hosts
+            .iter()
+            .filter(lives)
+            .map(|(peer, _)| peer.clone())
+            .partition(|peer| self.rack_of(peer) == rack);
+        near.truncate(PEERS.saturating_sub(far.len().min(PEERS / 2)));
+        far.truncate(PEERS - near.len());
+        near.extend(far);
+        near
+    }
+
+    fn weigh(&mut self, name: &HostName, assessment: Assessment, now: Now) {
+        let mono = now.mono;
+        let config = &self.config;
+        let Some(host) = self.hosts.get_mut(name) else { return };
+        let heard = host.evidence.of(Group::A).verdict == Verdict::Alive;
+        let Some(s) = &mut host.suspicion else { return };
+        s.heard_since = heard.then(|| s.heard_since.unwrap_or(mono));
+        s.life_since = (assessment == Assessment::Alive).then(|| s.life_since.unwrap_or(mono));
+        s.shape = match (s.shape, assessment) {
+            (Some((shape, since)), now) if shape == now => Some((shape, since)),
+            _ => Some((assessment, mono)),
+        };
+        let lasted = |since: Option<Mono>, span: Duration| since.is_some_and(|since| mono.since(since) >= span);
+        let long_heard = lasted(s.heard_since, Duration::from_secs(10));
+        let long_life = lasted(s.life_since, Duration::from_secs(60));
+        let tell = !s.told && mono.since(s.since) > Duration::from_secs(120);
+        s.told |= tell;
+        let shape_since = s.shape.map_or(mono, |(_, since)| since);
+        let confirmed = match assessment {
+            Assessment::Proven => Some(IncidentKind::HostDown),
+            Assessment::Down => {
+                if s.round_at.is_none_or(|at| mono.since(at) >= config.round) {
+                    s.round_at = Some(mono);
+                    s.rounds += 1;
+                }
+                (s.rounds >= config.confirm_rounds).then_some(IncidentKind::HostDown)
+            }
+            _ => {
+                s.rounds = 0;
+                s.round_at = None;
+                shape_verdict(assessment, mono.since(shape_since), config, &host.evidence)
+            }
+        };
+        let newly_shaped = shape_since == mono;
+        if let Some(kind) = confirmed {
+            self.confirm(name, kind, now);
+        } else if long_heard {
+            self.end_suspicion(name, assessment);
+        } else if long_life {
+            if let Some(host) = self.hosts.get_mut(name) {
+                host.blind = true;
+            }
+            self.tell(Notice::AgentSilent { host: name.clone() });
+            self.end_suspicion(name, assessment);
+        } else {
+            match assessment {
+                Assessment::Isolated if newly_shaped => self.tell(Notice::Isolated { host: name.clone() }),
+                Assessment::Hung if newly_shaped => self.tell(Notice::Hung { host: name.clone() }),
+                Assessment::Contradicted if newly_shaped => {
+                    self.tell(Notice::Inconclusive { host: name.clone(), assessment });
+                }
+                _ if tell => self.tell(Notice::Inconclusive { host: name.clone(), assessment }),
+                _ => {}
+            }
+        }
+    }
+
+    fn end_suspicion(&mut self, name: &HostName, assessment: Assessment) {
+        if let Some(host) = self.hosts.get_mut(name) {
+            host.suspicion = None;
+            host.signals.forget_probes();
+        }
+        self.tell(Notice::SuspicionEnded { host: name.clone(), assessment });
+    }
+
+    fn confirm(&mut self, name: &HostName, kind: IncidentKind, now: Now) {
+        let Some(host) = self.hosts.get_mut(name) else { return };
+        let Some(facts) = &host.facts else { return };
+        // An eviction that has emptied the host leaves nothing to recover.
+        if facts.maintenance == Maintenance::Auto && facts.instances == 0 {
+            return;
+        }
+        let evidence = host.evidence.clone();
+        let boot = host.signals.agent.boot.clone();
+        host.suspicion = None;
+        let Some(incident) = self.next_incident(name) else { return };
+        let by = match kind {
+            IncidentKind::HostDown => "monitor/host-down",
+            IncidentKind::Isolated => "monitor/isolated",
+            IncidentKind::Hung => "monitor/hung",
+        };
+        self.write(
+            Entry::Opened { incident: incident.clone(), kind, by: by.to_owned(), boot, evidence },
+            now,
+        );
+        self.run(&incident, now);
+        self.tell(Notice::State { incident, state: IncidentState::Confirmed });
+    }
+
+    // --- living hosts
+
+    fn watch_services(&mut self, name: &HostName, now: Now) {
+        let mono = now.mono;
+        let Some(host) = self.hosts.get_mut(name) else { return };
+        let alive = host.evidence.of(Group::A).verdict == Verdict::Alive;
+        let libvirt_down = alive
+            && !host.signals.agent.libvirt
+            && host.facts.as_ref().is_some_and(|facts| facts.libvirt_down);
+        let nova_down = alive && host.evidence.of(Group::N).verdict == Verdict::Dead;
+        let monitors = &mut host.monitors;
+        monitors.libvirt_down_since = libvirt_down.then(|| monitors.libvirt_down_since.unwrap_or(mono));
+        monitors.nova_down_since = nova_down.then(|| monitors.nova_down_since.unwrap_or(mono));
+        let lasted = |since: Option<Mono>, minutes: u64| since.is_some_and(|at| mono.since(at) >= SECOND * 60 * minutes as u32);
+        let libvirt = lasted(monitors.libvirt_down_since, 5);
+        let nova = lasted(monitors.nova_down_since, 15);
+        self.degrade(name, Degraded::LibvirtUnreachable, libvirt, now);
+        self.degrade(name, Degraded::NovaServiceDown, nova, now);
+    }
+
+    fn degrade(&mut self, name: &HostName, what: Degraded, is: bool, now: Now) {
+        let Some(host) = self.hosts.get_mut(name) else { return };
+        if !is {
+            host.monitors.degraded.remove(&what);
+        } else if host.monitors.degraded.insert(what, now.mono).is_none() {
+            self.tell(Notice::HostDegraded { host: name.clone(), what });
+        }
+    }
+
+    /// A guest event, once.
+    pub(crate) fn guest_event(&mut self, event: &GuestEvent, now: Now) {
+        let Some(host) = self.hosts.get_mut(&event.host) else { return };
+        let monitors = &mut host.monitors;
+        if let Some((agent, seq)) = &monitors.seen
+            && *agent == event.agent
+            && event.seq <= *seq
+        {
+            return;
+        }
+        monitors.seen = Some((event.agent.clone(), event.seq));
+        let instances = host.facts.as_ref().map_or(0, |facts| facts.instances).max(1);
+        let mono = now.mono;
+        let (what, storm) = match (event.kind, &event.server) {
+            (GuestEventKind::Watchdog, Some(server)) => {
+                let storm = storm(&mut monitors.watchdog, server, mono, SECOND * 300, instances);
+                (Degraded::WatchdogStorm, storm)
+            }
+            (GuestEventKind::IoError, Some(server)) => {
+                let storm = storm(&mut monitors.io_error, server, mono, SECOND * 120, instances);
+                (Degraded::IoErrorStorm, storm)
+            }
+            (GuestEventKind::MemoryFailure, _) => {
+                monitors.memory.push_back(mono);
+                while monitors.memory.len() > 2 {
+                    monitors.memory.pop_front();
+                }
+                (Degraded::MemoryFailure, monitors.memory.len() >= 2)
+            }
+            (GuestEventKind::Crashed, Some(server)) => {
+                self.guest_crashed(&event.host, server, now);
+                return;
+            }
+            _ => return,
+        };
+        if storm && self.term.is_some() {
+            self.degrade(&event.host, what, true, now);
+        }
+    }
+
+    /// Disk errors on many hosts are the storage's, and nobody's host is to blame.
+    fn watch_storage(&mut self, now: Now) {
+        let recent = |host: &&Host| {
+            host.monitors
+                .degraded
+                .get(&Degraded::IoErrorStorm)
+                .is_some_and(|at| now.mono.since(*at) <= SECOND * 120)
+        };
+        let hosts = self.hosts.values().filter(recent).count();
+        if hosts > 1 && hosts * 10 > self.hosts.len() {
+            self.tell(Notice::StorageOutage { hosts });
+            for host in self.hosts.values_mut() {
+                host.monitors.degraded.remove(&Degraded::IoErrorStorm);
+                host.monitors.io_error.clear();
+            }
+        }
+    }
+
+    /// A host that came back by itself: its compute service resumes the guests; what it forgets is
+    /// started in place.
+    fn resume_rebooted(&mut self, now: Now) {
+        let due: Vec<HostName> = self
+            .hosts
+            .iter()
+            .filter(|(_, host)| host.rebooted.is_some_and(|at| now.mono.since(at) >= SECOND * 60))
+            .filter(|(name, _)| self.ledger.open_incident(name).is_none())
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in due {
+            let effect = Effect::ListServers { host: name.clone() };
+            self.act(None, Slot::HostList(name), effect, now);
+        }
+    }
+
+    pub(crate) fn host_list_outcome(&mut self, name: &HostName, result: Result<Answer, Trouble>, now: Now) {
+        let Ok(Answer::Servers { servers, complete: true, .. }) = result else {
+            return;
+        };
+        let Some(host) = self.hosts.get_mut(name) else { return };
+        let Some((_, inventory)) = &host.inventory else { return };
+        let missing: Vec<ServerId> = servers
+            .iter()
+            .filter(|server| server.state == crate::input::VmState::Active && server.host.as_ref() == Some(name))
+            .filter(|server| !inventory.domains.get(&server.id).is_some_and(|state| state.active()))
+            .map(|server| server.id.clone())
+            .collect();
+        host.rebooted = None;
+        self.tell(Notice::HostRebooted { host: name.clone() });
+        for server in missing {
+            self.guest_missing(name, &server, now);
+        }
+    }
+
+    /// A guest that was moved away and runs at its old place again.
+    pub(crate) fn find_zombies(&mut self, name: &HostName, now: Now) {
+        let Some(host) = self.hosts.get(name) else { return };
+        let Some((_, inventory)) = &host.inventory else { return };
+        let left = |server: &ServerId| {
+            self.ledger.incidents.values().any(|incident| {
+                incident.id.host == *name
+                    && incident.state.open()
+                    && incident.vms.get(server).is_some_and(|vm| matches!(vm.progress, VmProgress::Recovered { .. }))
+            })
+        };
+        let found: Vec<ServerId> = inventory
+            .domains
+            .iter()
+            .filter(|(server, state)| **state == crate::input::DomainState::Running && left(server))
+            .map(|(server, _)| server.clone())
+            .collect();
+        for server in found {
+            if self.zombies.insert((name.clone(), server.clone())) {
+                self.tell(Notice::Zombie { host: name.clone(), server: server.clone() });
+            }
+            let slot = Slot::Zombie(name.clone(), server.clone());
+            if !self.busy(None, &slot) {
+                self.write(Entry::PauseIntended { host: name.clone(), server: server.clone() }, now);
+                self.act(None, slot, Effect::PauseDomain { host: name.clone(), server }, now);
+            }
+        }
+    }
+}
+
+/// Whether a host deserves a closer look: its agent fell silent, its power is off, or, for a host
+/// whose agent cannot tell, another source accuses and none defends it.
+fn suspicious(host: &Host) -> bool {
+    let dead = |group: Group| {
+        let g = host.evidence.of(group);
+        g.verdict == Verdict::Dead && !g.untrusted
+    };
+    let unheard = host.evidence.of(Group::A).verdict == Verdict::Unknown;
+    host.facts.is_some()
+        && (dead(Group::A) && !host.blind
+            || host.evidence.proven()
+            || (host.blind || unheard) && (dead(Group::N) || dead(Group::K)) && !host.evidence.any_alive())
+}
+
+fn shape_verdict(
+    assessment: Assessment,
+    lasted: Duration,
+    config: &Config,
+    evidence: &crate::evidence::Evidence,
+) -> Option<IncidentKind> {
+    let (kind, policy) = match assessment {
+        Assessment::Isolated => (IncidentKind::Isolated, config.isolated),
+        Assessment::Hung => (IncidentKind::Hung, config.hung),
+        _ => return None,
+    };
+    let fence = match policy.response {
+        Response::Hold => false,
+        Response::Fence => true,
+        Response::Auto => config.storage_watched && evidence.of(Group::S).verdict != Verdict::Alive,
+    };
+    (fence && lasted >= policy.dwell).then_some(kind)
+}
+
+/// Whether at least three and 30 % of the guests of a host had this event within the window.
+fn storm(seen: &mut BTreeMap<ServerId, Mono>, server: &ServerId, now: Mono, window: Duration, all: usize) -> bool {
+    seen.insert(server.clone(), now);
+    seen.retain(|_, at| now.since(*at) <= window);
+    seen.len() >= 3 && seen.len() * 10 >= all * 3
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Ways to break the engine on purpose, so that the simulation can show it would notice. Without
+//! the feature `mutants` nothing can ask for one: [`Broken`] is empty and every question about it
+//! is answered `false` at compile time.
+
+/// One deliberate mistake.
+#[cfg_attr(not(feature = "mutants"), allow(dead_code, unreachable_pub, missing_docs))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mutation {
+    /// A power-off that was accepted counts as a fence; nobody reads the power state.
+    SkipFenceVerification,
+    /// Power readings from before the power-off count as its verification.
+    AcceptStalePower,
+    /// One dead group is enough, and no probe is asked.
+    TrustOneSignal,
+    /// A fresh sign of life does not stop the verdict.
+    IgnoreAliveVeto,
+    /// No answer is taken for a negative answer.
+    MissingIsDead,
+    /// The first look at a compute service that says `up` counts as a new sign of life, and the
+    /// sender's clock decides how old a heartbeat is.
+    TrustSenderClock,
+    /// Evacuate requests leave without their record.
+    NoJournalBeforeEvacuate,
+    /// Guests are moved although the compute service could not be forced down.
+    IgnoreForcedDownFailure,
+    /// The host is moved away from although it came back.
+    IgnoreFenceLoss,
+    /// The fence is never looked at again.
+    NoHoldCheck,
+    /// Any number of hosts at once.
+    NoStormBrake,
+    /// Three hosts in flight is no limit.
+    NoInFlightLimit,
+    /// A leader that lost its lease goes on.
+    IgnoreLease,
+    /// The service acts although it hears nobody.
+    IgnoreSelfIsolation,
+    /// A new leader acts at once.
+    NoWarmUp,
+    /// A pause is not looked at.
+    IgnorePause,
+    /// `manual` maintenance is overridden.
+    IgnoreMaintenance,
+    /// The fencing device may belong to any machine.
+    SkipIdentityCheck,
+    /// A request without an answer is sent again without looking.
+    ResendBlindly,
+    /// A guest that runs elsewhere is moved all the same.
+    IgnoreGuestElsewhere,
+    /// A crashed leader's intents are believed to have had no effect.
+    ForgetIntents,
+    /// Local disks are rebuilt empty.
+    RebuildLocalDisks,
+    /// Guests their owner had stopped are started.
+    StartStopped,
+    /// Maintenance is given back while Nova still has open records.
+    ReleaseEarly,
+    /// The condition is written before the host is claimed.
+    ConditionBeforeClaim,
+}
+
+#[cfg(feature = "mutants")]
+impl Mutation {
+    /// Every mistake there is.
+    pub const ALL: &'static [Self] = &[
+        Self::SkipFenceVerification,
+        Self::AcceptStalePower,
+        Self::TrustOneSignal,
+        Self::IgnoreAliveVeto,
+        Self::MissingIsDead,
+        Self::TrustSenderClock,
+        Self::NoJournalBeforeEvacuate,
+        Self::IgnoreForcedDownFailure,
+        Self::IgnoreFenceLoss,
+        Self::NoHoldCheck,
+        Self::NoStormBrake,
+        Self::NoInFlightLimit,
+        Self::IgnoreLease,
+        Self::IgnoreSelfIsolation,
+        Self::NoWarmUp,
+        Self::IgnorePause,
+        Self::IgnoreMaintenance,
+        Self::SkipIdentityCheck,
+        Self::ResendBlindly,
+        Self::IgnoreGuestElsewhere,
+        Self::ForgetIntents,
+        Self::RebuildLocalDisks,
+        Self::StartStopped,
+        Self::ReleaseEarly,
+        Self::ConditionBeforeClaim,
+    ];
+}
+
+/// The mistake an engine was given, if any.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Broken {
+    #[cfg(feature = "mutants")]
+    mutation: Option<Mutation>,
+}
+
+impl Broken {
+    #[cfg(feature = "mutants")]
+    pub(crate) fn by(mutation: Mutation) -> Self {
+        Self { mutation: Some(mutation) }
+    }
+
+    /// Whether the engine is to make this mistake.
+    #[inline]
+    pub(crate) fn is(self, mutation: Mutation) -> bool {
+        #[cfg(feature = "mutants")]
+        return self.mutation == Some(mutation);
+        #[cfg(not(feature = "mutants"))]
+        {
+            let _ = mutation;
+            false
+        }
+    }
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which guests of a dead host are moved, in which order, and what each is to be afterwards.
+
+use crate::config::{Config, LocalDisk, VmPolicy};
+use crate::engine::Engine;
+use crate::ids::{Grade, IncidentId, Now};
+use crate::input::{ServerFacts, VmState};
+use crate::journal::Entry;
+use crate::ledger::{BlockedReason, SkipReason, VmProgress, VmRecord, Wanted};
+use crate::mutation::Mutation;
+use crate::status::Notice;
+
+impl Engine {
+    pub(crate) fn make_plan(&mut self, id: &IncidentId, servers: &[ServerFacts], now: Now) {
+        let grade = self.ledger.incidents.get(id).and_then(|incident| incident.grade);
+        let vms: Vec<VmRecord> = servers
+            .iter()
+            .map(|server| {
+                let mut progress = classify(server, id, grade, &self.config);
+                if self.broken.is(Mutation::RebuildLocalDisks)
+                    && progress == (VmProgress::Skipped { reason: SkipReason::LocalDisk })
+                {
+                    progress = VmProgress::Pending;
+                }
+                if self.paused_server(&server.id) {
+                    progress = VmProgress::Skipped { reason: SkipReason::Paused };
+                }
+                let mut record = record(server, progress);
+                if self.broken.is(Mutation::StartStopped) {
+                    record.wanted = Wanted::Running;
+                }
+                record
+            })
+            .collect();
+        for vm in &vms {
+            if let VmProgress::Blocked { reason } = &vm.progress {
+                let why = format!("{reason:?}");
+                self.tell(Notice::VmNeedsPerson { incident: id.clone(), server: vm.server.clone(), why });
+            }
+            if vm.progress == (VmProgress::Skipped { reason: SkipReason::LocalDisk }) {
+                let why = "its disk is local and would be rebuilt empty".to_owned();
+                self.tell(Notice::VmNeedsPerson { incident: id.clone(), server: vm.server.clone(), why });
+            }
+        }
+        self.write(Entry::Planned { incident: id.clone(), vms }, now);
+    }
+}
+
+fn record(server: &ServerFacts, progress: VmProgress) -> VmRecord {
+    VmRecord {
+        server: server.id.clone(),
+        name: server.name.clone(),
+        priority: server.priority.min(1000),
+        group: server.group.clone(),
+        anti_affinity: server.anti_affinity.clone(),
+        memory_mib: server.memory_mib,
+        original: server.state,
+        wanted: wanted(server),
+        progress,
+        attempt: 0,
+        known: Vec::new(),
+    }
+}
+
+/// As before the failure. A guest on its way down was to be stopped.
+fn wanted(server: &ServerFacts) -> Wanted {
+    let stopped = server.state == VmState::Stopped
+        || server.task == "powering-off"
+        || (server.state == VmState::Error && !server.running);
+    if stopped { Wanted::Stopped } else { Wanted::Running }
+}
+
+fn classify(server: &ServerFacts, id: &IncidentId, grade: Option<Grade>, config: &Config) -> VmProgress {
+    let skipped = |reason| VmProgress::Skipped { reason };
+    let blocked = |reason| VmProgress::Blocked { reason };
+    if server.host.as_ref() != Some(&id.host) {
+        return skipped(SkipReason::NotOnHost);
+    }
+    if server.excluded {
+        return skipped(SkipReason::Excluded);
+    }
+    if server.policy.unwrap_or(config.default_policy) != VmPolicy::Evacuate {
+        return skipped(SkipReason::Policy);
+    }
+    match server.state {
+        VmState::SoftDeleted | VmState::Deleted => return skipped(SkipReason::Deleting),
+        _ if server.task == "deleting" => return skipped(SkipReason::Deleting),
+        VmState::Building => return skipped(SkipReason::Building),
+        VmState::Shelved | VmState::ShelvedOffloaded => return skipped(SkipReason::Shelved),
+        VmState::Error if !config.move_error_state => return skipped(SkipReason::ErrorState),
+        VmState::Resized => return blocked(BlockedReason::Resized),
+        _ => {}
+    }
+    if server.local_disk && config.local_disk == LocalDisk::Skip {
+        return skipped(SkipReason::LocalDisk);
+    }
+    if grade == Some(Grade::Storage) && !server.on_fenced_storage {
+        return blocked(BlockedReason::NotStorageFenced);
+    }
+    VmProgress::Pending
+}

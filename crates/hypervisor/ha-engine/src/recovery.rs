@@ -1,0 +1,587 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One incident from Confirmed to Recovered. Each step is a goal with an observation that tells
+//! whether it was reached: the engine reads, and only if the goal is not reached writes an intent
+//! and acts, and reads again. A lost answer, a crash and a success look the same to it.
+
+use std::time::Duration;
+
+use cobaltcore_api::Maintenance;
+
+use crate::action::{Effect, ServiceChange};
+use crate::engine::{Engine, Run, Slot};
+use crate::evidence::{Group, Verdict};
+use crate::ids::{Grade, IncidentId, Mono, Now};
+use crate::input::{Answer, Identity, Power, Trouble};
+use crate::journal::Entry;
+use crate::ledger::{IncidentState, VmProgress};
+use crate::mutation::Mutation;
+use crate::status::{HeldReason, Notice};
+
+const SECOND: Duration = Duration::from_secs(1);
+/// How often the fence is looked at while it matters.
+const HOLD_CHECK: Duration = Duration::from_secs(4);
+/// How often a look at the power is taken while it is being switched off.
+const POWER_POLL: Duration = Duration::from_secs(1);
+
+/// Whether a step let the incident pass.
+pub(crate) type Pass = Result<(), Option<HeldReason>>;
+
+impl Engine {
+    /// Moves every open incident on, oldest first.
+    pub(crate) fn drive_all(&mut self, now: Now) {
+        let open: Vec<IncidentId> = self
+            .ledger
+            .incidents
+            .values()
+            .filter(|incident| incident.state.open())
+            .map(|incident| incident.id.clone())
+            .collect();
+        for id in open {
+            self.drive(&id, now);
+        }
+    }
+
+    pub(crate) fn drive(&mut self, id: &IncidentId, now: Now) {
+        let Some(incident) = self.ledger.incidents.get(id) else { return };
+        let state = incident.state;
+        let passed = match state {
+            IncidentState::Confirmed => self.consider(id, now),
+            IncidentState::Fencing | IncidentState::Fenced | IncidentState::Evacuating => self.recover(id, now),
+            IncidentState::Recovered | IncidentState::Failed => self.guard(id, now),
+            IncidentState::Releasing => self.release(id, now),
+            IncidentState::Released | IncidentState::Cancelled | IncidentState::Closed => Ok(()),
+        };
+        let held = passed.err().flatten();
+        let state = self.ledger.incidents.get(id).map_or(state, |incident| incident.state);
+        let run = self.run(id, now);
+        let before = std::mem::replace(&mut run.held, held);
+        let moved = std::mem::replace(&mut run.state, state) != state;
+        if moved {
+            run.state_since = now.mono;
+            self.tell(Notice::State { incident: id.clone(), state });
+        }
+        if before != held {
+            if let Some(reason) = before {
+                self.tell(Notice::Resumed { incident: id.clone(), reason });
+            }
+            if let Some(reason) = held {
+                self.tell(Notice::Held { incident: id.clone(), reason });
+            }
+        }
+    }
+
+    // --- before the point of no return
+
+    fn consider(&mut self, id: &IncidentId, now: Now) -> Pass {
+        let back = self.hosts.get(&id.host).is_some_and(|host| {
+            let evidence = self.evidence(host, now);
+            evidence.of(Group::A).verdict == Verdict::Alive || evidence.alive_groups() >= 2
+        });
+        if back && !self.broken.is(Mutation::IgnoreAliveVeto) && !self.broken.is(Mutation::TrustOneSignal) {
+            self.write(Entry::Moved { incident: id.clone(), state: IncidentState::Cancelled }, now);
+            return Ok(());
+        }
+        if self.broken.is(Mutation::ConditionBeforeClaim) {
+            self.condition(id, now)?;
+        }
+        self.gate(id, now).map_err(Some)?;
+        // The cache of the watch may be old, so the word of the API itself decides.
+        let Some((asked, found)) = self.run(id, now).maintenance.clone() else {
+            return self.read_maintenance(id, now);
+        };
+        if now.mono.since(asked) > SECOND * 5 {
+            return self.read_maintenance(id, now);
+        }
+        self.maintenance_gate(id, &found, now.mono).map_err(Some)?;
+        self.write(Entry::ClaimIntended { incident: id.clone(), previous: found.clone() }, now);
+        let run = self.run(id, now);
+        run.maintenance = None;
+        run.fence_since = now.mono;
+        run.level_since = now.mono;
+        run.off_reads = None;
+        self.act(Some(id), Slot::Claim, Effect::Claim { host: id.host.clone(), expected: found }, now);
+        Ok(())
+    }
+
+    fn read_maintenance(&mut self, id: &IncidentId, now: Now) -> Pass {
+        let held = self.run(id, now).held;
+        if self.ready(id, &Slot::Maintenance, now) {
+            let effect = Effect::ReadMaintenance { host: id.host.clone() };
+            self.act(Some(id), Slot::Maintenance, effect, now);
+        }
+        Err(held)
+    }
+
+    // --- after it
+
+    fn recover(&mut self, id: &IncidentId, now: Now) -> Pass {
+        self.claim(id, now)?;
+        self.stop_eviction(id, now);
+        self.check_hold(id, now);
+        let required = self.config.required_grade;
+        let fenced = |engine: &Self| engine.ledger.incidents.get(id).is_some_and(|i| i.fenced(required));
+        if !fenced(self) {
+            self.fence(id, now)?;
+        }
+        if !fenced(self) {
+            return Err(self.run(id, now).held);
+        }
+        self.hold(id, now)?;
+        self.force_down(id, now)?;
+        self.condition(id, now)?;
+        self.plan(id, now)?;
+        self.drive_vms(id, now);
+        self.finish(id, now);
+        Ok(())
+    }
+
+    /// The host is ours when its maintenance reads `ha`. Once it was, any other value is somebody's
+    /// decision against us.
+    fn claim(&mut self, id: &IncidentId, now: Now) -> Pass {
+        let Some(incident) = self.ledger.incidents.get(id) else { return Err(None) };
+        let (claimed, previous) = (incident.claimed, incident.previous.clone());
+        let in_fence = incident.grade.is_none() && claimed;
+        let read = self.run(id, now).maintenance.clone();
+        let stale = read.as_ref().is_none_or(|(asked, _)| now.mono.since(*asked) > SECOND * 8);
+        if stale && self.ready(id, &Slot::Maintenance, now) && !self.busy(Some(id), &Slot::Claim) {
+            let effect = Effect::ReadMaintenance { host: id.host.clone() };
+            self.act(Some(id), Slot::Maintenance, effect, now);
+        }
+        match read {
+            Some((_, Maintenance::Ha)) if !claimed => {
+                self.write(Entry::Claimed { incident: id.clone() }, now);
+                Ok(())
+            }
+            Some((_, Maintenance::Ha)) => Ok(()),
+            // A power state that is not known must become known, whoever cleared what.
+            Some(_) if claimed && in_fence => Ok(()),
+            Some(_) if claimed => Err(Some(HeldReason::OperatorCleared)),
+            Some((_, found)) => {
+                let approved = self.ledger.incidents.get(id).is_some_and(|i| i.approved);
+                if !approved && previous.as_ref() != Some(&found) {
+                    return Err(Some(HeldReason::PlannedMaintenance));
+                }
+                if self.ready(id, &Slot::Claim, now) {
+                    self.write(Entry::ClaimIntended { incident: id.clone(), previous: found.clone() }, now);
+                    self.act(Some(id), Slot::Claim, Effect::Claim { host: id.host.clone(), expected: found }, now);
+                }
+                Err(None)
+            }
+            None if claimed => Ok(()),
+            None => Err(None),
+        }
+    }
+
+    fn stop_eviction(&mut self, id: &IncidentId, now: Now) {
+        let Some(incident) = self.ledger.incidents.get(id) else { return };
+        let evicting = incident.previous.as_ref().is_some_and(|previous| !previous.is_off());
+        if evicting && !self.run(id, now).eviction_stopped && self.ready(id, &Slot::Eviction, now) {
+            self.write(Entry::StopEvictionIntended { incident: id.clone() }, now);
+            self.act(Some(id), Slot::Eviction, Effect::StopEviction { host: id.host.clone() }, now);
+        }
+    }
+
+    // --- fence
+
+    fn fence(&mut self, id: &IncidentId, now: Now) -> Pass {
+        let Some(incident) = self.ledger.incidents.get(id).cloned() else { return Err(None) };
+        let Some(host) = self.hosts.get(&id.host) else {
+            return Err(Some(HeldReason::IdentityMismatch));
+        };
+        let evidence = self.evidence(host, now);
+        if incident.asserted && !evidence.any_alive() {
+            return self.fenced(id, incident.level, Grade::Asserted, now);
+        }
+        let watchdog = evidence.of(Group::W).verdict == Verdict::Dead;
+        if watchdog && self.config.required_grade <= Grade::SelfFence {
+            return self.fenced(id, incident.level, Grade::SelfFence, now);
+        }
+        let heard = evidence.of(Group::A).verdict == Verdict::Alive;
+        let level = self.choose_level(id, incident.level, now);
+        self.identify(id, level, now)?;
+        self.poll_power(id, level, POWER_POLL, now);
+        let verified = self.verified(id, now.mono);
+        if verified && (heard || evidence.proof_contradicted) {
+            return Err(Some(HeldReason::IdentityMismatch));
+        }
+        if verified {
+            let grade = self.config.fence_levels.get(level).map_or(Grade::Storage, |l| l.grade);
+            return self.fenced(id, level, grade, now);
+        }
+        self.power_off(id, level, now)?;
+        self.disable_early(id, now);
+        let late = now.mono.since(self.run(id, now).fence_since) > self.config.fence_timeout * 3 / 4;
+        Err(late.then_some(HeldReason::FenceFailed))
+    }
+
+    fn fenced(&mut self, id: &IncidentId, level: usize, grade: Grade, now: Now) -> Pass {
+        self.write(Entry::Fenced { incident: id.clone(), level, grade }, now);
+        let run = self.run(id, now);
+        let asked = run.off_reads.map_or(now.mono, |(_, last)| last);
+        run.hold_ok = Some(asked);
+        run.retry.remove(&Slot::Off);
+        Ok(())
+    }
+
+    /// Two readings of Off, far enough apart, asked for after the power-off ended.
+    fn verified(&self, id: &IncidentId, now: Mono) -> bool {
+        let Some(run) = self.runs.get(id) else { return false };
+        if self.broken.is(Mutation::SkipFenceVerification) {
+            return run.off_done.is_some();
+        }
+        run.off_reads.is_some_and(|(first, last)| {
+            last.since(first) >= self.config.verify_gap && now.since(last) <= self.config.hold_max_age
+        })
+    }
+
+    /// Levels are tried in turn, those that cannot reach the required grade are passed over.
+    fn choose_level(&mut self, id: &IncidentId, current: usize, now: Now) -> usize {
+        let required = self.config.required_grade;
+        let usable: Vec<usize> = self
+            .config
+            .fence_levels
+            .iter()
+            .enumerate()
+            .filter(|(_, level)| level.grade >= required)
+            .map(|(n, _)| n)
+            .collect();
+        let timeout = self.config.fence_timeout;
+        let run = self.run(id, now);
+        let expired = now.mono.since(run.level_since) > timeout;
+        let Some(position) = usable.iter().position(|level| *level == current) else {
+            return usable.first().copied().unwrap_or(current);
+        };
+        if !expired || usable.len() < 2 {
+            return current;
+        }
+        run.level_since = now.mono;
+        run.identity = None;
+        run.off_reads = None;
+        let next = usable.get((position + 1) % usable.len()).copied().unwrap_or(current);
+        self.write(Entry::FenceIntended { incident: id.clone(), level: next }, now);
+        next
+    }
+
+    /// The device must say that it belongs to the machine we mean.
+    fn identify(&mut self, id: &IncidentId, level: usize, now: Now) -> Pass {
+        if self.broken.is(Mutation::SkipIdentityCheck) {
+            return Ok(());
+        }
+        let known = self.known_machine(id);
+        let read = self.run(id, now).identity.clone();
+        let answer = match &read {
+            Some((_, identity)) => Some(known.as_ref().is_some_and(|known| known.matches(identity))),
+            None => None,
+        };
+        if answer == Some(true) {
+            return Ok(());
+        }
+        let again = read.is_none_or(|(asked, _)| now.mono.since(asked) > SECOND * 30);
+        if again && self.ready(id, &Slot::Identify, now) {
+            let effect = Effect::Identify { host: id.host.clone(), level };
+            self.act(Some(id), Slot::Identify, effect, now);
+        }
+        if answer == Some(false) {
+            return Err(Some(HeldReason::IdentityMismatch));
+        }
+        let late = now.mono.since(self.run(id, now).fence_since) > self.config.fence_timeout * 3 / 4;
+        if late {
+            self.disable_early(id, now);
+        }
+        Err(late.then_some(HeldReason::FenceFailed))
+    }
+
+    fn known_machine(&self, id: &IncidentId) -> Option<Identity> {
+        let host = self.hosts.get(&id.host)?;
+        let told = host.signals.agent.machine.clone();
+        if told != Identity::default() {
+            return Some(told);
+        }
+        host.facts.as_ref().map(|facts| facts.machine.clone())
+    }
+
+    fn poll_power(&mut self, id: &IncidentId, level: usize, every: Duration, now: Now) {
+        let run = self.run(id, now);
+        if run.power_asked.is_some_and(|asked| now.mono.since(asked) < every) || self.busy(Some(id), &Slot::Power) {
+            return;
+        }
+        self.run(id, now).power_asked = Some(now.mono);
+        self.act(Some(id), Slot::Power, Effect::ReadPower { host: id.host.clone(), level }, now);
+    }
+
+    /// Switches off what was read to be on, or what cannot be read for a while. Waits longer after
+    /// each failure, and never gives up.
+    fn power_off(&mut self, id: &IncidentId, level: usize, now: Now) -> Pass {
+        let run = self.run(id, now);
+        let unreadable = now.mono.since(run.power_answered) > SECOND * 10;
+        let wanted = run.power_on_seen || unreadable;
+        if !wanted || !self.ready(id, &Slot::Off, now) {
+            return Ok(());
+        }
+        self.isolation_gate(Some(&id.host), now.mono).map_err(Some)?;
+        let min = self.config.fence_retry_min;
+        let max = self.config.fence_retry_max;
+        let keep = self.broken.is(Mutation::AcceptStalePower);
+        let run = self.run(id, now);
+        let tries = run.retry.get(&Slot::Off).map_or(0, |(_, tries)| *tries);
+        let pause = (min * 2u32.saturating_pow(tries.min(8))).min(max);
+        run.retry.insert(Slot::Off, (now.mono.after(pause), tries + 1));
+        run.power_on_seen = false;
+        if !keep {
+            run.off_reads = None;
+        }
+        self.write(Entry::FenceIntended { incident: id.clone(), level }, now);
+        self.act(Some(id), Slot::Off, Effect::PowerOff { host: id.host.clone(), level }, now);
+        Ok(())
+    }
+
+    /// A claimed host that cannot be fenced for two minutes at least gets no new guests. Nova must
+    /// not believe it to be down, though: that is said only of a host that is off.
+    fn disable_early(&mut self, id: &IncidentId, now: Now) {
+        let late = now.mono.since(self.run(id, now).fence_since) > SECOND * 120;
+        let done = self.ledger.incidents.get(id).is_some_and(|i| i.disabled);
+        if late && !done && self.ready(id, &Slot::Update, now) {
+            self.write(Entry::DisableIntended { incident: id.clone(), forced_down: false }, now);
+            let effect = Effect::UpdateService { host: id.host.clone(), change: ServiceChange::Disable };
+            self.act(Some(id), Slot::Update, effect, now);
+        }
+        if late && done {
+            let _ = self.condition(id, now);
+        }
+    }
+
+    /// Looks at the fence again and again, and drops it at the first sign that it is gone.
+    pub(crate) fn check_hold(&mut self, id: &IncidentId, now: Now) {
+        let Some(incident) = self.ledger.incidents.get(id) else { return };
+        if incident.grade.is_none() || incident.fence_release_intended {
+            return;
+        }
+        let level = incident.level;
+        if !self.broken.is(Mutation::NoHoldCheck) {
+            self.poll_power(id, level, HOLD_CHECK, now);
+        }
+        let alive = self.hosts.get(&id.host).is_some_and(|host| {
+            let evidence = self.evidence(host, now);
+            evidence.of(Group::A).verdict == Verdict::Alive || evidence.proof_contradicted
+        });
+        let blind = self.broken.is(Mutation::IgnoreFenceLoss) || self.broken.is(Mutation::NoHoldCheck);
+        let run = self.run(id, now);
+        let lost = run.power_on_seen || alive;
+        if lost && !blind {
+            run.fence_since = now.mono;
+            run.level_since = now.mono;
+            run.off_reads = None;
+            run.hold_ok = None;
+            run.retry.remove(&Slot::Off);
+            self.write(Entry::FenceLost { incident: id.clone() }, now);
+            self.tell(Notice::Held { incident: id.clone(), reason: HeldReason::FenceLost });
+        }
+    }
+
+    /// After the guests are safe the fence is still guarded; and a host may be taken back by
+    /// itself once it was repaired.
+    fn guard(&mut self, id: &IncidentId, now: Now) -> Pass {
+        self.auto_release(id, now);
+        Ok(())
+    }
+
+    fn hold(&mut self, id: &IncidentId, now: Now) -> Pass {
+        if self.ledger.incidents.get(id).is_some_and(|i| i.held) {
+            return Ok(());
+        }
+        if self.ready(id, &Slot::Hold, now) {
+            self.write(Entry::HoldIntended { incident: id.clone() }, now);
+            self.act(Some(id), Slot::Hold, Effect::Hold { host: id.host.clone() }, now);
+        }
+        Err(None)
+    }
+
+    // --- Nova
+
+    fn force_down(&mut self, id: &IncidentId, now: Now) -> Pass {
+        let Some(incident) = self.ledger.incidents.get(id) else { return Err(None) };
+        if incident.forced_down {
+            return Ok(());
+        }
+        let read = self.run(id, now).service.clone();
+        if let Some((_, service)) = &read
+            && service.disabled
+            && service.forced_down
+        {
+            self.write(Entry::ForcedDown { incident: id.clone() }, now);
+            return Ok(());
+        }
+        if self.busy(Some(id), &Slot::Update) || self.busy(Some(id), &Slot::Service) {
+            return Err(self.nova_trouble(id, now));
+        }
+        if read.is_none() {
+            if self.ready(id, &Slot::Service, now) {
+                self.act(Some(id), Slot::Service, Effect::ReadService { host: id.host.clone() }, now);
+            }
+        } else if self.ready(id, &Slot::Update, now) {
+            self.write(Entry::DisableIntended { incident: id.clone(), forced_down: true }, now);
+            let effect = Effect::UpdateService { host: id.host.clone(), change: ServiceChange::ForceDown };
+            self.act(Some(id), Slot::Update, effect, now);
+            if self.broken.is(Mutation::IgnoreForcedDownFailure) {
+                self.write(Entry::ForcedDown { incident: id.clone() }, now);
+            }
+        }
+        Err(self.nova_trouble(id, now))
+    }
+
+    fn nova_trouble(&mut self, id: &IncidentId, now: Now) -> Option<HeldReason> {
+        let run = self.run(id, now);
+        let failing = [Slot::Service, Slot::Update, Slot::List]
+            .iter()
+            .any(|slot| run.retry.get(slot).is_some_and(|(_, tries)| *tries >= 2));
+        failing.then_some(HeldReason::NovaUnavailable)
+    }
+
+    fn condition(&mut self, id: &IncidentId, now: Now) -> Pass {
+        if self.ledger.incidents.get(id).is_some_and(|i| i.condition) {
+            return Ok(());
+        }
+        if self.ready(id, &Slot::Condition, now) {
+            self.write(Entry::ConditionIntended { incident: id.clone() }, now);
+            self.act(Some(id), Slot::Condition, Effect::SetDisabled { host: id.host.clone() }, now);
+        }
+        Err(None)
+    }
+
+    fn plan(&mut self, id: &IncidentId, now: Now) -> Pass {
+        if self.ledger.incidents.get(id).is_some_and(|i| i.planned) {
+            return Ok(());
+        }
+        if self.ready(id, &Slot::List, now) {
+            self.act(Some(id), Slot::List, Effect::ListServers { host: id.host.clone() }, now);
+        }
+        let run = self.run(id, now);
+        let incomplete = run.retry.get(&Slot::List).is_some_and(|(_, tries)| *tries >= 1);
+        Err(incomplete.then_some(HeldReason::VmListIncomplete))
+    }
+
+    fn finish(&mut self, id: &IncidentId, now: Now) {
+        let Some(incident) = self.ledger.incidents.get(id) else { return };
+        if incident.state != IncidentState::Evacuating || !incident.vms.values().all(|vm| vm.progress.terminal()) {
+            return;
+        }
+        let bad = |p: &VmProgress| {
+            matches!(p, VmProgress::Failed { .. } | VmProgress::Blocked { .. } | VmProgress::Conflict { .. })
+        };
+        let state = if incident.vms.values().any(|vm| bad(&vm.progress)) {
+            IncidentState::Failed
+        } else {
+            IncidentState::Recovered
+        };
+        self.write(Entry::Moved { incident: id.clone(), state }, now);
+    }
+
+    // --- outcomes
+
+    /// Whether the slot is free and its pause is over.
+    pub(crate) fn ready(&self, id: &IncidentId, slot: &Slot, now: Now) -> bool {
+        let waits = self
+            .runs
+            .get(id)
+            .and_then(|run| run.retry.get(slot))
+            .is_some_and(|(at, _)| now.mono < *at);
+        !waits && !self.busy(Some(id), slot)
+    }
+
+    pub(crate) fn recovery_outcome(
+        &mut self,
+        id: &IncidentId,
+        slot: Slot,
+        asked: Mono,
+        result: Result<Answer, Trouble>,
+        now: Now,
+    ) {
+        if self.term.is_none() {
+            return;
+        }
+        if let Slot::Vm(server) = &slot {
+            self.vm_outcome(id, &server.clone(), asked, result, now);
+            return;
+        }
+        let failed = result.is_err();
+        let run = self.run(id, now);
+        if slot != Slot::Off {
+            note_retry(run, &slot, failed, now.mono);
+        }
+        match (slot, result) {
+            (Slot::Maintenance, Ok(Answer::Maintenance(found))) => run.maintenance = Some((asked, found)),
+            (Slot::Claim | Slot::Restore, _) => run.maintenance = None,
+            (Slot::Eviction, Ok(_)) => run.eviction_stopped = true,
+            (Slot::Identify, Ok(Answer::Identity(identity))) => run.identity = Some((asked, identity)),
+            (Slot::Power, result) => self.power_read(id, asked, result, now),
+            (Slot::Off, _) => run.off_done = Some(now.mono),
+            (Slot::Hold, Ok(_)) => self.write(Entry::Held { incident: id.clone() }, now),
+            (Slot::Service, Ok(Answer::Service(service))) => run.service = Some((asked, service)),
+            (Slot::Update, result) => {
+                run.service = None;
+                let early = self.ledger.incidents.get(id).is_some_and(|i| i.grade.is_none());
+                if early && result.is_err() {
+                    self.run(id, now).retry.insert(Slot::Update, (now.mono.after(SECOND * 10), 1));
+                }
+            }
+            (Slot::Condition, Ok(_)) => self.write(Entry::ConditionSet { incident: id.clone() }, now),
+            (Slot::Condition, Err(Trouble::Refused(_))) => run.maintenance = None,
+            (Slot::List, Ok(Answer::Servers { servers, migrations, complete })) => {
+                if self.ledger.incidents.get(id).is_some_and(|i| i.state == IncidentState::Releasing) {
+                    self.release_list(id, &migrations, complete, asked, now);
+                } else if complete {
+                    self.make_plan(id, &servers, now);
+                } else {
+                    note_retry(self.run(id, now), &Slot::List, true, now.mono);
+                }
+            }
+            (Slot::Fence, _) => run.power_asked = None,
+            _ => {}
+        }
+    }
+
+    fn power_read(&mut self, id: &IncidentId, asked: Mono, result: Result<Answer, Trouble>, now: Now) {
+        let stale_allowed = self.broken.is(Mutation::AcceptStalePower);
+        let asserted = self.ledger.incidents.get(id).is_some_and(|i| i.grade == Some(Grade::Asserted));
+        let run = self.run(id, now);
+        let off_done = run.off_done;
+        match result {
+            Ok(Answer::Power(power)) => {
+                run.power_answered = now.mono;
+                run.power_on_seen = power == Power::On;
+                // A reading on its way while the power-off was may show the moment before it.
+                let after = stale_allowed || off_done.is_none_or(|done| asked >= done);
+                match power {
+                    Power::On => {
+                        if !stale_allowed {
+                            run.off_reads = None;
+                        }
+                    }
+                    Power::Off if after => {
+                        let first = run.off_reads.map_or(asked, |(first, _)| first);
+                        run.off_reads = Some((first, asked));
+                        run.hold_ok = Some(asked);
+                    }
+                    Power::Off => {}
+                }
+                if let Some(host) = self.hosts.get_mut(&id.host) {
+                    host.signals.power(Some(power), asked);
+                }
+            }
+            // A person vouches for a host whose device is dead; then silence is all there is to see.
+            _ if asserted => run.hold_ok = Some(asked),
+            _ => {}
+        }
+    }
+}
+
+/// Backs off a slot that failed: one second, doubling, half a minute at most.
+pub(crate) fn note_retry(run: &mut Run, slot: &Slot, failed: bool, now: Mono) {
+    if failed {
+        let tries = run.retry.get(slot).map_or(0, |(_, tries)| *tries);
+        let pause = (SECOND * 2u32.saturating_pow(tries.min(5))).min(SECOND * 30);
+        run.retry.insert(slot.clone(), (now.after(pause), tries + 1));
+    } else {
+        run.retry.remove(slot);
+    }
+}

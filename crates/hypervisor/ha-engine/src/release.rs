@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Taking a repaired host back: power on, wait for a new boot that works, make sure that Nova has
+//! cleaned up and no guest runs twice, and only then give maintenance back.
+
+use std::time::Duration;
+
+use crate::action::{Effect, ServiceChange};
+use crate::engine::{Engine, Slot};
+use crate::evidence::{Group, Verdict};
+use crate::ids::{IncidentId, Mono, Now};
+use crate::input::{Decision, MigrationFacts, MigrationKind, MigrationStatus};
+use crate::journal::Entry;
+use crate::ledger::{IncidentState, VmProgress};
+use crate::mutation::Mutation;
+use crate::recovery::{Pass, note_retry};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+impl Engine {
+    pub(crate) fn release(&mut self, id: &IncidentId, now: Now) -> Pass {
+        let Some(incident) = self.ledger.incidents.get(id).cloned() else { return Err(None) };
+        if !incident.fence_released {
+            return self.release_fence(id, incident.level, incident.fence_release_intended, now);
+        }
+        let early = self.broken.is(Mutation::ReleaseEarly);
+        if !early && !(self.back(id, now) && self.no_zombie(id)) {
+            self.run(id, now).healthy_since = None;
+            return Err(None);
+        }
+        let run = self.run(id, now);
+        let clean = run.healthy_since.is_some_and(|asked| now.mono.since(asked) <= SECOND * 10);
+        if !clean && !early {
+            if self.ready(id, &Slot::List, now) {
+                self.act(Some(id), Slot::List, Effect::ListServers { host: id.host.clone() }, now);
+            }
+            return Err(None);
+        }
+        self.restore(id, now)
+    }
+
+    fn release_fence(&mut self, id: &IncidentId, level: usize, intended: bool, now: Now) -> Pass {
+        // On, seen after the intent: the fence is gone.
+        let run = self.run(id, now);
+        if intended && run.power_on_seen {
+            self.write(Entry::FenceReleased { incident: id.clone() }, now);
+            return Ok(());
+        }
+        if !intended || self.ready(id, &Slot::Fence, now) {
+            let run = self.run(id, now);
+            run.power_on_seen = false;
+            note_retry(run, &Slot::Fence, true, now.mono);
+            self.write(Entry::FenceReleaseIntended { incident: id.clone() }, now);
+            self.act(Some(id), Slot::Fence, Effect::ReleaseFence { host: id.host.clone(), level }, now);
+        } else if !self.busy(Some(id), &Slot::Fence) && !self.busy(Some(id), &Slot::Power) {
+            self.act(Some(id), Slot::Power, Effect::ReadPower { host: id.host.clone(), level }, now);
+        }
+        Err(None)
+    }
+
+    /// A new boot, libvirt, and a compute service that reports.
+    fn back(&self, id: &IncidentId, now: Now) -> bool {
+        let Some(host) = self.hosts.get(&id.host) else { return false };
+        let boot = self.ledger.incidents.get(id).and_then(|i| i.boot.clone());
+        let agent = &host.signals.agent;
+        let evidence = self.evidence(host, now);
+        let alive = |group| evidence.of(group).verdict == Verdict::Alive;
+        agent.boot.is_some() && agent.boot != boot && agent.libvirt && alive(Group::A) && alive(Group::N)
+    }
+
+    fn no_zombie(&self, id: &IncidentId) -> bool {
+        let Some(incident) = self.ledger.incidents.get(id) else { return false };
+        let Some(host) = self.hosts.get(&id.host) else { return false };
+        let Some((_, inventory)) = &host.inventory else { return false };
+        let moved = |server| {
+            incident
+                .vms
+                .get(server)
+                .is_some_and(|vm| matches!(vm.progress, VmProgress::Recovered { .. }))
+        };
+        !inventory.domains.iter().any(|(server, state)| state.active() && moved(server))
+    }
+
+    /// Nova must have closed every evacuation from this host, or it refuses to enable it and the
+    /// operator runs in circles.
+    pub(crate) fn release_list(
+        &mut self,
+        id: &IncidentId,
+        migrations: &[MigrationFacts],
+        complete: bool,
+        asked: Mono,
+        now: Now,
+    ) {
+        let open = migrations.iter().any(|m| {
+            m.kind == MigrationKind::Evacuation
+                && m.source == id.host
+                && (m.status.open() || m.status == MigrationStatus::Done)
+        });
+        let run = self.run(id, now);
+        run.healthy_since = (complete && !open).then_some(asked);
+        if open || !complete {
+            note_retry(run, &Slot::List, true, now.mono);
+        }
+    }
+
+    fn restore(&mut self, id: &IncidentId, now: Now) -> Pass {
+        let Some(incident) = self.ledger.incidents.get(id).cloned() else { return Err(None) };
+        let value = incident.previous.clone().unwrap_or_default();
+        let read = self.run(id, now).maintenance.clone();
+        match read {
+            Some((asked, found)) if now.mono.since(asked) <= SECOND * 10 => {
+                if found != cobaltcore_api::Maintenance::Ha {
+                    return self.after_restore(id, now);
+                }
+                if self.ready(id, &Slot::Restore, now) {
+                    self.write(Entry::RestoreIntended { incident: id.clone() }, now);
+                    let effect = Effect::RestoreMaintenance { host: id.host.clone(), value };
+                    self.act(Some(id), Slot::Restore, effect, now);
+                }
+            }
+            _ => {
+                if self.ready(id, &Slot::Maintenance, now) && !self.busy(Some(id), &Slot::Restore) {
+                    let effect = Effect::ReadMaintenance { host: id.host.clone() };
+                    self.act(Some(id), Slot::Maintenance, effect, now);
+                }
+            }
+        }
+        Err(None)
+    }
+
+    /// Whoever enables the service, the operator or we, the incident ends when Nova says it did.
+    fn after_restore(&mut self, id: &IncidentId, now: Now) -> Pass {
+        let Some(incident) = self.ledger.incidents.get(id).cloned() else { return Err(None) };
+        if !incident.restored {
+            self.write(Entry::Restored { incident: id.clone() }, now);
+        }
+        let handed_on = incident.previous.as_ref().is_some_and(|previous| !previous.is_off());
+        let read = self.run(id, now).service.clone();
+        let enabled = read.as_ref().is_some_and(|(_, service)| !service.disabled && !service.forced_down);
+        if handed_on || enabled {
+            self.write(Entry::Moved { incident: id.clone(), state: IncidentState::Released }, now);
+            return Ok(());
+        }
+        let stale = read.is_none_or(|(asked, _)| now.mono.since(asked) > SECOND * 5);
+        if stale && self.ready(id, &Slot::Service, now) {
+            self.act(Some(id), Slot::Service, Effect::ReadService { host: id.host.clone() }, now);
+        } else if self.config.release_in_nova && self.ready(id, &Slot::Update, now) {
+            self.write(Entry::RestoreIntended { incident: id.clone() }, now);
+            let effect = Effect::UpdateService { host: id.host.clone(), change: ServiceChange::Enable };
+            self.act(Some(id), Slot::Update, effect, now);
+        }
+        Err(None)
+    }
+
+    /// Without being asked, if so configured: the host was repaired and has been healthy for long.
+    pub(crate) fn auto_release(&mut self, id: &IncidentId, now: Now) {
+        let Some(span) = self.config.auto_release else { return };
+        let healthy = self.back(id, now);
+        let run = self.run(id, now);
+        run.healthy_since = healthy.then(|| run.healthy_since.unwrap_or(now.mono));
+        if run.healthy_since.is_some_and(|since| now.mono.since(since) >= span) {
+            run.healthy_since = None;
+            let entry = Entry::Decided {
+                incident: id.clone(),
+                decision: Decision::Release,
+                actor: "release.auto".to_owned(),
+                reason: "healthy again".to_owned(),
+            };
+            self.write(entry, now);
+        }
+    }
+}

@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What was last heard of one host, per source. Old, doubled and reordered messages are dropped
+//! here; ages are measured from when something was received or seen to change on this process's
+//! own monotonic clock, never from a time somebody else wrote down.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use crate::config::Config;
+use crate::evidence::{Evidence, Group, GroupVerdict, Verdict};
+use crate::ids::{BootId, Domain, Mono, Now, ReplicaId};
+use crate::input::{Heartbeat, Identity, PeerHost, Power, ProbeResult, Prober, ServiceFacts};
+use crate::mutation::{Broken, Mutation};
+
+/// How long an answer about something that is polled every ten seconds stays usable.
+const POLL_GAP: Duration = Duration::from_secs(15);
+/// How long a dead host's last report may still surface in Nova or Kubernetes.
+const REPORT_LAG: Duration = Duration::from_secs(15);
+/// Boots remembered, to recognise replayed heartbeats.
+const BOOTS: usize = 8;
+
+/// The agent's heartbeats at this replica.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Agent {
+    pub(crate) last: Option<Mono>,
+    pub(crate) boot: Option<BootId>,
+    past_boots: VecDeque<BootId>,
+    mono_ns: u64,
+    sent_at_ms: i64,
+    pub(crate) machine: Identity,
+    pub(crate) libvirt: bool,
+    armed: bool,
+    pub(crate) planned_shutdown: bool,
+}
+
+/// What a heartbeat told that was not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Heard {
+    /// Old or doubled.
+    Nothing,
+    /// Life.
+    Life,
+    /// Life, after a boot.
+    NewBoot,
+}
+
+impl Agent {
+    pub(crate) fn hear(&mut self, beat: &Heartbeat, now: Mono) -> Heard {
+        let new_boot = self.boot.as_ref() != Some(&beat.boot);
+        if new_boot && self.past_boots.contains(&beat.boot) {
+            return Heard::Nothing;
+        }
+        if !new_boot && beat.mono_ns <= self.mono_ns {
+            return Heard::Nothing;
+        }
+        let known = self.boot.is_some();
+        if new_boot {
+            if let Some(old) = self.boot.replace(beat.boot.clone()) {
+                self.past_boots.push_back(old);
+                if self.past_boots.len() > BOOTS {
+                    self.past_boots.pop_front();
+                }
+            }
+        }
+        self.last = Some(now);
+        self.mono_ns = beat.mono_ns;
+        self.sent_at_ms = beat.sent_at_ms;
+        self.libvirt = beat.libvirt;
+        self.armed = beat.armed;
+        self.planned_shutdown = beat.planned_shutdown;
+        self.machine = beat.machine.clone();
+        if new_boot && known { Heard::NewBoot } else { Heard::Life }
+    }
+}
+
+/// Something that reports to somebody else, whom we ask.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Beat {
+    token: Option<String>,
+    changed: Option<Mono>,
+    /// Since when we have been watching without a gap.
+    watching: Mono,
+    polled: Option<Mono>,
+}
+
+impl Beat {
+    pub(crate) fn see(&mut self, token: &str, now: Mono) {
+        if self.polled.is_none_or(|polled| now.since(polled) > POLL_GAP) {
+            self.watching = now;
+        }
+        self.polled = Some(now);
+        match &self.token {
+            Some(old) if old == token => {}
+            // The first look shows the past, not a sign of life.
+            None => self.token = Some(token.to_owned()),
+            Some(_) => {
+                self.token = Some(token.to_owned());
+                self.changed = Some(now);
+            }
+        }
+    }
+
+    fn verdict(&self, now: Mono, alive: Duration, dead: Duration, broken: Broken) -> GroupVerdict {
+        let age = self.changed.map(|changed| now.since(changed));
+        let usable = self.polled.is_some_and(|polled| now.since(polled) <= POLL_GAP);
+        let since = self.changed.unwrap_or(self.watching).max(self.watching);
+        let verdict = if age.is_some_and(|age| age <= alive) {
+            Verdict::Alive
+        } else if !usable {
+            if broken.is(Mutation::MissingIsDead) { Verdict::Dead } else { Verdict::Unknown }
+        } else if now.since(since) > dead {
+            Verdict::Dead
+        } else {
+            Verdict::Unknown
+        };
+        group(verdict, age)
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Probes {
+    asked_at: Mono,
+    result: ProbeResult,
+    timeouts: u32,
+    rack: Option<Domain>,
+}
+
+/// Everything heard of one host.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Signals {
+    pub(crate) agent: Agent,
+    pub(crate) heard_in_term: bool,
+    peers: BTreeMap<ReplicaId, (Mono, PeerHost)>,
+    pub(crate) nova: Beat,
+    pub(crate) service: Option<(Mono, ServiceFacts)>,
+    pub(crate) lease: Beat,
+    probes: BTreeMap<Prober, Probes>,
+    pub(crate) metrics: Option<(Mono, bool)>,
+    pub(crate) storage: Option<(Mono, bool)>,
+    /// Since when the device has been reading Off, and when it last did.
+    off: Option<(Mono, Mono)>,
+}
+
+impl Signals {
+    pub(crate) fn peer(&mut self, replica: ReplicaId, seen: PeerHost, now: Mono) {
+        self.peers.insert(replica, (now, seen));
+    }
+
+    pub(crate) fn probe(&mut self, by: Prober, rack: Option<Domain>, asked_at: Mono, result: ProbeResult) {
+        let track = self.probes.entry(by).or_insert(Probes { asked_at, result, timeouts: 0, rack: None });
+        if asked_at < track.asked_at {
+            return;
+        }
+        let again = asked_at > track.asked_at || track.timeouts == 0;
+        track.timeouts = match result {
+            ProbeResult::Timeout => track.timeouts + u32::from(again),
+            _ => 0,
+        };
+        track.asked_at = asked_at;
+        track.result = result;
+        track.rack = rack;
+    }
+
+    pub(crate) fn power(&mut self, power: Option<Power>, asked_at: Mono) {
+        match (power, self.off) {
+            (Some(Power::Off), None) => self.off = Some((asked_at, asked_at)),
+            (Some(Power::Off), Some((first, last))) => self.off = Some((first, last.max(asked_at))),
+            (Some(Power::On), _) => self.off = None,
+            (None, _) => {}
+        }
+    }
+
+    /// A suspicion ended: what was probed belongs to it.
+    pub(crate) fn forget_probes(&mut self) {
+        self.probes.clear();
+    }
+
+    /// The youngest heartbeat any replica knows of.
+    pub(crate) fn heartbeat_age(&self, now: Mono) -> Option<Duration> {
+        let own = self.agent.last.map(|last| now.since(last));
+        let peers = self
+            .peers
+            .values()
+            .filter_map(|(at, seen)| Some(now.since(*at) + Duration::from_millis(seen.age_ms?)));
+        own.into_iter().chain(peers).min()
+    }
+
+    /// Whether this replica itself hears the host.
+    pub(crate) fn fresh_here(&self, now: Mono, config: &Config) -> bool {
+        self.agent.last.is_some_and(|last| now.since(last) <= config.silent_after)
+    }
+
+    /// One snapshot of all groups.
+    pub(crate) fn evidence(&self, now: Now, config: &Config, blind: bool, broken: Broken) -> Evidence {
+        let mono = now.mono;
+        let mut evidence = Evidence { blind, ..Evidence::default() };
+        let mut set = |group: Group, verdict| evidence.groups[group as usize] = verdict;
+        set(Group::A, self.agent_verdict(now, config, broken));
+        set(Group::N, self.nova.verdict(mono, config.nova_alive, config.nova_dead, broken));
+        set(Group::K, self.lease.verdict(mono, config.lease_alive, config.lease_dead, broken));
+        set(Group::P, self.replica_probes(mono, config, broken));
+        set(Group::Q, self.peer_probes(mono, config));
+        set(Group::M, recent(self.metrics, mono, config.answer_fresh * 2, true));
+        set(Group::S, recent(self.storage, mono, config.answer_fresh * 2, false));
+        set(Group::B, self.power_verdict(mono, config));
+        if self.self_fenced(mono, config) && !evidence.any_alive() {
+            evidence.groups[Group::W as usize].verdict = Verdict::Dead;
+        }
+        evidence.proof_contradicted = self.contradicted(mono, config);
+        evidence
+    }
+
+    fn voices(&self, now: Mono, config: &Config) -> usize {
+        let fresh = |at: Mono| now.since(at) <= config.answer_fresh;
+        1 + self.peers.values().filter(|(at, _)| fresh(*at)).count()
+    }
+
+    fn agent_verdict(&self, now: Now, config: &Config, broken: Broken) -> GroupVerdict {
+        let mono = now.mono;
+        if broken.is(Mutation::TrustSenderClock) && self.agent.last.is_some() {
+            let age = u64::try_from(now.wall.as_millisecond() - self.agent.sent_at_ms).unwrap_or(0);
+            let age = Duration::from_millis(age);
+            let verdict = if age <= config.silent_after { Verdict::Alive } else { Verdict::Dead };
+            return group(verdict, Some(age));
+        }
+        let Some(age) = self.heartbeat_age(mono) else {
+            return GroupVerdict::default();
+        };
+        let vouched = self.heard_in_term || self.peers.values().any(|(_, seen)| seen.age_ms.is_some());
+        let majority = usize::from(config.replicas) / 2 + 1;
+        let heard = self.voices(mono, config) >= majority || broken.is(Mutation::MissingIsDead);
+        let verdict = if age <= config.heartbeat_alive {
+            Verdict::Alive
+        } else if age > config.silent_after && heard && vouched {
+            Verdict::Dead
+        } else {
+            Verdict::Unknown
+        };
+        group(verdict, Some(age))
+    }
+
+    fn replica_probes(&self, now: Mono, config: &Config, broken: Broken) -> GroupVerdict {
+        let ours = || self.probes.iter().filter(|(by, _)| matches!(by, Prober::Replica(_))).map(|(_, p)| p);
+        let needed = usize::from(config.replicas).min(2);
+        let silent = ours().filter(|p| p.timeouts >= 2 && now.since(p.asked_at) <= config.answer_fresh).count();
+        let missing = broken.is(Mutation::MissingIsDead) && ours().count() < needed;
+        probed(ours(), now, config, silent >= needed || missing)
+    }
+
+    fn peer_probes(&self, now: Mono, config: &Config) -> GroupVerdict {
+        let peers = || self.probes.iter().filter(|(by, _)| matches!(by, Prober::Peer(_))).map(|(_, p)| p);
+        let silent: Vec<_> = peers()
+            .filter(|p| p.timeouts >= 2 && now.since(p.asked_at) <= config.answer_fresh)
+            .collect();
+        let racks: std::collections::BTreeSet<_> = silent.iter().filter_map(|p| p.rack.as_ref()).collect();
+        probed(peers(), now, config, silent.len() >= 3 && racks.len() >= 2)
+    }
+
+    fn power_verdict(&self, now: Mono, config: &Config) -> GroupVerdict {
+        match self.off {
+            Some((first, last)) if last.since(first) >= config.verify_gap && now.since(last) <= config.answer_fresh => {
+                group(Verdict::Dead, None)
+            }
+            _ => GroupVerdict::default(),
+        }
+    }
+
+    fn self_fenced(&self, now: Mono, config: &Config) -> bool {
+        self.agent.armed
+            && self.voices(now, config) > usize::from(config.replicas) / 2
+            && self.heartbeat_age(now).is_some_and(|age| age > config.self_fence_after)
+    }
+
+    /// Whether anybody saw life after the device began to read Off. Reports of the last moments
+    /// surface a little later, so those get some grace.
+    fn contradicted(&self, now: Mono, config: &Config) -> bool {
+        let Some((first, _)) = self.off else {
+            return false;
+        };
+        let reached = self.probes.values().any(|p| {
+            p.result != ProbeResult::Timeout && p.asked_at > first && now.since(p.asked_at) <= config.answer_fresh
+        });
+        let changed = |beat: &Beat| beat.changed.is_some_and(|changed| changed > first.after(REPORT_LAG));
+        reached || changed(&self.nova) || changed(&self.lease)
+    }
+}
+
+fn probed<'a>(
+    probes: impl Iterator<Item = &'a Probes> + Clone,
+    now: Mono,
+    config: &Config,
+    dead: bool,
+) -> GroupVerdict {
+    let any = |wanted: ProbeResult| {
+        let fresh = |p: &&Probes| now.since(p.asked_at) <= config.heartbeat_alive;
+        probes.clone().filter(fresh).any(|p| p.result == wanted)
+    };
+    let verdict = if any(ProbeResult::App) {
+        Verdict::Alive
+    } else if any(ProbeResult::Kernel) {
+        Verdict::KernelOnly
+    } else if dead {
+        Verdict::Dead
+    } else {
+        Verdict::Unknown
+    };
+    group(verdict, None)
+}
+
+/// A source that says yes or no by itself; it may accuse only if it is a monitoring system.
+fn recent(seen: Option<(Mono, bool)>, now: Mono, fresh: Duration, accuses: bool) -> GroupVerdict {
+    match seen {
+        Some((at, up)) if now.since(at) <= fresh => {
+            let verdict = match (up, accuses) {
+                (true, _) => Verdict::Alive,
+                (false, true) => Verdict::Dead,
+                (false, false) => Verdict::Unknown,
+            };
+            group(verdict, Some(now.since(at)))
+        }
+        _ => GroupVerdict::default(),
+    }
+}
+
+fn group(verdict: Verdict, age: Option<Duration>) -> GroupVerdict {
+    GroupVerdict {
+        verdict,
+        age_ms: age.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
+        untrusted: false,
+    }
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What people see: the state of hosts and incidents, why something is held, and notices that
+//! become events, alerts and log lines. Words for the Kubernetes API are chosen by the service.
+
+use cobaltcore_api::names::{HostName, ServerId};
+use serde::{Deserialize, Serialize};
+
+use crate::evidence::{Assessment, Evidence};
+use crate::ids::IncidentId;
+use crate::ledger::IncidentState;
+
+/// Why an open incident does not go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum HeldReason {
+    /// A pause is in force.
+    Paused,
+    /// Too many hosts at once.
+    Storm,
+    /// Too many hosts of one failure domain.
+    DomainLimit,
+    /// Three hosts are in flight.
+    HostsInFlight,
+    /// The service itself may be cut off.
+    SelfIsolated,
+    /// The leader is new.
+    WarmUp,
+    /// Somebody works on this host, or announced its shutdown.
+    PlannedMaintenance,
+    /// A person has to say yes.
+    AwaitingApproval,
+    /// The fencing device is not this host's, or contradicts it.
+    IdentityMismatch,
+    /// It could not be fenced.
+    FenceFailed,
+    /// It came back in spite of the fence.
+    FenceLost,
+    /// Nova does not do what is asked.
+    NovaUnavailable,
+    /// Nova does not list all guests.
+    VmListIncomplete,
+    /// Maintenance was cleared by somebody.
+    OperatorCleared,
+    /// HA is off for this host.
+    HaDisabled,
+}
+
+/// A lasting trouble of a host that still runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Degraded {
+    /// Watchdogs of many guests fired.
+    WatchdogStorm,
+    /// Disks of many guests failed.
+    IoErrorStorm,
+    /// Memory failed.
+    MemoryFailure,
+    /// libvirt does not answer.
+    LibvirtUnreachable,
+    /// The compute service is gone.
+    NovaServiceDown,
+}
+
+/// How loud a notice is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// For the record.
+    Info,
+    /// Somebody should look today.
+    Warning,
+    /// Somebody should look now.
+    Critical,
+}
+
+/// Something people should know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Notice {
+    Suspect { host: HostName },
+    SuspicionEnded { host: HostName, assessment: Assessment },
+    AgentSilent { host: HostName },
+    Inconclusive { host: HostName, assessment: Assessment },
+    Isolated { host: HostName },
+    Hung { host: HostName },
+    HostRebooted { host: HostName },
+    HostDegraded { host: HostName, what: Degraded },
+    StorageOutage { hosts: usize },
+    State { incident: IncidentId, state: IncidentState },
+    Held { incident: IncidentId, reason: HeldReason },
+    Resumed { incident: IncidentId, reason: HeldReason },
+    VmRecovered { incident: IncidentId, server: ServerId },
+    VmNeedsPerson { incident: IncidentId, server: ServerId, why: String },
+    VmStuck { incident: IncidentId, server: ServerId },
+    Zombie { host: HostName, server: ServerId },
+    GuestRestarted { server: ServerId },
+    GuestGaveUp { server: ServerId },
+    GuestStorm { crashes: usize },
+    CommandRefused { incident: IncidentId, why: String },
+    SelfIsolated { active: bool },
+    GroupUntrusted { group: crate::evidence::Group, untrusted: bool },
+}
+
+impl Notice {
+    /// How loud it is.
+    pub fn severity(&self) -> Severity {
+        match self {
+            Self::Held { .. }
+            | Self::Isolated { .. }
+            | Self::Hung { .. }
+            | Self::StorageOutage { .. }
+            | Self::VmNeedsPerson { .. }
+            | Self::Zombie { .. }
+            | Self::SelfIsolated { active: true } => Severity::Critical,
+            Self::Suspect { .. }
+            | Self::AgentSilent { .. }
+            | Self::Inconclusive { .. }
+            | Self::HostDegraded { .. }
+            | Self::VmStuck { .. }
+            | Self::GuestGaveUp { .. }
+            | Self::GuestStorm { .. }
+            | Self::CommandRefused { .. }
+            | Self::GroupUntrusted { untrusted: true, .. } => Severity::Warning,
+            _ => Severity::Info,
+        }
+    }
+}
+
+/// One host as this replica judges it.
+#[derive(Clone, Debug)]
+pub struct HostStatus {
+    /// The host.
+    pub host: HostName,
+    /// What its signals say, each with its age.
+    pub evidence: Evidence,
+    /// The verdict, and the rule behind it.
+    pub assessment: Assessment,
+    /// Whether it is suspected.
+    pub suspect: bool,
+    /// Whether its agent is gone while the host lives; detection needs one group more.
+    pub blind: bool,
+    /// Its lasting troubles.
+    pub degraded: Vec<Degraded>,
+    /// Its open incident.
+    pub incident: Option<IncidentId>,
+}
+
+/// One incident.
+#[derive(Clone, Debug)]
+pub struct IncidentStatus {
+    /// Which.
+    pub id: IncidentId,
+    /// Where it stands.
+    pub state: IncidentState,
+    /// Why it does not go on, if it does not.
+    pub held: Option<HeldReason>,
+    /// Guests by how they stand: all, recovered, failed, skipped, blocked or in conflict.
+    pub guests: [usize; 5],
+}

@@ -1,0 +1,479 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One guest from Pending to Recovered. Nova is asked once per attempt, and never again before the
+//! record of the last attempt is known to have failed: a request that timed out can still happen.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use cobaltcore_api::names::{HostName, ServerId};
+
+use crate::action::Effect;
+use crate::engine::{Engine, Slot, VmRun};
+use crate::ids::{IncidentId, MigrationId, Mono, Now};
+use crate::input::{Answer, MigrationFacts, MigrationKind, MigrationStatus, Refusal, ServerFacts, Trouble, VmState};
+use crate::journal::Entry;
+use crate::ledger::{BlockedReason, FailedReason, IncidentState, SkipReason, VmProgress, VmRecord, Wanted};
+use crate::mutation::Mutation;
+use crate::status::Notice;
+
+const SECOND: Duration = Duration::from_secs(1);
+/// How often a guest on its way is looked at.
+const FOLLOW: Duration = Duration::from_secs(5);
+/// How long a request may take to show up as a record.
+const SHOWS_UP: Duration = Duration::from_secs(10);
+/// How long a group waits for the one before it.
+const GROUP_PATIENCE: Duration = Duration::from_secs(120);
+
+/// A server and its migrations as they were read, and when that was asked for.
+struct Seen {
+    asked: Mono,
+    server: Option<ServerFacts>,
+    migrations: Vec<MigrationFacts>,
+}
+
+impl Engine {
+    pub(crate) fn drive_vms(&mut self, id: &IncidentId, now: Now) {
+        let Some(incident) = self.ledger.incidents.get(id) else { return };
+        let mut vms: Vec<VmRecord> = incident.vms.values().filter(|vm| !vm.progress.terminal()).cloned().collect();
+        if vms.is_empty() {
+            return;
+        }
+        let best: BTreeMap<String, u16> = incident.vms.values().fold(BTreeMap::new(), |mut best, vm| {
+            let priority = best.entry(vm.group.clone()).or_insert(0);
+            *priority = (*priority).max(vm.priority);
+            best
+        });
+        vms.sort_by_key(|vm| {
+            let group = best.get(&vm.group).copied().unwrap_or(0);
+            let size = Reverse(vm.memory_mib);
+            (Reverse(group), vm.group.clone(), Reverse(vm.priority), size, vm.server.clone())
+        });
+        for vm in vms {
+            match &vm.progress {
+                VmProgress::Pending => self.request(id, &vm, &best, now),
+                VmProgress::Requested => self.settle(id, &vm, now),
+                VmProgress::InFlight { migration } => self.follow(id, &vm, *migration, now),
+                VmProgress::Verifying { destination } => self.verify(id, &vm, &destination.clone(), now),
+                _ => {}
+            }
+        }
+    }
+
+    fn vm_run(&mut self, id: &IncidentId, server: &ServerId, now: Now) -> &mut VmRun {
+        let fresh = VmRun { since: now.mono, ..VmRun::default() };
+        self.run(id, now).vms.entry(server.clone()).or_insert(fresh)
+    }
+
+    fn set(&mut self, id: &IncidentId, server: &ServerId, progress: VmProgress, now: Now) {
+        match &progress {
+            VmProgress::Recovered { .. } => {
+                self.tell(Notice::VmRecovered { incident: id.clone(), server: server.clone() });
+            }
+            VmProgress::Failed { reason } => {
+                let why = format!("{reason:?}");
+                self.tell(Notice::VmNeedsPerson { incident: id.clone(), server: server.clone(), why });
+            }
+            VmProgress::Blocked { reason } => {
+                let why = format!("{reason:?}");
+                self.tell(Notice::VmNeedsPerson { incident: id.clone(), server: server.clone(), why });
+            }
+            VmProgress::Conflict { seen_on } => {
+                let why = format!("it already runs on {seen_on}");
+                self.tell(Notice::VmNeedsPerson { incident: id.clone(), server: server.clone(), why });
+            }
+            _ => {}
+        }
+        self.write(Entry::Vm { incident: id.clone(), server: server.clone(), progress }, now);
+        let run = self.vm_run(id, server, now);
+        run.since = now.mono;
+        run.stuck = false;
+    }
+
+    /// What was read of the guest, not older than `age` and asked for after `after`. Asks if there
+    /// is nothing.
+    fn look(&mut self, id: &IncidentId, server: &ServerId, age: Duration, after: Mono, now: Now) -> Option<Seen> {
+        let run = self.vm_run(id, server, now);
+        if let Some((asked, (facts, migrations))) = &run.read
+            && *asked >= after
+            && now.mono.since(*asked) <= age
+        {
+            return Some(Seen { asked: *asked, server: facts.clone(), migrations: migrations.clone() });
+        }
+        if run.not_before <= now.mono {
+            let slot = Slot::Vm(server.clone());
+            self.act(Some(id), slot, Effect::ReadServer { server: server.clone() }, now);
+        }
+        None
+    }
+
+    /// Whether the fence was seen to hold so recently that a guest may be moved, and until when.
+    fn fence_holds(&self, id: &IncidentId, now: Now) -> Option<Mono> {
+        let incident = self.ledger.incidents.get(id)?;
+        if !incident.fenced(self.config.required_grade) || incident.fence_release_intended {
+            return None;
+        }
+        let checked = self.runs.get(id)?.hold_ok?;
+        let until = checked.after(self.config.hold_max_age);
+        if self.broken.is(Mutation::NoHoldCheck) || self.broken.is(Mutation::SkipFenceVerification) {
+            return Some(Mono(u64::MAX));
+        }
+        (now.mono.after(SECOND) < until).then_some(until)
+    }
+
+    // --- Pending
+
+    fn request(&mut self, id: &IncidentId, vm: &VmRecord, best: &BTreeMap<String, u16>, now: Now) {
+        if !self.turn(id, vm, best, now) {
+            return;
+        }
+        let run = self.vm_run(id, &vm.server, now);
+        let after = run.answered.unwrap_or(Mono(0));
+        if run.not_before > now.mono {
+            return;
+        }
+        let Some(seen) = self.look(id, &vm.server, SECOND * 5, after, now) else { return };
+        let Some(server) = seen.server.clone() else {
+            self.set(id, &vm.server, VmProgress::Skipped { reason: SkipReason::NotOnHost }, now);
+            return;
+        };
+        if server.state == VmState::Deleted || server.task == "deleting" {
+            self.set(id, &vm.server, VmProgress::Skipped { reason: SkipReason::Deleting }, now);
+            return;
+        }
+        if server.host.as_ref() != Some(&id.host) {
+            let progress = match (vm.attempt, server.host) {
+                (1.., Some(destination)) => VmProgress::Verifying { destination },
+                _ => VmProgress::Skipped { reason: SkipReason::NotOnHost },
+            };
+            self.set(id, &vm.server, progress, now);
+            return;
+        }
+        if let Some(seen_on) = self.runs_elsewhere(&vm.server, &id.host, now) {
+            self.set(id, &vm.server, VmProgress::Conflict { seen_on }, now);
+            return;
+        }
+        let evacuation = |m: &&MigrationFacts| m.kind == MigrationKind::Evacuation && m.status.open();
+        if let Some(open) = seen.migrations.iter().find(evacuation)
+            && !self.destination_fenced(open)
+            && !self.broken.is(Mutation::ResendBlindly)
+        {
+            self.set(id, &vm.server, VmProgress::InFlight { migration: open.id }, now);
+            return;
+        }
+        if !self.settled(id, vm, &server, &seen, now) || !self.acceptable(id, vm, &server, now) {
+            return;
+        }
+        self.evacuate(id, vm, &seen, now);
+    }
+
+    fn evacuate(&mut self, id: &IncidentId, vm: &VmRecord, seen: &Seen, now: Now) {
+        let Some(until) = self.fence_holds(id, now) else { return };
+        let known: Vec<MigrationId> = seen.migrations.iter().map(|m| m.id).collect();
+        let entry = Entry::EvacuateIntended {
+            incident: id.clone(),
+            server: vm.server.clone(),
+            attempt: vm.attempt + 1,
+            known: known.clone(),
+        };
+        if self.broken.is(Mutation::NoJournalBeforeEvacuate) {
+            self.pretend(entry, now);
+        } else {
+            self.write(entry, now);
+        }
+        let run = self.vm_run(id, &vm.server, now);
+        run.answered = None;
+        run.since = now.mono;
+        let effect = Effect::Evacuate { server: vm.server.clone(), from: id.host.clone(), known };
+        self.act_until(Some(id), Slot::Vm(vm.server.clone()), effect, until, now);
+    }
+
+    /// Whether it is this guest's turn: places, groups, anti-affinity.
+    fn turn(&mut self, id: &IncidentId, vm: &VmRecord, best: &BTreeMap<String, u16>, now: Now) -> bool {
+        let Some(incident) = self.ledger.incidents.get(id) else { return false };
+        let stuck = |id: &IncidentId, vm: &VmRecord| {
+            self.runs.get(id).and_then(|run| run.vms.get(&vm.server)).is_some_and(|run| run.stuck)
+        };
+        let moving = |id: &IncidentId, vm: &&VmRecord| vm.progress.moving() && !stuck(id, vm);
+        let here = incident.vms.values().filter(|vm| moving(id, vm)).count();
+        let everywhere: usize = self
+            .ledger
+            .incidents
+            .values()
+            .filter(|i| i.state == IncidentState::Evacuating)
+            .map(|i| i.vms.values().filter(|vm| moving(&i.id, vm)).count())
+            .sum();
+        if here >= self.config.vm_concurrency || everywhere >= self.config.global_concurrency {
+            return false;
+        }
+        let together = |other: &&VmRecord| {
+            other.server != vm.server
+                && vm.anti_affinity.is_some()
+                && other.anti_affinity == vm.anti_affinity
+                && (other.progress.moving() || matches!(other.progress, VmProgress::Verifying { .. }))
+        };
+        if incident.vms.values().any(|other| together(&other)) {
+            return false;
+        }
+        let rank = |group: &str| (Reverse(best.get(group).copied().unwrap_or(0)), group.to_owned());
+        let mine = rank(&vm.group);
+        let earlier: Vec<String> = incident
+            .vms
+            .values()
+            .filter(|other| rank(&other.group) < mine && !other.progress.terminal())
+            .map(|other| other.group.clone())
+            .collect();
+        let group = vm.group.clone();
+        let run = self.run(id, now);
+        let patient = earlier
+            .iter()
+            .any(|group| run.group_since.get(group).is_none_or(|since| now.mono.since(*since) < GROUP_PATIENCE));
+        if !patient {
+            run.group_since.entry(group).or_insert(now.mono);
+        }
+        !patient
+    }
+
+    /// Another host whose fresh inventory shows the guest.
+    fn runs_elsewhere(&self, server: &ServerId, not: &HostName, now: Now) -> Option<HostName> {
+        if self.broken.is(Mutation::IgnoreGuestElsewhere) {
+            return None;
+        }
+        self.hosts.iter().find_map(|(name, host)| {
+            let (at, inventory) = host.inventory.as_ref()?;
+            let shows = inventory.domains.get(server).is_some_and(|state| state.active());
+            (name != not && shows && now.mono.since(*at) <= self.config.inventory_fresh).then(|| name.clone())
+        })
+    }
+
+    /// Whether an evacuation went to a host that is itself off by now, so that nothing can come of it.
+    fn destination_fenced(&self, migration: &MigrationFacts) -> bool {
+        let Some(destination) = &migration.destination else { return false };
+        self.ledger.incidents.values().any(|incident| {
+            incident.id.host == *destination
+                && incident.state.open()
+                && incident.fenced(self.config.required_grade)
+                && !incident.fence_release_intended
+                && incident.planned
+        })
+    }
+
+    /// Whether Nova has had its time to settle what was going on when the host died.
+    fn settled(&mut self, id: &IncidentId, vm: &VmRecord, server: &ServerFacts, seen: &Seen, now: Now) -> bool {
+        let live = seen.migrations.iter().any(|m| m.kind == MigrationKind::Live && m.status.open());
+        let fenced_since = self.run(id, now).state_since;
+        let run = self.vm_run(id, &vm.server, now);
+        if live {
+            let since = *run.live_seen.get_or_insert(now.mono);
+            if now.mono.since(since) < SECOND * 60 {
+                return false;
+            }
+            // The guest may have arrived; only fresh inventories of everybody else rule that out.
+            run.needs_reset = true;
+        }
+        let busy = !server.task.is_empty() && server.task != "rebuilding";
+        if busy && now.mono.since(fenced_since) < SECOND * 30 {
+            return false;
+        }
+        if server.task == "rebuilding" && vm.attempt > 0 && !run.needs_reset {
+            // A request is under way whose record is not there yet, or whose destination is gone.
+            return now.mono.since(run.since) >= SECOND * 60;
+        }
+        true
+    }
+
+    /// Whether Nova would accept it; makes it acceptable if not.
+    fn acceptable(&mut self, id: &IncidentId, vm: &VmRecord, server: &ServerFacts, now: Now) -> bool {
+        let run = self.vm_run(id, &vm.server, now);
+        let state = matches!(server.state, VmState::Active | VmState::Stopped | VmState::Error);
+        let reset = !state || (run.needs_reset && server.state != VmState::Error);
+        if !reset {
+            run.needs_reset = false;
+            return true;
+        }
+        run.answered = Some(now.mono);
+        run.read = None;
+        if self.fence_holds(id, now).is_none() {
+            return false;
+        }
+        let what = "reset-state".to_owned();
+        self.write(Entry::VmIntended { incident: id.clone(), server: vm.server.clone(), what }, now);
+        let effect = Effect::ResetState { server: vm.server.clone() };
+        self.act(Some(id), Slot::Vm(vm.server.clone()), effect, now);
+        false
+    }
+
+    // --- Requested
+
+    /// Finds out what came of a request: the record it made, or none.
+    fn settle(&mut self, id: &IncidentId, vm: &VmRecord, now: Now) {
+        if self.busy(Some(id), &Slot::Vm(vm.server.clone())) {
+            return;
+        }
+        let forget = self.broken.is(Mutation::ForgetIntents) || self.broken.is(Mutation::ResendBlindly);
+        let run = self.vm_run(id, &vm.server, now);
+        // A term that only knows of the intent counts from when it learnt of it.
+        let answered = *run.answered.get_or_insert(now.mono);
+        if forget {
+            self.set(id, &vm.server, VmProgress::Pending, now);
+            return;
+        }
+        let Some(seen) = self.look(id, &vm.server, SECOND * 2, answered, now) else { return };
+        let ours = |m: &&MigrationFacts| m.kind == MigrationKind::Evacuation && !vm.known.contains(&m.id);
+        if let Some(record) = seen.migrations.iter().find(ours) {
+            self.set(id, &vm.server, VmProgress::InFlight { migration: record.id }, now);
+        } else if seen.server.is_none() {
+            self.set(id, &vm.server, VmProgress::Skipped { reason: SkipReason::NotOnHost }, now);
+        } else if seen.asked.since(answered) >= SHOWS_UP {
+            self.again(id, vm, FailedReason::NovaError, now);
+        }
+    }
+
+    /// One attempt is over without a guest; another follows, or none.
+    fn again(&mut self, id: &IncidentId, vm: &VmRecord, reason: FailedReason, now: Now) {
+        if vm.attempt >= self.config.vm_attempts {
+            self.set(id, &vm.server, VmProgress::Failed { reason }, now);
+            return;
+        }
+        self.set(id, &vm.server, VmProgress::Pending, now);
+        let pause = self.config.vm_backoff * 2u32.saturating_pow(vm.attempt.saturating_sub(1).min(6));
+        let run = self.vm_run(id, &vm.server, now);
+        run.not_before = now.mono.after(pause);
+        run.answered = Some(now.mono);
+    }
+
+    // --- InFlight and Verifying
+
+    fn follow(&mut self, id: &IncidentId, vm: &VmRecord, migration: MigrationId, now: Now) {
+        let run = self.vm_run(id, &vm.server, now);
+        if now.mono.since(run.since) > self.config.vm_timeout {
+            let run = self.vm_run(id, &vm.server, now);
+            if !std::mem::replace(&mut run.stuck, true) {
+                self.tell(Notice::VmStuck { incident: id.clone(), server: vm.server.clone() });
+            }
+        }
+        let Some(seen) = self.look(id, &vm.server, FOLLOW, Mono(0), now) else { return };
+        let Some(server) = seen.server else {
+            self.set(id, &vm.server, VmProgress::Skipped { reason: SkipReason::NotOnHost }, now);
+            return;
+        };
+        let Some(record) = seen.migrations.iter().find(|m| m.id == migration) else { return };
+        match record.status {
+            MigrationStatus::Done | MigrationStatus::Completed => {
+                if let Some(destination) = server.host.filter(|host| *host != id.host)
+                    && server.task.is_empty()
+                {
+                    self.set(id, &vm.server, VmProgress::Verifying { destination }, now);
+                }
+            }
+            MigrationStatus::Error => self.again(id, vm, FailedReason::NoValidHost, now),
+            MigrationStatus::Failed => self.again(id, vm, FailedReason::NovaError, now),
+            _ if self.destination_fenced(record) => self.again(id, vm, FailedReason::NovaError, now),
+            _ => {}
+        }
+    }
+
+    /// The guest is at its new place; it must also be as it was.
+    fn verify(&mut self, id: &IncidentId, vm: &VmRecord, destination: &HostName, now: Now) {
+        let since = self.vm_run(id, &vm.server, now).since;
+        let after = self.vm_run(id, &vm.server, now).answered.unwrap_or(Mono(0));
+        let Some(seen) = self.look(id, &vm.server, FOLLOW, after, now) else { return };
+        let Some(server) = seen.server else {
+            self.set(id, &vm.server, VmProgress::Skipped { reason: SkipReason::NotOnHost }, now);
+            return;
+        };
+        // Its owner or somebody else moved or stopped it meanwhile: that is theirs to decide.
+        if server.user_action_ms.is_some_and(|ms| u128::from(ms) < now.mono.since(since).as_millis()) {
+            self.set(id, &vm.server, VmProgress::Recovered { destination: destination.clone() }, now);
+            return;
+        }
+        let wanted = vm.wanted == Wanted::Running;
+        if server.running != wanted {
+            if now.mono.since(since) > SECOND * 300 {
+                self.set(id, &vm.server, VmProgress::Failed { reason: FailedReason::VerifyFailed }, now);
+                return;
+            }
+            let slot = Slot::Vm(vm.server.clone());
+            if server.task.is_empty() && !self.busy(Some(id), &slot) {
+                let (what, effect) = if wanted {
+                    ("start", Effect::Start { server: vm.server.clone() })
+                } else {
+                    ("stop", Effect::Stop { server: vm.server.clone() })
+                };
+                let entry =
+                    Entry::VmIntended { incident: id.clone(), server: vm.server.clone(), what: what.to_owned() };
+                self.write(entry, now);
+                self.vm_run(id, &vm.server, now).read = None;
+                self.act(Some(id), slot, effect, now);
+            }
+            return;
+        }
+        match self.shown_by_agent(&vm.server, destination, now) {
+            Some(shown) if shown != wanted => {
+                if now.mono.since(since) > SECOND * 120 {
+                    self.set(id, &vm.server, VmProgress::Failed { reason: FailedReason::VerifyFailed }, now);
+                }
+            }
+            _ => self.set(id, &vm.server, VmProgress::Recovered { destination: destination.clone() }, now),
+        }
+    }
+
+    /// Whether the agent of the destination shows the guest running, if it says anything.
+    fn shown_by_agent(&self, server: &ServerId, destination: &HostName, now: Now) -> Option<bool> {
+        let (at, inventory) = self.hosts.get(destination)?.inventory.as_ref()?;
+        if now.mono.since(*at) > self.config.inventory_fresh {
+            return None;
+        }
+        Some(inventory.domains.get(server).is_some_and(|state| *state == crate::input::DomainState::Running))
+    }
+
+    // --- outcomes
+
+    pub(crate) fn vm_outcome(
+        &mut self,
+        id: &IncidentId,
+        server: &ServerId,
+        asked: Mono,
+        result: Result<Answer, Trouble>,
+        now: Now,
+    ) {
+        let progress = self.ledger.incidents.get(id).and_then(|i| i.vms.get(server)).cloned();
+        let run = self.vm_run(id, server, now);
+        match result {
+            Ok(Answer::Server { server, migrations }) => run.read = Some((asked, (server, migrations))),
+            Err(trouble) => {
+                run.not_before = now.mono.after(SECOND * 2);
+                let requested = progress.as_ref().filter(|vm| vm.progress == VmProgress::Requested);
+                if let Some(vm) = requested
+                    && run.answered.is_none()
+                {
+                    run.answered = Some(now.mono);
+                    self.refused(id, vm, trouble, now);
+                }
+            }
+            Ok(_) => {
+                // Done: whatever was read before is the past.
+                run.answered = Some(now.mono);
+            }
+        }
+    }
+
+    fn refused(&mut self, id: &IncidentId, vm: &VmRecord, trouble: Trouble, now: Now) {
+        match trouble {
+            Trouble::NotStarted => self.again(id, vm, FailedReason::NovaError, now),
+            Trouble::Refused(Refusal::NotFound) => {
+                self.set(id, &vm.server, VmProgress::Skipped { reason: SkipReason::NotOnHost }, now);
+            }
+            Trouble::Refused(Refusal::NotSupported) => {
+                self.set(id, &vm.server, VmProgress::Blocked { reason: BlockedReason::Unsupported }, now);
+            }
+            Trouble::Refused(Refusal::Conflict) => {
+                self.again(id, vm, FailedReason::NovaError, now);
+                self.vm_run(id, &vm.server, now).needs_reset = true;
+            }
+            Trouble::Refused(_) => self.again(id, vm, FailedReason::NovaError, now),
+            // It may have happened: the records will tell.
+            Trouble::Unknown => {}
+        }
+    }
+}
