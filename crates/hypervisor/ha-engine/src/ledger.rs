@@ -190,6 +190,8 @@ pub struct Incident {
     pub claimed: bool,
     /// A running eviction was told to end.
     pub eviction_stopped: bool,
+    /// A power command was intended: there is no way back before the power is known.
+    pub fence_intended: bool,
     /// The level that is or was tried.
     pub level: usize,
     /// What the fence proves, while it holds.
@@ -292,6 +294,7 @@ impl Ledger {
                 let incident = self.get(incident)?;
                 incident.state = incident.state.max(IncidentState::Fencing);
                 incident.level = *level;
+                incident.fence_intended = true;
             }
             Entry::Fenced { incident, level, grade } => {
                 let incident = self.get(incident)?;
@@ -364,6 +367,7 @@ fn opened(id: &IncidentId, kind: IncidentKind, by: &str, boot: Option<BootId>, e
         previous: None,
         claimed: false,
         eviction_stopped: false,
+        fence_intended: false,
         level: 0,
         grade: None,
         held: false,

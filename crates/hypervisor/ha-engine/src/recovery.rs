@@ -73,10 +73,7 @@ impl Engine {
     // --- before the point of no return
 
     fn consider(&mut self, id: &IncidentId, now: Now) -> Pass {
-        let back = self.hosts.get(&id.host).is_some_and(|host| {
-            let evidence = self.evidence(host, now);
-            evidence.of(Group::A).verdict == Verdict::Alive || evidence.alive_groups() >= 2
-        });
+        let back = self.returned(id, now);
         if back && !self.broken.is(Mutation::IgnoreAliveVeto) && !self.broken.is(Mutation::TrustOneSignal) {
             self.write(Entry::Moved { incident: id.clone(), state: IncidentState::Cancelled }, now);
             return Ok(());
@@ -114,7 +111,40 @@ impl Engine {
 
     // --- after it
 
+    /// A host that lives again before its power was touched is let go, and gets its maintenance back.
+    fn cancel(&mut self, id: &IncidentId, now: Now) -> Pass {
+        let previous = self.ledger.incidents.get(id).and_then(|i| i.previous.clone()).unwrap_or_default();
+        let read = self.run(id, now).maintenance.clone();
+        match read {
+            _ if self.busy(Some(id), &Slot::Claim) || self.busy(Some(id), &Slot::Restore) => {}
+            Some((asked, found)) if now.mono.since(asked) <= SECOND * 5 => {
+                if found != Maintenance::Ha {
+                    self.write(Entry::Moved { incident: id.clone(), state: IncidentState::Cancelled }, now);
+                    return Ok(());
+                }
+                if self.ready(id, &Slot::Restore, now) {
+                    self.write(Entry::RestoreIntended { incident: id.clone() }, now);
+                    let effect = Effect::RestoreMaintenance { host: id.host.clone(), value: previous };
+                    self.act(Some(id), Slot::Restore, effect, now);
+                }
+            }
+            _ => return self.read_maintenance(id, now),
+        }
+        Err(None)
+    }
+
+    fn returned(&self, id: &IncidentId, now: Now) -> bool {
+        self.hosts.get(&id.host).is_some_and(|host| {
+            let evidence = self.evidence(host, now);
+            evidence.of(Group::A).verdict == Verdict::Alive || evidence.alive_groups() >= 2
+        })
+    }
+
     fn recover(&mut self, id: &IncidentId, now: Now) -> Pass {
+        let touched = self.ledger.incidents.get(id).is_some_and(|i| i.fence_intended || i.grade.is_some() || i.planned);
+        if !touched && self.returned(id, now) {
+            return self.cancel(id, now);
+        }
         self.claim(id, now)?;
         self.stop_eviction(id, now);
         self.check_hold(id, now);

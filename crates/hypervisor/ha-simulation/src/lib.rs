@@ -1,2 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The whole HA plane in virtual time, from a seed, with its invariants checked after every step.
+//! The whole HA plane in virtual time, from a seed: agents, replicas of the service with their
+//! leases and journal, Nova, BMCs, networks and clocks. The engine is the one production runs;
+//! everything around it is a model that knows the truth, and checks after every step that no
+//! promise was broken.
+//!
+//! A run is defined by its seed and scenario and repeats exactly. A failing seed is printed with
+//! what was violated; `--seed N --trace` tells its story.
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod batch;
+pub mod bench;
+mod cloud;
+mod exec;
+mod faults;
+mod hosts;
+mod invariants;
+mod replica;
+mod scenarios;
+mod world;
+
+pub use batch::{Batch, BatchReport, Failure, run_batch};
+pub use invariants::{Invariant, Violation};
+pub use scenarios::{Scenario, run_scenario, scenarios};
+pub use world::{Options, Run, run_seed};

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Nova, as far as an evacuation meets it: services that look up for a while after they died,
+//! requests that become messages to a destination, records that stay behind, and the clean-up a
+//! compute service does when it starts.
+
+use cobaltcore_ha_engine::{
+    Answer, MigrationFacts, MigrationId, MigrationKind, MigrationStatus, Refusal, ServerFacts, Trouble, VmState,
+};
+
+use crate::invariants::Invariant;
+use crate::world::{Event, World};
+
+/// A migration record.
+#[derive(Clone, Debug)]
+pub(crate) struct Migration {
+    pub(crate) server: usize,
+    pub(crate) kind: MigrationKind,
+    pub(crate) status: MigrationStatus,
+    pub(crate) source: usize,
+    pub(crate) destination: Option<usize>,
+    was_running: bool,
+}
+
+impl Migration {
+    pub(crate) fn done(&self) -> bool {
+        self.kind == MigrationKind::Evacuation
+            && matches!(self.status, MigrationStatus::Done | MigrationStatus::Completed)
+    }
+
+    pub(crate) fn live(server: usize, source: usize, destination: usize) -> Self {
+        Self {
+            server,
+            kind: MigrationKind::Live,
+            status: MigrationStatus::Running,
+            source,
+            destination: Some(destination),
+            was_running: true,
+        }
+    }
+}
+
+impl World {
+    /// Nova's opinion: a report within the last minute, and nobody forced it down.
+    pub(crate) fn service_up(&self, h: usize) -> bool {
+        let host = &self.hosts[h];
+        !host.forced_down && self.now.saturating_sub(host.service_updated) <= 60_000
+    }
+
+    fn facts(&self, n: usize) -> ServerFacts {
+        let server = &self.servers[n];
+        ServerFacts {
+            id: server.id.clone(),
+            name: format!("guest-{n}"),
+            host: Some(self.hosts[server.host].name.clone()),
+            state: if server.deleted { VmState::Deleted } else { server.state },
+            task: server.task.clone(),
+            running: server.state == VmState::Active,
+            policy: server.policy,
+            excluded: server.excluded,
+            priority: server.priority,
+            group: String::new(),
+            anti_affinity: server.anti_affinity.clone(),
+            memory_mib: 2048,
+            local_disk: server.local_disk,
+            on_fenced_storage: true,
+            user_action_ms: server.user_action.map(|at| self.now - at),
+        }
+    }
+
+    fn migrations_of(&self, wanted: impl Fn(&Migration) -> bool) -> Vec<MigrationFacts> {
+        self.migrations
+            .iter()
+            .enumerate()
+            .filter(|(_, m)| wanted(m))
+            .map(|(id, m)| MigrationFacts {
+                id: MigrationId(id as u64 + 1),
+                server: self.servers[m.server].id.clone(),
+                kind: m.kind,
+                status: m.status,
+                source: self.hosts[m.source].name.clone(),
+                destination: m.destination.map(|d| self.hosts[d].name.clone()),
+            })
+            .collect()
+    }
+
+    pub(crate) fn read_server(&self, n: usize) -> Answer {
+        let server = (!self.servers[n].deleted).then(|| self.facts(n));
+        Answer::Server { server, migrations: self.migrations_of(|m| m.server == n) }
+    }
+
+    pub(crate) fn list_servers(&self, h: usize) -> Answer {
+        let servers = (0..self.servers.len())
+            .filter(|n| self.servers[*n].host == h && !self.servers[*n].deleted)
+            .map(|n| self.facts(n))
+            .collect();
+        let touches = |m: &Migration| m.source == h || m.destination == Some(h);
+        Answer::Servers { servers, migrations: self.migrations_of(touches), complete: self.list_complete }
+    }
+
+    pub(crate) fn evacuate(&mut self, n: usize) -> Result<Answer, Trouble> {
+        let server = &self.servers[n];
+        let source = server.host;
+        if server.deleted {
+            return Err(Trouble::Refused(Refusal::NotFound));
+        }
+        if self.service_up(source) {
+            return Err(Trouble::Refused(Refusal::StillInUse));
+        }
+        if server.unsupported {
+            return Err(Trouble::Refused(Refusal::NotSupported));
+        }
+        let evacuable = matches!(server.state, VmState::Active | VmState::Stopped | VmState::Error);
+        if !evacuable || (self.nova_old && !server.task.is_empty()) {
+            return Err(Trouble::Refused(Refusal::Conflict));
+        }
+        if server.local_disk || server.excluded {
+            self.violate(Invariant::S10Guests, format!("guest {n} with a local disk or excluded is evacuated"));
+        }
+        let outstanding = self.migrations.iter().any(|m| {
+            let possible = m.destination.is_some_and(|d| self.hosts[d].power);
+            m.server == n && m.kind == MigrationKind::Evacuation && m.status.open() && possible
+        });
+        if outstanding {
+            self.violate(Invariant::S6OneRequest, format!("guest {n} is asked for twice"));
+        }
+        let was_running = self.servers[n].state != VmState::Stopped;
+        let candidates: Vec<usize> = (0..self.hosts.len())
+            .filter(|h| *h != source && self.service_up(*h) && !self.hosts[*h].disabled && self.capacity)
+            .collect();
+        let destination = (!candidates.is_empty()).then(|| candidates[self.rng.usize(..candidates.len())]);
+        let status = if destination.is_some() { MigrationStatus::Accepted } else { MigrationStatus::Error };
+        let kind = MigrationKind::Evacuation;
+        self.migrations.push(Migration { server: n, kind, status, source, destination, was_running });
+        let m = self.migrations.len() - 1;
+        self.evacuations.push((self.now, n));
+        let now = self.now;
+        self.first_evacuate.entry(source).or_insert(now);
+        if destination.is_none() {
+            self.servers[n].state = VmState::Error;
+        } else {
+            "rebuilding".clone_into(&mut self.servers[n].task);
+            let late = if self.rng.u8(..100) < self.messages_lost { 45_000 } else { 1500 };
+            let after = self.rng.u64(200..late + 200);
+            self.schedule(after, Event::NovaMessage(m));
+        }
+        Ok(Answer::Done)
+    }
+
+    /// The destination hears of it, if it still lives.
+    pub(crate) fn nova_message(&mut self, m: usize) {
+        let Some(destination) = self.migrations[m].destination else { return };
+        if !self.hosts[destination].compute_works() || !self.rabbit_up {
+            if self.hosts[destination].power {
+                // The message waits in its queue.
+                self.schedule(5_000, Event::NovaMessage(m));
+            }
+            return;
+        }
+        if self.rng.u8(..100) < self.messages_lost {
+            // The claim on the destination fails.
+            self.migrations[m].status = MigrationStatus::Failed;
+            self.servers[self.migrations[m].server].task.clear();
+            return;
+        }
+        self.migrations[m].status = MigrationStatus::PreMigrating;
+        let takes = self.rng.u64(8_000..40_000);
+        self.schedule(takes, Event::NovaRebuilt(m));
+    }
+
+    pub(crate) fn nova_rebuilt(&mut self, m: usize) {
+        let Migration { server: n, destination: Some(destination), was_running, .. } = self.migrations[m].clone() else {
+            return;
+        };
+        if !self.hosts[destination].compute_works() {
+            return;
+        }
+        self.migrations[m].status = MigrationStatus::Done;
+        let server = &mut self.servers[n];
+        if server.deleted {
+            return;
+        }
+        server.host = destination;
+        server.task.clear();
+        if was_running {
+            server.state = VmState::Active;
+            server.runs_on.insert(destination);
+        } else {
+            server.state = VmState::Stopped;
+        }
+        self.story(|| format!("guest {n} is on n{destination:02}"));
+    }
+
+    pub(crate) fn start_server(&mut self, n: usize) -> Result<Answer, Trouble> {
+        let host = self.servers[n].host;
+        if self.servers[n].deleted {
+            return Err(Trouble::Refused(Refusal::NotFound));
+        }
+        if !self.servers[n].owner_wants_it {
+            self.violate(Invariant::S10Guests, format!("guest {n} was stopped by its owner and is started"));
+        }
+        if !self.hosts[host].compute_works() {
+            return Err(Trouble::Unknown);
+        }
+        self.servers[n].state = VmState::Active;
+        self.servers[n].runs_on.insert(host);
+        self.reboots += 1;
+        Ok(Answer::Done)
+    }
+
+    pub(crate) fn stop_server(&mut self, n: usize) -> Result<Answer, Trouble> {
+        let host = self.servers[n].host;
+        if !self.hosts[host].compute_works() {
+            return Err(Trouble::Unknown);
+        }
+        self.servers[n].state = VmState::Stopped;
+        self.servers[n].runs_on.remove(&host);
+        Ok(Answer::Done)
+    }
+
+    /// A compute service starts: it removes what was moved away, and resumes what is still its own.
+    pub(crate) fn compute_starts(&mut self, h: usize) {
+        self.hosts[h].compute = true;
+        self.hosts[h].service_updated = self.now;
+        let mut left = Vec::new();
+        for m in &mut self.migrations {
+            if m.source == h && m.kind == MigrationKind::Evacuation {
+                if m.status == MigrationStatus::Done {
+                    m.status = MigrationStatus::Completed;
+                }
+                if m.status.open() || m.status == MigrationStatus::Completed {
+                    left.push(m.server);
+                }
+            }
+        }
+        for (n, server) in self.servers.iter_mut().enumerate() {
+            if left.contains(&n) {
+                server.runs_on.remove(&h);
+            } else if server.host == h && server.state == VmState::Active && !server.deleted && server.task.is_empty() {
+                server.runs_on.insert(h);
+            }
+        }
+    }
+
+    /// The hypervisor operator, after maintenance was cleared: enables, unless Nova refuses.
+    pub(crate) fn operator_enables(&mut self) {
+        for h in 0..self.hosts.len() {
+            let host = &self.hosts[h];
+            if !host.maintenance.is_off() || !host.disabled_condition {
+                continue;
+            }
+            let open = self
+                .migrations
+                .iter()
+                .any(|m| m.source == h && m.kind == MigrationKind::Evacuation && m.status == MigrationStatus::Done);
+            if open {
+                self.schedule(30_000, Event::Kubernetes);
+                continue;
+            }
+            let host = &mut self.hosts[h];
+            host.disabled = false;
+            host.forced_down = false;
+            host.disabled_condition = false;
+        }
+    }
+}

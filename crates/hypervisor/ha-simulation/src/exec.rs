@@ -1,0 +1,433 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where the engine's actions meet the world. Every effect is judged here, against the truth,
+//! before it happens; then it happens, late, twice or not at all, as the faults of the run want.
+
+use cobaltcore_api::Maintenance;
+use cobaltcore_api::names::HostName;
+use cobaltcore_ha_engine::{
+    Action, Answer, Decision, Effect, Entry, Grade, IncidentId, IncidentState, Input, Ledger, MigrationKind,
+    MigrationStatus, Observation, Power, ProbeResult, Prober, Refusal, ReplicaId, ServiceChange, Trouble,
+};
+
+use crate::invariants::Invariant;
+use crate::world::{Event, World};
+
+type Outcome = Result<Answer, Trouble>;
+
+impl World {
+    pub(crate) fn exec(&mut self, r: usize, incarnation: u64, action: Action) {
+        let loud = action.effect.changes();
+        if loud {
+            self.story(|| format!("replica {r} does {:?}", action.effect));
+            self.check_intent(&action);
+        }
+        let (latency, outcome) = self.perform(r, &action);
+        let outcome = Box::new((action.id, outcome));
+        self.schedule(latency, Event::Outcome(r, incarnation, outcome));
+    }
+
+    fn perform(&mut self, r: usize, action: &Action) -> (u64, Outcome) {
+        let incident = action.incident.as_ref();
+        match &action.effect {
+            Effect::Investigate { host, peers } => (10, self.investigate(r, host, peers)),
+            Effect::ReadPower { host, .. } => self.at_device(r, host, |world, h| world.read_power(h)),
+            Effect::Identify { host, .. } => self.at_device(r, host, |world, h| {
+                let machine = world.hosts[h].bmc.wired_to.unwrap_or(h);
+                Answer::Identity(world.hosts[machine].identity())
+            }),
+            Effect::PowerOff { host, .. } => self.power_off(r, host, incident),
+            Effect::ReleaseFence { host, .. } => {
+                let answer = self.at_device(r, host, |_, _| Answer::Done);
+                if answer.1.is_ok()
+                    && let Some(h) = self.host_index(host)
+                {
+                    self.hosts[h].tainted = false;
+                    self.gain_power(h);
+                }
+                answer
+            }
+            effect @ (Effect::ReadMaintenance { host }
+            | Effect::Claim { host, .. }
+            | Effect::Hold { host }
+            | Effect::SetDisabled { host }
+            | Effect::StopEviction { host }
+            | Effect::RestoreMaintenance { host, .. }) => {
+                let Some(h) = self.host_index(host) else { return (5, Err(Trouble::Unknown)) };
+                if !(self.kubernetes_up && self.replicas[r].to_kubernetes) {
+                    return (3000, Err(Trouble::Unknown));
+                }
+                (self.rng.u64(5..60), self.in_kubernetes(h, &effect.clone(), incident))
+            }
+            Effect::PauseDomain { host, server } => {
+                if let (Some(h), Some(n)) = (self.host_index(host), self.server_index(server)) {
+                    self.servers[n].runs_on.remove(&h);
+                }
+                (50, Ok(Answer::Done))
+            }
+            Effect::Resign => {
+                if self.lease.holder == Some(r) {
+                    self.lease.holder = None;
+                }
+                let incarnation = self.replicas[r].incarnation;
+                self.schedule(5, Event::Deliver(r, incarnation, Box::new(Input::LeaseLost)));
+                (10, Ok(Answer::Done))
+            }
+            _ => self.at_nova(r, action),
+        }
+    }
+
+    /// Nova may be away, slow, or take a request without answering it.
+    fn at_nova(&mut self, r: usize, action: &Action) -> (u64, Outcome) {
+        if !(self.nova_up && self.replicas[r].to_nova) {
+            return (5000, Err(Trouble::Unknown));
+        }
+        let latency = self.rng.u64(20..600);
+        let roll = self.rng.u8(..100);
+        if roll < self.nova_flaky {
+            if roll % 2 == 0 {
+                return (latency * 3, Err(Trouble::Unknown));
+            }
+            // The effect without the answer.
+            let _ = self.in_nova(action);
+            return (8000, Err(Trouble::Unknown));
+        }
+        (latency, self.in_nova(action))
+    }
+
+    fn in_nova(&mut self, action: &Action) -> Outcome {
+        let gone = Err(Trouble::Refused(Refusal::NotFound));
+        match &action.effect {
+            Effect::ReadService { host } => match self.host_index(host) {
+                Some(h) => Ok(Answer::Service(self.service(h))),
+                None => gone,
+            },
+            Effect::ListServers { host } => match self.host_index(host) {
+                Some(h) => Ok(self.list_servers(h)),
+                None => gone,
+            },
+            Effect::UpdateService { host, change } => match self.host_index(host) {
+                Some(h) => self.update_service(h, *change, action.incident.as_ref()),
+                None => gone,
+            },
+            Effect::ReadServer { server } => match self.server_index(server) {
+                Some(n) => Ok(self.read_server(n)),
+                None => gone,
+            },
+            Effect::Evacuate { server, from, .. } => {
+                let Some(n) = self.server_index(server) else { return gone };
+                self.check_evacuate(n, from, action.incident.as_ref());
+                self.evacuate(n)
+            }
+            Effect::ResetState { server } => {
+                let Some(n) = self.server_index(server) else { return gone };
+                self.servers[n].state = cobaltcore_ha_engine::VmState::Error;
+                self.servers[n].task.clear();
+                Ok(Answer::Done)
+            }
+            Effect::Start { server } | Effect::RebootHard { server } => match self.server_index(server) {
+                Some(n) => self.start_server(n),
+                None => gone,
+            },
+            Effect::Stop { server } => match self.server_index(server) {
+                Some(n) => self.stop_server(n),
+                None => gone,
+            },
+            _ => Err(Trouble::Refused(Refusal::Other)),
+        }
+    }
+
+    // --- probes and devices
+
+    fn investigate(&mut self, r: usize, host: &HostName, peers: &[HostName]) -> Outcome {
+        let Some(h) = self.host_index(host) else { return Err(Trouble::Unknown) };
+        let asked_at = self.mono(r);
+        let incarnation = self.replicas[r].incarnation;
+        let mut probes: Vec<(Prober, bool)> = Vec::new();
+        for other in 0..self.replicas.len() {
+            let talks = other == r || (self.replicas[other].to_peers && self.replicas[r].to_peers);
+            if talks && self.replicas[other].alive() {
+                probes.push((Prober::Replica(ReplicaId(other as u8)), self.reaches(other, h)));
+            }
+        }
+        for peer in peers {
+            let Some(p) = self.host_index(peer) else { continue };
+            if !self.hosts[p].agent_speaks() || !self.reaches(r, p) {
+                continue;
+            }
+            let same = self.hosts[p].rack == self.hosts[h].rack;
+            let route = same || (self.uplinks[self.hosts[p].rack] && self.uplinks[self.hosts[h].rack]);
+            probes.push((Prober::Peer(peer.clone()), route && self.hosts[h].mgmt));
+        }
+        for (by, route) in probes {
+            let target = &self.hosts[h];
+            let result = match (route && target.kernel, target.user && target.kubelet) {
+                (false, _) => ProbeResult::Timeout,
+                (true, true) => ProbeResult::App,
+                (true, false) => ProbeResult::Kernel,
+            };
+            let takes = if result == ProbeResult::Timeout { 2000 } else { 30 };
+            let seen = Observation::Probe { host: host.clone(), by, asked_at, result };
+            self.schedule(takes, Event::Deliver(r, incarnation, Box::new(Input::Saw(seen))));
+        }
+        Ok(Answer::Done)
+    }
+
+    fn at_device(
+        &mut self,
+        _r: usize,
+        host: &HostName,
+        ask: impl FnOnce(&mut Self, usize) -> Answer,
+    ) -> (u64, Outcome) {
+        let Some(h) = self.host_index(host) else { return (5, Err(Trouble::Unknown)) };
+        if !self.hosts[h].bmc.reachable {
+            return (5000, Err(Trouble::Unknown));
+        }
+        (self.hosts[h].bmc.slow, Ok(ask(self, h)))
+    }
+
+    fn read_power(&mut self, h: usize) -> Answer {
+        let now = self.now;
+        self.power_reads.insert(h, now);
+        let bmc = &self.hosts[h].bmc;
+        let machine = bmc.wired_to.unwrap_or(h);
+        let early = self.hosts[machine].bmc.says_off_from.is_some_and(|from| from <= now);
+        let off = bmc.lies || early || !self.hosts[machine].power;
+        Answer::Power(if off { Power::Off } else { Power::On })
+    }
+
+    fn power_off(&mut self, r: usize, host: &HostName, incident: Option<&IncidentId>) -> (u64, Outcome) {
+        let Some(h) = self.host_index(host) else { return (5, Err(Trouble::Unknown)) };
+        self.check_power_off(r, h, incident);
+        let bmc = self.hosts[h].bmc.clone();
+        if !bmc.reachable {
+            return (5000, Err(Trouble::Unknown));
+        }
+        let machine = bmc.wired_to.unwrap_or(h);
+        self.power_offs.push((self.now, machine));
+        if self.hosts[machine].power {
+            let now = self.now;
+            let generation = self.hosts[machine].power_generation;
+            // Some devices say Off a little before it is true.
+            self.hosts[machine].bmc.says_off_from = Some(now + bmc.off_delay.saturating_sub(1200));
+            self.schedule(bmc.off_delay, Event::PowerDown(machine, generation));
+        }
+        (bmc.slow, Ok(Answer::Done))
+    }
+
+    // --- Kubernetes
+
+    fn in_kubernetes(&mut self, h: usize, effect: &Effect, incident: Option<&IncidentId>) -> Outcome {
+        let host = &self.hosts[h];
+        match effect {
+            Effect::ReadMaintenance { .. } => return Ok(Answer::Maintenance(host.maintenance.clone())),
+            Effect::Claim { expected, .. } => {
+                if host.maintenance != *expected {
+                    return Err(Trouble::Refused(Refusal::Conflict));
+                }
+                if *expected == Maintenance::Manual && !self.decided(incident, Decision::Approve) {
+                    self.violate(Invariant::S11Manual, format!("manual maintenance of n{h:02} is overridden"));
+                }
+                self.hosts[h].maintenance = Maintenance::Ha;
+            }
+            Effect::Hold { .. } => self.hosts[h].tainted = true,
+            Effect::SetDisabled { .. } => {
+                let claimed = incident.is_some_and(|id| self.ledger().incidents.get(id).is_some_and(|i| i.claimed));
+                if !claimed {
+                    self.violate(Invariant::S12Order, format!("n{h:02} is marked disabled before it is claimed"));
+                }
+                if self.hosts[h].maintenance != Maintenance::Ha {
+                    return Err(Trouble::Refused(Refusal::Conflict));
+                }
+                self.hosts[h].disabled_condition = true;
+            }
+            Effect::RestoreMaintenance { value, .. } => {
+                self.check_restore(h, incident);
+                if self.hosts[h].maintenance != Maintenance::Ha {
+                    return Err(Trouble::Refused(Refusal::Conflict));
+                }
+                self.hosts[h].maintenance = value.clone();
+                self.schedule(2000, Event::Kubernetes);
+            }
+            _ => {}
+        }
+        Ok(Answer::Done)
+    }
+
+    fn update_service(&mut self, h: usize, change: ServiceChange, incident: Option<&IncidentId>) -> Outcome {
+        if self.nova_refuses_service {
+            return Err(Trouble::Refused(Refusal::Other));
+        }
+        let fenced = incident.and_then(|id| self.ledger().incidents.get(id).map(|i| i.grade.is_some()));
+        match change {
+            ServiceChange::Disable => self.hosts[h].disabled = true,
+            ServiceChange::ForceDown => {
+                if fenced != Some(true) {
+                    self.violate(Invariant::S12Order, format!("n{h:02} is forced down before it is fenced"));
+                }
+                self.hosts[h].disabled = true;
+                self.hosts[h].forced_down = true;
+            }
+            ServiceChange::Enable => {
+                self.hosts[h].disabled = false;
+                self.hosts[h].forced_down = false;
+            }
+        }
+        Ok(Answer::Done)
+    }
+
+    // --- promises
+
+    /// What the durable journal says; the judge reads nothing else of the service.
+    pub(crate) fn ledger(&self) -> Ledger {
+        Ledger::replay(&self.journal).unwrap_or_default()
+    }
+
+    fn decided(&self, incident: Option<&IncidentId>, wanted: Decision) -> bool {
+        self.journal.iter().any(|record| {
+            matches!(&record.entry, Entry::Decided { incident: about, decision, .. }
+                if Some(about) == incident && *decision == wanted)
+        })
+    }
+
+    fn check_intent(&mut self, action: &Action) {
+        let about = action.incident.as_ref();
+        let written = |wanted: &dyn Fn(&Entry) -> bool| self.journal.iter().rev().any(|record| wanted(&record.entry));
+        let intended = match &action.effect {
+            Effect::Claim { .. } => written(&|e| matches!(e, Entry::ClaimIntended { incident, .. } if Some(incident) == about)),
+            Effect::PowerOff { .. } => written(&|e| matches!(e, Entry::FenceIntended { incident, .. } if Some(incident) == about)),
+            Effect::Evacuate { server, known, .. } => {
+                // The latest word about this guest must be the intent of exactly this request.
+                let last = self.journal.iter().rev().find_map(|record| match &record.entry {
+                    Entry::EvacuateIntended { incident, server: s, known: k, .. } if Some(incident) == about && s == server => {
+                        Some(k == known)
+                    }
+                    Entry::Vm { incident, server: s, .. } if Some(incident) == about && s == server => Some(false),
+                    _ => None,
+                });
+                last == Some(true)
+            }
+            Effect::UpdateService { .. } => written(&|e| {
+                matches!(e, Entry::DisableIntended { incident, .. } | Entry::RestoreIntended { incident } if Some(incident) == about)
+            }),
+            Effect::RestoreMaintenance { .. } => {
+                written(&|e| matches!(e, Entry::RestoreIntended { incident } if Some(incident) == about))
+            }
+            Effect::ReleaseFence { .. } => {
+                written(&|e| matches!(e, Entry::FenceReleaseIntended { incident } if Some(incident) == about))
+            }
+            _ => true,
+        };
+        if !intended {
+            self.violate(Invariant::S8Journal, format!("{:?} has no durable intent", action.effect));
+        }
+    }
+
+    fn check_power_off(&mut self, r: usize, h: usize, incident: Option<&IncidentId>) {
+        let machine = self.hosts[h].bmc.wired_to.unwrap_or(h);
+        let now = self.now;
+        let first = self.first_power_command(incident);
+        let well = |host: &crate::hosts::Host| host.well_since.is_some_and(|since| now - since > 45_000) && host.well();
+        if (first || machine != h) && well(&self.hosts[machine]) {
+            self.violate(Invariant::S3NoFalseFence, format!("healthy n{machine:02} is switched off"));
+        }
+        let host = self.hosts[h].clone();
+        let user_space = host.kernel && host.user && host.mgmt && self.uplinks[host.rack];
+        let unreachable_for_all = !(0..3).any(|r| self.reaches(r, h));
+        let lately = host.well_since.is_none_or(|since| now - since > 45_000);
+        if first && user_space && !unreachable_for_all && lately && host.kubelet {
+            self.violate(Invariant::S3NoFalseFence, format!("n{h:02} answers and is switched off"));
+        }
+        if !self.replicas[r].to_hosts && host.power {
+            self.violate(Invariant::S4Brakes, format!("replica {r} is cut off and switches n{h:02} off"));
+        }
+        if !self.pauses.is_empty() && self.claimed_lately(incident) {
+            self.violate(Invariant::S4Brakes, format!("n{h:02} is switched off during a pause"));
+        }
+        self.check_storm(h, incident);
+        let ledger = self.ledger();
+        let epoch = incident.map_or(0, |id| id.epoch.0);
+        let term_began = self.terms.get(&epoch).copied().unwrap_or(0);
+        if first && self.now.saturating_sub(term_began) < 55_000 && self.hosts[h].power {
+            self.violate(Invariant::S4Brakes, format!("n{h:02} is switched off during warm-up"));
+        }
+        let in_flight = ledger.incidents.values().filter(|i| i.state.in_flight()).count();
+        if in_flight > self.config.max_hosts_in_flight {
+            self.violate(Invariant::S5InFlight, format!("{in_flight} hosts are in flight"));
+        }
+    }
+
+    fn check_storm(&mut self, h: usize, incident: Option<&IncidentId>) {
+        let limit = (self.hosts.len() / 10).max(2);
+        let ledger = self.ledger();
+        let open = ledger
+            .incidents
+            .values()
+            .filter(|i| i.state.in_flight() || matches!(i.state, IncidentState::Recovered | IncidentState::Failed))
+            .filter(|i| !i.approved && !i.asserted && self.host_index(&i.id.host).is_some_and(|h| self.hosts[h].power || i.level > 0))
+            .count();
+        let mine = incident.and_then(|id| ledger.incidents.get(id)).is_some_and(|i| i.approved || i.asserted);
+        if open > limit && !mine && self.hosts[h].power {
+            self.violate(Invariant::S4Brakes, format!("n{h:02} is the {open}th host switched off"));
+        }
+    }
+
+    /// Whether the incident passed its gates only now. A pause does not stop what is under way.
+    fn claimed_lately(&self, incident: Option<&IncidentId>) -> bool {
+        let wanted = |entry: &Entry| matches!(entry, Entry::ClaimIntended { incident: about, .. } if Some(about) == incident);
+        let claim = self.journal.iter().position(|record| wanted(&record.entry));
+        claim.and_then(|n| self.written_at.get(n)).is_some_and(|at| *at >= self.paused_since)
+    }
+
+    fn first_power_command(&self, incident: Option<&IncidentId>) -> bool {
+        let fenced = |entry: &Entry| matches!(entry, Entry::Fenced { incident: about, .. } if Some(about) == incident);
+        if self.journal.iter().any(|record| fenced(&record.entry)) {
+            return false;
+        }
+        let fences = self
+            .journal
+            .iter()
+            .filter(|record| matches!(&record.entry, Entry::FenceIntended { incident: about, .. } if Some(about) == incident))
+            .count();
+        fences <= 1
+    }
+
+    fn check_evacuate(&mut self, n: usize, from: &HostName, incident: Option<&IncidentId>) {
+        let Some(h) = self.host_index(from) else { return };
+        let ledger = self.ledger();
+        let fence = incident.and_then(|id| ledger.incidents.get(id)).and_then(|i| i.grade);
+        // A host that was switched on a moment ago runs nothing yet; the fence is looked at in time.
+        let on = self.hosts[h].power && self.now - self.hosts[h].power_since > 11_500;
+        if on {
+            self.violate(Invariant::S2Fenced, format!("guest {n} is moved although n{h:02} is on"));
+        }
+        if fence.is_none() {
+            self.violate(Invariant::S2Fenced, format!("guest {n} is moved although n{h:02} has no fence record"));
+        }
+        let looked = self.power_reads.get(&h).is_some_and(|at| self.now - at <= 11_500);
+        if !looked && fence == Some(Grade::Power) {
+            self.violate(Invariant::S2Fenced, format!("nobody looked at the power of n{h:02} for ten seconds"));
+        }
+        if !self.hosts[h].forced_down {
+            self.violate(Invariant::S12Order, format!("guest {n} is moved before n{h:02} is forced down"));
+        }
+    }
+
+    fn check_restore(&mut self, h: usize, incident: Option<&IncidentId>) {
+        let open = self.migrations.iter().any(|m| {
+            m.source == h
+                && m.kind == MigrationKind::Evacuation
+                && (m.status.open() || m.status == MigrationStatus::Done)
+        });
+        // A claim that is undone before anything was done to the host gives back what it took.
+        let touched = incident.and_then(|id| self.ledger().incidents.get(id).map(|i| i.fence_intended || i.grade.is_some()));
+        if touched != Some(true) {
+            return;
+        }
+        let boot = incident.and_then(|id| self.ledger().incidents.get(id).and_then(|i| i.boot.clone()));
+        let same_boot = boot.is_some_and(|boot| boot.0 == self.hosts[h].boot_id());
+        if open || same_boot || !self.hosts[h].user {
+            let what = format!("n{h:02} is given back: open records {open}, same boot {same_boot}");
+            self.violate(Invariant::S13Release, what);
+        }
+    }
+}

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What goes wrong, and a random world in which it does. Faults come for a while, then stop; what
+//! is dead stays dead, a person comes on duty, and everything has to settle.
+
+use cobaltcore_api::Maintenance;
+use cobaltcore_ha_engine::{Config, GuestEventKind, HeldReason, IncidentState, Pause, PauseScope, VmState};
+
+use crate::invariants::Invariant;
+use crate::world::{Event, Options, World};
+
+/// One thing that goes wrong, or right again.
+#[derive(Clone, Debug)]
+pub(crate) enum Fault {
+    PowerLoss(usize),
+    PowerOn(usize),
+    Panic(usize),
+    Hang(usize),
+    SelfReboot(usize),
+    Agent(usize, bool),
+    Compute(usize, bool),
+    Kubelet(usize, bool),
+    Libvirt(usize, bool),
+    Mgmt(usize, bool),
+    Uplink(usize, bool),
+    ReplicaHosts(usize, bool),
+    ReplicaKubernetes(usize, bool),
+    ReplicaNova(usize, bool),
+    ReplicaPeers(usize, bool),
+    CrashReplica(usize),
+    CrashLeader,
+    Freeze(usize, u64),
+    Kubernetes(bool),
+    Nova(bool),
+    NovaRefusesService(bool),
+    Rabbit(bool),
+    Complete(bool),
+    Capacity(bool),
+    Bmc(usize, bool),
+    BmcLies(usize, bool),
+    Clock(usize, i64),
+    ReplicaClock(usize, i64),
+    Delete(usize),
+    OwnerStops(usize),
+    GuestDies(usize),
+    Guest(usize, usize, GuestEventKind),
+    Maintenance(usize, Maintenance),
+    Announce(usize),
+    Pause(bool),
+    OnDuty,
+    Release,
+    Heal,
+}
+
+impl World {
+    pub(crate) fn at(&mut self, ms: u64, fault: Fault) {
+        let after = ms.saturating_sub(self.now);
+        self.schedule(after, Event::Do(fault));
+    }
+
+    pub(crate) fn inject(&mut self, fault: Fault) {
+        self.story(|| format!("*** {fault:?}"));
+        match fault {
+            Fault::PowerLoss(h) => self.lose_power(h),
+            Fault::PowerOn(h) => self.gain_power(h),
+            Fault::Panic(h) => self.stop_kernel(h),
+            Fault::Hang(h) => self.hosts[h].user = false,
+            Fault::SelfReboot(h) => self.reboot(h, 12_000, 40_000),
+            Fault::Agent(h, on) => {
+                self.hosts[h].agent = on;
+                self.hosts[h].agent_starts += u64::from(on);
+            }
+            Fault::Compute(h, true) if self.hosts[h].user => self.compute_starts(h),
+            Fault::Compute(h, on) => self.hosts[h].compute = on,
+            Fault::Kubelet(h, on) => self.hosts[h].kubelet = on,
+            Fault::Libvirt(h, on) => self.hosts[h].libvirt = on,
+            Fault::Mgmt(h, on) => self.hosts[h].mgmt = on,
+            Fault::Uplink(rack, on) => {
+                if let Some(uplink) = self.uplinks.get_mut(rack) {
+                    *uplink = on;
+                }
+            }
+            Fault::ReplicaHosts(r, on) => self.replicas[r].to_hosts = on,
+            Fault::ReplicaKubernetes(r, on) => self.replicas[r].to_kubernetes = on,
+            Fault::ReplicaNova(r, on) => self.replicas[r].to_nova = on,
+            Fault::ReplicaPeers(r, on) => self.replicas[r].to_peers = on,
+            Fault::CrashReplica(r) => self.crash_replica(r),
+            Fault::CrashLeader => {
+                if let Some(r) = self.leader() {
+                    self.crash_replica(r);
+                }
+            }
+            Fault::Freeze(r, ms) => self.replicas[r].frozen_until = self.now + ms,
+            Fault::Kubernetes(on) => self.kubernetes_up = on,
+            Fault::Nova(on) => self.nova_up = on,
+            Fault::NovaRefusesService(on) => self.nova_refuses_service = on,
+            Fault::Rabbit(on) => self.rabbit_up = on,
+            Fault::Complete(on) => self.list_complete = on,
+            Fault::Capacity(on) => self.capacity = on,
+            Fault::Bmc(h, on) => self.hosts[h].bmc.reachable = on,
+            Fault::BmcLies(h, on) => self.hosts[h].bmc.lies = on,
+            Fault::Clock(h, skew) => self.hosts[h].clock_skew_ms = skew,
+            Fault::ReplicaClock(r, skew) => self.replicas[r].wall_skew_ms = skew,
+            Fault::Delete(n) => {
+                self.servers[n].deleted = true;
+                self.servers[n].runs_on.clear();
+            }
+            Fault::OwnerStops(n) => self.owner_stops(n),
+            Fault::GuestDies(n) => {
+                let host = self.servers[n].host;
+                self.servers[n].runs_on.clear();
+                self.guest_event(host, Some(n), GuestEventKind::Crashed);
+            }
+            Fault::Guest(h, n, kind) => self.guest_event(h, Some(n), kind),
+            Fault::Maintenance(h, value) => self.hosts[h].maintenance = value,
+            Fault::Announce(h) => self.hosts[h].announced = true,
+            Fault::Pause(on) => {
+                let pause = Pause { scope: PauseScope::Global, reason: "works".to_owned() };
+                self.pauses = if on { vec![pause] } else { Vec::new() };
+                // What passed its gates before everybody knew is under way.
+                self.paused_since = self.now + 7_000;
+            }
+            Fault::OnDuty => self.operator_on_duty = true,
+            Fault::Release => self.release_all(),
+            Fault::Heal => self.heal(),
+        }
+        for h in 0..self.hosts.len() {
+            if !self.hosts[h].well() {
+                self.hosts[h].well_since = None;
+            }
+        }
+    }
+
+    fn owner_stops(&mut self, n: usize) {
+        let host = self.servers[n].host;
+        let server = &mut self.servers[n];
+        if self.hosts[host].compute_works() && server.task.is_empty() && server.state == VmState::Active {
+            server.state = VmState::Stopped;
+            server.runs_on.remove(&host);
+            server.owner_wants_it = false;
+            server.user_action = Some(self.now);
+        }
+    }
+
+    /// A person takes every recovered host back.
+    fn release_all(&mut self) {
+        let Some(r) = self.leader() else { return };
+        for incident in self.replicas[r].engine.incidents() {
+            if matches!(incident.state, IncidentState::Recovered | IncidentState::Failed) {
+                self.decide(r, &incident.id, cobaltcore_ha_engine::Decision::Release);
+            }
+        }
+    }
+
+    /// Everything but the dead hosts works again.
+    fn heal(&mut self) {
+        self.uplinks.fill(true);
+        for replica in &mut self.replicas {
+            replica.to_hosts = true;
+            replica.to_kubernetes = true;
+            replica.to_nova = true;
+            replica.to_peers = true;
+        }
+        self.kubernetes_up = true;
+        self.nova_up = true;
+        self.nova_flaky = 0;
+        self.nova_refuses_service = false;
+        self.rabbit_up = true;
+        self.list_complete = true;
+        self.capacity = true;
+        self.messages_lost = 0;
+        self.noise = 0;
+        self.pauses.clear();
+        for h in 0..self.hosts.len() {
+            let host = &mut self.hosts[h];
+            host.mgmt = true;
+            host.bmc.reachable = true;
+            host.bmc.lies = false;
+            host.agent = true;
+            host.kubelet = true;
+            host.libvirt = true;
+            host.announced = false;
+            if host.kernel && !host.user && host.power {
+                self.reboot(h, 10_000, 30_000);
+            } else if host.user && !host.compute && !host.tainted {
+                self.compute_starts(h);
+            }
+        }
+    }
+}
+
+/// A random fleet, random faults, and time to settle.
+pub(crate) fn random_run(options: Options) -> World {
+    let mut rng = fastrand::Rng::with_seed(options.seed ^ 0x00C0_BA17);
+    let hosts = rng.usize(6..=12);
+    let mut world = World::new(options, hosts, 3, rng.usize(1..=3), Config::default());
+    world.noise = [0, 0, 2, 10][rng.usize(..4)];
+    world.nova_flaky = [0, 0, 10, 40][rng.usize(..4)];
+    world.messages_lost = [0, 0, 10, 30][rng.usize(..4)];
+    world.nova_old = rng.bool();
+    for h in 0..hosts {
+        let bmc = &mut world.hosts[h].bmc;
+        bmc.slow = rng.u64(50..3000);
+        bmc.off_delay = rng.u64(300..6000);
+        world.hosts[h].clock_skew_ms = [0, 0, 0, 3_600_000, -3_600_000][rng.usize(..5)];
+    }
+    for n in 0..world.servers.len() {
+        dress(&mut world, n, &mut rng);
+    }
+    if rng.u8(..100) < 5 {
+        let (a, b) = (rng.usize(..hosts), rng.usize(..hosts));
+        world.hosts[a].bmc.wired_to = (a != b).then_some(b);
+    }
+    if rng.bool() {
+        world.crash_at_record = Some((rng.u64(3..60), rng.bool()));
+    }
+    let end = 520_000;
+    let faults = rng.usize(1..=7);
+    for _ in 0..faults {
+        let at = rng.u64(90_000..end - 60_000);
+        let lasts = rng.u64(5_000..240_000);
+        one_fault(&mut world, &mut rng, at, (at + lasts).min(end));
+    }
+    world.at(end, Fault::Heal);
+    world.at(end + 90_000, Fault::OnDuty);
+    world.schedule(30_000, Event::Operator);
+    // Long enough for every backoff; earlier if everything is settled.
+    for slice in 3..=16 {
+        world.run_until(end + slice * 100_000);
+        if world.violation.is_some() || unsettled(&world).is_none() {
+            return world;
+        }
+    }
+    if let Some((invariant, what)) = unsettled(&world) {
+        world.violate(invariant, what);
+    }
+    world
+}
+
+/// What kind of guest it is.
+fn dress(world: &mut World, n: usize, rng: &mut fastrand::Rng) {
+    let server = world.servers[n].clone();
+    world.servers[n] = match rng.u8(..20) {
+        0 | 1 => server.stopped(),
+        2 => {
+            let mut server = server;
+            server.local_disk = true;
+            server
+        }
+        3 => {
+            let mut server = server;
+            server.excluded = true;
+            server
+        }
+        4 => {
+            let mut server = server;
+            server.unsupported = true;
+            server
+        }
+        5 => {
+            let mut server = server;
+            server.anti_affinity = Some("together".to_owned());
+            server
+        }
+        6 => {
+            // A live migration that had switched over when Nova last looked.
+            let mut server = server;
+            let elsewhere = (server.host + 1) % world.hosts.len();
+            server.runs_on = std::collections::BTreeSet::from([elsewhere]);
+            "migrating".clone_into(&mut server.task);
+            world.migrations.push(crate::cloud::Migration::live(n, server.host, elsewhere));
+            server
+        }
+        _ => server,
+    };
+    world.servers[n].priority = rng.u16(0..1000);
+}
+
+fn one_fault(world: &mut World, rng: &mut fastrand::Rng, at: u64, until: u64) {
+    let h = rng.usize(..world.hosts.len());
+    let r = rng.usize(..3);
+    let rack = rng.usize(..3);
+    let n = rng.usize(..world.servers.len());
+    let (first, last) = match rng.u8(..30) {
+        0..=4 => (Fault::PowerLoss(h), None),
+        5..=8 => (Fault::Panic(h), None),
+        9 => (Fault::Hang(h), None),
+        10 => (Fault::SelfReboot(h), None),
+        11 => (Fault::Agent(h, false), Some(Fault::Agent(h, true))),
+        12 => (Fault::Compute(h, false), Some(Fault::Compute(h, true))),
+        13 => (Fault::Kubelet(h, false), Some(Fault::Kubelet(h, true))),
+        14 => (Fault::Mgmt(h, false), Some(Fault::Mgmt(h, true))),
+        15 => (Fault::Uplink(rack, false), Some(Fault::Uplink(rack, true))),
+        16 => (Fault::ReplicaHosts(r, false), Some(Fault::ReplicaHosts(r, true))),
+        17 => (Fault::ReplicaKubernetes(r, false), Some(Fault::ReplicaKubernetes(r, true))),
+        18 => (Fault::ReplicaPeers(r, false), Some(Fault::ReplicaPeers(r, true))),
+        19 => (Fault::CrashReplica(r), Some(Fault::CrashLeader)),
+        20 => (Fault::Freeze(r, until - at), None),
+        21 => (Fault::Kubernetes(false), Some(Fault::Kubernetes(true))),
+        22 => (Fault::Nova(false), Some(Fault::Nova(true))),
+        23 => (Fault::NovaRefusesService(true), Some(Fault::NovaRefusesService(false))),
+        24 => (Fault::Rabbit(false), Some(Fault::Rabbit(true))),
+        25 => (Fault::Bmc(h, false), Some(Fault::Bmc(h, true))),
+        26 => (Fault::BmcLies(h, true), Some(Fault::BmcLies(h, false))),
+        27 => (Fault::Maintenance(h, Maintenance::Manual), Some(Fault::Maintenance(h, Maintenance::Off))),
+        28 => (Fault::Pause(true), Some(Fault::Pause(false))),
+        _ => (Fault::Delete(n), Some(Fault::OwnerStops((n + 1) % world.servers.len()))),
+    };
+    let dies = matches!(first, Fault::PowerLoss(_) | Fault::Panic(_));
+    // Whoever lies about power must not be alone with a host nobody reaches: nothing could tell.
+    if matches!(first, Fault::BmcLies(..)) && world.hosts[h].bmc.wired_to.is_some() {
+        return;
+    }
+    // Two faults on one host at a time make the interesting ones.
+    let lying = matches!(first, Fault::BmcLies(..));
+    world.at(at, first);
+    if let Some(last) = last {
+        world.at(until, last);
+    }
+    if dies && rng.u8(..4) == 0 {
+        // Somebody switches it on again in the middle of it.
+        world.at(at + rng.u64(20_000..120_000), Fault::PowerOn(h));
+    }
+    if dies && rng.u8(..5) == 0 {
+        world.at(at + rng.u64(1_000..60_000), Fault::Bmc(h, false));
+    }
+    if lying && rng.bool() {
+        world.at(at + 1000, Fault::Agent(h, false));
+    }
+}
+
+/// Faults have stopped long ago: what could be settled and is not.
+fn unsettled(world: &World) -> Option<(Invariant, String)> {
+    let Some(r) = world.leader() else {
+        return Some((Invariant::L2Settled, "nobody leads".to_owned()));
+    };
+    let engine = &world.replicas[r].engine;
+    let incidents = engine.incidents();
+    for incident in &incidents {
+        let waits = matches!(incident.held, Some(HeldReason::HaDisabled | HeldReason::IdentityMismatch));
+        let working = incident.state.in_flight() || incident.state == IncidentState::Confirmed;
+        if working && !waits {
+            let what = format!("{} is still {:?}, held for {:?}", incident.id, incident.state, incident.held);
+            return Some((Invariant::L2Settled, what));
+        }
+    }
+    for (h, host) in world.hosts.iter().enumerate() {
+        let known = incidents.iter().any(|i| i.id.host == host.name && i.state != IncidentState::Cancelled);
+        let dead = !host.kernel && host.died_at.is_some_and(|at| world.now - at > 120_000);
+        let guests = world.servers.iter().any(|s| s.host == h && !s.deleted);
+        if dead && guests && !known {
+            return Some((Invariant::L2Settled, format!("n{h:02} is dead and nobody noticed")));
+        }
+        let well = host.well_since.is_some_and(|since| world.now - since > 120_000);
+        let now = cobaltcore_ha_engine::Now { mono: world.mono(r), wall: jiff::Timestamp::UNIX_EPOCH };
+        let suspect = engine.host_status(&host.name, now).is_some_and(|status| status.suspect);
+        if well && suspect {
+            return Some((Invariant::L4Calm, format!("n{h:02} is well and still suspect")));
+        }
+    }
+    None
+}

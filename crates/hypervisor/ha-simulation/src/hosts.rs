@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Hosts as they really are: power, kernel, user space, networks, and the guests that execute on
+//! them. What the engine hears of them is somebody else's business.
+
+use std::collections::BTreeSet;
+
+use cobaltcore_api::Maintenance;
+use cobaltcore_api::names::{HostName, ServerId};
+use cobaltcore_ha_engine::{Identity, VmPolicy, VmState};
+
+/// A device that switches a host on and off.
+#[derive(Clone, Debug)]
+pub(crate) struct Bmc {
+    pub(crate) reachable: bool,
+    /// Says Off whatever is true.
+    pub(crate) lies: bool,
+    /// Belongs to another host.
+    pub(crate) wired_to: Option<usize>,
+    /// Milliseconds an answer takes.
+    pub(crate) slow: u64,
+    /// Milliseconds from the order to the fact; it says Off a little earlier.
+    pub(crate) off_delay: u64,
+    /// Says Off from here on although the host still is on its way down.
+    pub(crate) says_off_from: Option<u64>,
+}
+
+/// One hypervisor.
+#[derive(Clone, Debug)]
+pub(crate) struct Host {
+    pub(crate) name: HostName,
+    pub(crate) rack: usize,
+    pub(crate) power: bool,
+    pub(crate) power_since: u64,
+    pub(crate) kernel: bool,
+    pub(crate) user: bool,
+    pub(crate) agent: bool,
+    pub(crate) compute: bool,
+    pub(crate) kubelet: bool,
+    pub(crate) libvirt: bool,
+    pub(crate) mgmt: bool,
+    pub(crate) bmc: Bmc,
+    pub(crate) clock_skew_ms: i64,
+    pub(crate) boot: u32,
+    pub(crate) booted_at: u64,
+    pub(crate) power_generation: u64,
+    pub(crate) agent_starts: u64,
+    pub(crate) inventory_version: u64,
+    pub(crate) event_seq: u64,
+    pub(crate) tainted: bool,
+    pub(crate) announced: bool,
+    /// Since when everything about it has been well.
+    pub(crate) well_since: Option<u64>,
+    pub(crate) died_at: Option<u64>,
+    // What the Kubernetes API and Nova hold about it.
+    pub(crate) maintenance: Maintenance,
+    pub(crate) disabled_condition: bool,
+    pub(crate) ha_enabled: bool,
+    pub(crate) node_lease: u64,
+    pub(crate) service_updated: u64,
+    pub(crate) disabled: bool,
+    pub(crate) forced_down: bool,
+}
+
+impl Host {
+    pub(crate) fn new(n: usize, rack: usize) -> Self {
+        Self {
+            name: HostName::new(format!("n{n:02}")).unwrap_or_else(|_| unreachable!("a valid name")),
+            rack,
+            power: true,
+            power_since: 0,
+            kernel: true,
+            user: true,
+            agent: true,
+            compute: true,
+            kubelet: true,
+            libvirt: true,
+            mgmt: true,
+            bmc: Bmc { reachable: true, lies: false, wired_to: None, slow: 200, off_delay: 1500, says_off_from: None },
+            clock_skew_ms: 0,
+            boot: 1,
+            booted_at: 0,
+            power_generation: 0,
+            agent_starts: 1,
+            inventory_version: 1,
+            event_seq: 0,
+            tainted: false,
+            announced: false,
+            well_since: Some(0),
+            died_at: None,
+            maintenance: Maintenance::Off,
+            disabled_condition: false,
+            ha_enabled: true,
+            node_lease: 0,
+            service_updated: 0,
+            disabled: false,
+            forced_down: false,
+        }
+    }
+
+    pub(crate) fn boot_id(&self) -> String {
+        format!("{}-boot-{}", self.name, self.boot)
+    }
+
+    pub(crate) fn identity(&self) -> Identity {
+        Identity { system_uuid: Some(format!("machine-{}", self.name)), serial: None }
+    }
+
+    pub(crate) fn agent_speaks(&self) -> bool {
+        self.user && self.agent && self.mgmt
+    }
+
+    pub(crate) fn compute_works(&self) -> bool {
+        self.user && self.compute && self.mgmt
+    }
+
+    /// Whether it does what a host is there for, as seen from outside.
+    pub(crate) fn well(&self) -> bool {
+        self.power && self.kernel && self.user && self.mgmt && self.agent && self.compute && self.kubelet
+    }
+
+    /// Whether anything of it still answers somebody.
+    pub(crate) fn shows_life(&self) -> bool {
+        self.kernel && self.mgmt && (self.user || self.power)
+    }
+}
+
+/// One guest.
+#[derive(Clone, Debug)]
+pub(crate) struct Server {
+    pub(crate) id: ServerId,
+    /// Where Nova believes it to be.
+    pub(crate) host: usize,
+    pub(crate) state: VmState,
+    pub(crate) task: String,
+    /// Where it executes.
+    pub(crate) runs_on: BTreeSet<usize>,
+    /// What its owner wants.
+    pub(crate) owner_wants_it: bool,
+    pub(crate) deleted: bool,
+    pub(crate) local_disk: bool,
+    pub(crate) excluded: bool,
+    pub(crate) unsupported: bool,
+    pub(crate) policy: Option<VmPolicy>,
+    pub(crate) priority: u16,
+    pub(crate) anti_affinity: Option<String>,
+    pub(crate) user_action: Option<u64>,
+}
+
+impl Server {
+    pub(crate) fn new(n: usize, host: usize) -> Self {
+        Self {
+            id: ServerId::new(format!("00000000-0000-0000-0000-{n:012}"))
+                .unwrap_or_else(|_| unreachable!("a valid id")),
+            host,
+            state: VmState::Active,
+            task: String::new(),
+            runs_on: BTreeSet::from([host]),
+            owner_wants_it: true,
+            deleted: false,
+            local_disk: false,
+            excluded: false,
+            unsupported: false,
+            policy: None,
+            priority: 500,
+            anti_affinity: None,
+            user_action: None,
+        }
+    }
+
+    pub(crate) fn stopped(mut self) -> Self {
+        self.state = VmState::Stopped;
+        self.runs_on.clear();
+        self.owner_wants_it = false;
+        self
+    }
+}

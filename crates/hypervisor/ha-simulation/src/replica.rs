@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The replicas of the service: each with its own engine, clock and network, a lease to win and a
+//! journal to write to. What the real service promises the engine is kept here, and nothing more:
+//! records before actions, no action after its time, death at any point.
+
+use std::collections::VecDeque;
+
+use cobaltcore_ha_engine::{
+    Action, Domain, Engine, Epoch, HostFacts, Input, Mono, Now, Observation, Output, Record, ReplicaId, ServiceFacts,
+    Trouble,
+};
+
+use crate::invariants::Invariant;
+use crate::world::{Event, World};
+
+/// The lease in the Kubernetes API.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Lease {
+    pub(crate) holder: Option<usize>,
+    pub(crate) renewals: u64,
+    pub(crate) transitions: u64,
+}
+
+/// One replica.
+pub(crate) struct Replica {
+    pub(crate) engine: Engine,
+    pub(crate) up: bool,
+    pub(crate) frozen_until: u64,
+    pub(crate) incarnation: u64,
+    /// Its monotonic clock began somewhere else than everybody's.
+    clock: u64,
+    pub(crate) wall_skew_ms: i64,
+    pub(crate) to_hosts: bool,
+    pub(crate) to_kubernetes: bool,
+    pub(crate) to_nova: bool,
+    pub(crate) to_peers: bool,
+    queue: VecDeque<(Vec<Record>, Vec<Action>)>,
+    committing: bool,
+    lease_seen: (u64, u64),
+    lease_renewed: Option<u64>,
+    facts: std::collections::BTreeMap<usize, HostFacts>,
+}
+
+impl Replica {
+    pub(crate) fn new(r: usize, world: &World) -> Self {
+        let mut engine = Engine::new(world.config.clone(), ReplicaId(r as u8));
+        if let Some(prepare) = world.options.prepare {
+            prepare(&mut engine);
+        }
+        Self {
+            engine,
+            up: true,
+            frozen_until: 0,
+            incarnation: 1,
+            clock: 1_000_000 + 77_000 * r as u64,
+            wall_skew_ms: 0,
+            to_hosts: true,
+            to_kubernetes: true,
+            to_nova: true,
+            to_peers: true,
+            queue: VecDeque::new(),
+            committing: false,
+            lease_seen: (0, 0),
+            lease_renewed: None,
+            facts: std::collections::BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn alive(&self) -> bool {
+        self.up
+    }
+}
+
+impl World {
+    fn time(&self, r: usize) -> Now {
+        let replica = &self.replicas[r];
+        let wall = self.now as i64 + replica.wall_skew_ms;
+        Now {
+            mono: Mono(self.now + replica.clock),
+            wall: jiff::Timestamp::from_millisecond(wall).unwrap_or(jiff::Timestamp::UNIX_EPOCH),
+        }
+    }
+
+    pub(crate) fn mono(&self, r: usize) -> Mono {
+        self.time(r).mono
+    }
+
+    fn runs(&mut self, r: usize, incarnation: u64) -> bool {
+        let replica = &self.replicas[r];
+        replica.up && replica.incarnation == incarnation
+    }
+
+    /// Passes something to an engine. A frozen process gets it when it thaws.
+    pub(crate) fn deliver(&mut self, r: usize, incarnation: u64, input: Input) {
+        if !self.runs(r, incarnation) {
+            return;
+        }
+        let frozen = self.replicas[r].frozen_until.saturating_sub(self.now);
+        if frozen > 0 {
+            self.schedule(frozen + 1, Event::Deliver(r, incarnation, Box::new(input)));
+            return;
+        }
+        self.steps += 1;
+        let now = self.time(r);
+        let output = self.replicas[r].engine.step(input, now);
+        self.take(r, output);
+    }
+
+    fn take(&mut self, r: usize, output: Output) {
+        let Output { journal, actions, notices } = output;
+        for notice in notices {
+            self.story(|| format!("replica {r}: {notice:?}"));
+            self.notices.push((self.now, notice));
+        }
+        if journal.is_empty() && actions.is_empty() {
+            return;
+        }
+        let direct = journal.is_empty() && self.replicas[r].queue.is_empty();
+        if direct {
+            self.start(r, actions);
+        } else {
+            self.replicas[r].queue.push_back((journal, actions));
+            self.pump(r);
+        }
+    }
+
+    fn pump(&mut self, r: usize) {
+        let replica = &mut self.replicas[r];
+        if !replica.committing && !replica.queue.is_empty() {
+            replica.committing = true;
+            let incarnation = replica.incarnation;
+            let latency = self.rng.u64(5..60);
+            self.schedule(latency, Event::Commit(r, incarnation));
+        }
+    }
+
+    /// Makes the oldest records durable, then starts their actions.
+    pub(crate) fn commit(&mut self, r: usize, incarnation: u64) {
+        if !self.runs(r, incarnation) {
+            return;
+        }
+        let frozen = self.replicas[r].frozen_until.saturating_sub(self.now);
+        if frozen > 0 {
+            self.schedule(frozen + 1, Event::Commit(r, incarnation));
+            return;
+        }
+        self.replicas[r].committing = false;
+        let writable = self.kubernetes_up && self.replicas[r].to_kubernetes;
+        if !writable {
+            let renewed = self.replicas[r].lease_renewed.unwrap_or(0);
+            if self.now.saturating_sub(renewed) < 10_000 {
+                self.replicas[r].committing = true;
+                self.schedule(500, Event::Commit(r, incarnation));
+                return;
+            }
+            self.give_up(r);
+            return;
+        }
+        let Some((records, actions)) = self.replicas[r].queue.pop_front() else { return };
+        let newest = self.journal.last().map_or(Epoch(0), |record| record.epoch);
+        let next = self.journal.len() as u64 + 1;
+        let stale = records.iter().any(|record| record.epoch < newest);
+        let gap = records.first().is_some_and(|record| record.seq != next);
+        if stale || gap {
+            self.give_up(r);
+            return;
+        }
+        for record in &records {
+            self.story(|| format!("journal: {:?}", record.entry));
+        }
+        self.written_at.extend(std::iter::repeat_n(self.now, records.len()));
+        self.journal.extend(records);
+        let crash = self.crash_at_record.filter(|(at, _)| self.journal.len() as u64 >= *at);
+        if let Some((_, after_effect)) = crash {
+            self.crash_at_record = None;
+            if after_effect {
+                self.start(r, actions);
+                self.schedule(80, Event::Do(crate::faults::Fault::CrashReplica(r)));
+            } else {
+                self.crash_replica(r);
+            }
+            return;
+        }
+        self.start(r, actions);
+        self.pump(r);
+    }
+
+    /// What was decided could not be written: it never happened.
+    fn give_up(&mut self, r: usize) {
+        self.replicas[r].queue.clear();
+        self.replicas[r].lease_renewed = None;
+        let now = self.time(r);
+        let output = self.replicas[r].engine.step(Input::JournalFailed, now);
+        self.take(r, output);
+    }
+
+    fn start(&mut self, r: usize, actions: Vec<Action>) {
+        let incarnation = self.replicas[r].incarnation;
+        for action in actions {
+            if self.mono(r) > action.not_after {
+                let outcome = Box::new((action.id, Err(Trouble::NotStarted)));
+                self.schedule(1, Event::Outcome(r, incarnation, outcome));
+                continue;
+            }
+            if action.effect.changes() {
+                self.check_term(r, &action);
+            }
+            let latency = self.rng.u64(1..30);
+            self.schedule(latency, Event::Exec(r, incarnation, Box::new(action)));
+        }
+    }
+
+    fn check_term(&mut self, r: usize, action: &Action) {
+        let epoch = action.id.epoch.0;
+        if epoch < self.acting_epoch {
+            let what = format!("replica {r} starts {:?} of term {epoch} after term {}", action.effect, self.acting_epoch);
+            self.violate(Invariant::S7Terms, what);
+        }
+        self.acting_epoch = self.acting_epoch.max(epoch);
+    }
+
+    pub(crate) fn replica_tick(&mut self, r: usize) {
+        self.schedule(1000, Event::Tick(r));
+        let incarnation = self.replicas[r].incarnation;
+        if self.replicas[r].engine.leads().is_some() {
+            self.deliver(r, incarnation, Input::Tick);
+        }
+    }
+
+    /// Asks Nova, Kubernetes, the canaries and the other replicas.
+    pub(crate) fn replica_poll(&mut self, r: usize) {
+        let leads = self.replicas[r].engine.leads().is_some();
+        self.schedule(if leads { 3000 } else { 6000 }, Event::Poll(r));
+        let replica = &self.replicas[r];
+        if !replica.up || replica.frozen_until > self.now {
+            return;
+        }
+        let incarnation = replica.incarnation;
+        let (nova, kubernetes) = (replica.to_nova && self.nova_up, replica.to_kubernetes && self.kubernetes_up);
+        if kubernetes {
+            for h in 0..self.hosts.len() {
+                let facts = self.host_facts(h);
+                if self.replicas[r].facts.get(&h) == Some(&facts) {
+                    continue;
+                }
+                self.replicas[r].facts.insert(h, facts.clone());
+                self.deliver(r, incarnation, Input::Saw(Observation::Host(facts)));
+            }
+            let leases = self.hosts.iter().map(|h| (h.name.clone(), h.node_lease.to_string())).collect();
+            self.deliver(r, incarnation, Input::Saw(Observation::NodeLeases(leases)));
+            let pauses = self.pauses.clone();
+            self.deliver(r, incarnation, Input::Pauses(pauses));
+        }
+        if nova {
+            let services = (0..self.hosts.len()).map(|h| (self.hosts[h].name.clone(), self.service(h))).collect();
+            self.deliver(r, incarnation, Input::Saw(Observation::Services(services)));
+        }
+        let gateway = self.replicas[r].to_hosts;
+        let ok = usize::from(kubernetes) + 2 * usize::from(nova) + usize::from(gateway);
+        self.deliver(r, incarnation, Input::Saw(Observation::Canaries { ok, total: 4 }));
+        for other in 0..self.replicas.len() {
+            let up = self.replicas[other].up && self.replicas[other].frozen_until <= self.now;
+            if other == r || !up || !self.replicas[other].to_peers || !self.replicas[r].to_peers {
+                continue;
+            }
+            let hosts = self.replicas[other].engine.peer_view(self.mono(other));
+            let seen = Observation::Peer { replica: ReplicaId(other as u8), hosts };
+            self.deliver(r, incarnation, Input::Saw(seen));
+        }
+    }
+
+    fn host_facts(&self, h: usize) -> HostFacts {
+        let host = &self.hosts[h];
+        HostFacts {
+            host: host.name.clone(),
+            domains: vec![Domain("zone=a".to_owned()), Domain(format!("bb=bb{}", host.rack))],
+            ha_enabled: host.ha_enabled,
+            ambiguous: false,
+            maintenance: host.maintenance.clone(),
+            instances: self.servers.iter().filter(|s| s.host == h && !s.deleted).count(),
+            libvirt_down: host.user && !host.libvirt,
+            machine: host.identity(),
+        }
+    }
+
+    pub(crate) fn service(&self, h: usize) -> ServiceFacts {
+        let host = &self.hosts[h];
+        ServiceFacts {
+            updated_at: host.service_updated.to_string(),
+            up: self.service_up(h),
+            disabled: host.disabled,
+            forced_down: host.forced_down,
+        }
+    }
+
+    /// Renews the lease, or takes one that was not renewed for its whole duration as seen here.
+    pub(crate) fn replica_lease(&mut self, r: usize) {
+        self.schedule(2000, Event::Lease(r));
+        let replica = &self.replicas[r];
+        let incarnation = replica.incarnation;
+        if !replica.up || replica.frozen_until > self.now {
+            return;
+        }
+        let leads = replica.engine.leads().is_some();
+        let renewed = replica.lease_renewed;
+        if !(replica.to_kubernetes && self.kubernetes_up) {
+            if renewed.is_some_and(|at| self.now - at >= 10_000) {
+                self.replicas[r].lease_renewed = None;
+                self.deliver(r, incarnation, Input::LeaseLost);
+            }
+            return;
+        }
+        if self.lease.holder == Some(r) && renewed.is_some() {
+            self.lease.renewals += 1;
+            self.replicas[r].lease_renewed = Some(self.now);
+            let sent_at = self.mono(r);
+            self.deliver(r, incarnation, Input::LeaseRenewed { sent_at });
+            if !leads {
+                self.load_and_lead(r, self.lease.transitions);
+            }
+            return;
+        }
+        if leads {
+            self.replicas[r].lease_renewed = None;
+            self.deliver(r, incarnation, Input::LeaseLost);
+        }
+        let seen = (self.lease.renewals, self.now);
+        if self.replicas[r].lease_seen.0 != seen.0 {
+            self.replicas[r].lease_seen = seen;
+            return;
+        }
+        let expired = self.now - self.replicas[r].lease_seen.1 >= 15_000;
+        let free = self.lease.holder.is_none();
+        if expired || free {
+            self.lease.holder = Some(r);
+            self.lease.renewals += 1;
+            self.lease.transitions += 1;
+            self.replicas[r].lease_renewed = Some(self.now);
+            self.replicas[r].lease_seen = (self.lease.renewals, self.now);
+            self.load_and_lead(r, self.lease.transitions);
+        }
+    }
+
+    fn load_and_lead(&mut self, r: usize, epoch: u64) {
+        // A term is never begun twice: coming back takes a new number.
+        let epoch = epoch.max(self.journal.last().map_or(0, |record| record.epoch.0) + 1);
+        self.lease.transitions = epoch;
+        self.terms.insert(epoch, self.now);
+        self.story(|| format!("replica {r} leads term {epoch}"));
+        self.replicas[r].queue.clear();
+        let sent_at = self.mono(r);
+        let incarnation = self.replicas[r].incarnation;
+        let input = Input::Lead { epoch: Epoch(epoch), sent_at, journal: self.journal.clone() };
+        self.deliver(r, incarnation, input);
+    }
+
+    pub(crate) fn crash_replica(&mut self, r: usize) {
+        if !self.replicas[r].up {
+            return;
+        }
+        self.story(|| format!("replica {r} crashes"));
+        self.replicas[r].up = false;
+        let back = self.rng.u64(3_000..40_000);
+        self.schedule(back, Event::Restart(r));
+    }
+
+    pub(crate) fn restart_replica(&mut self, r: usize) {
+        let fresh = Replica::new(r, self);
+        let old = std::mem::replace(&mut self.replicas[r], fresh);
+        let replica = &mut self.replicas[r];
+        replica.incarnation = old.incarnation + 1;
+        // Another process, another clock.
+        replica.clock = old.clock.wrapping_mul(3) % 9_000_000 + 500_000;
+        replica.to_hosts = old.to_hosts;
+        replica.to_kubernetes = old.to_kubernetes;
+        replica.to_nova = old.to_nova;
+        replica.to_peers = old.to_peers;
+        replica.wall_skew_ms = old.wall_skew_ms;
+    }
+}
