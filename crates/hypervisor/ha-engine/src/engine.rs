@@ -130,6 +130,8 @@ pub(crate) struct Run {
     pub(crate) vms: BTreeMap<ServerId, VmRun>,
     pub(crate) group_since: BTreeMap<String, Mono>,
     pub(crate) healthy_since: Option<Mono>,
+    /// When everybody was last asked about the host of an incident that waits.
+    pub(crate) investigated: Option<Mono>,
 }
 
 impl Run {
@@ -154,6 +156,7 @@ impl Run {
             vms: BTreeMap::new(),
             group_since: BTreeMap::new(),
             healthy_since: None,
+            investigated: None,
         }
     }
 }

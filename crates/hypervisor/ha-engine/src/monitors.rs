@@ -13,7 +13,7 @@ use crate::action::Effect;
 use crate::config::{Config, Response};
 use crate::engine::{Engine, Host, Slot};
 use crate::evidence::{Assessment, Group, Verdict, assess};
-use crate::ids::{AgentId, Mono, Now};
+use crate::ids::{AgentId, IncidentId, Mono, Now};
 use crate::input::{Answer, GuestEvent, GuestEventKind, Trouble};
 use crate::journal::Entry;
 use crate::ledger::{IncidentKind, IncidentState, VmProgress};
@@ -153,6 +153,30 @@ impl Engine {
             return;
         }
         suspicion.asked = Some(now.mono);
+        self.ask_everybody(name, now);
+    }
+
+    /// An incident that waits goes on being investigated: what was true when it was opened need not
+    /// be true when it may go on.
+    pub(crate) fn still_down(&mut self, id: &IncidentId, now: Now) -> bool {
+        let round = self.config.round;
+        let run = self.run(id, now);
+        if run.investigated.is_none_or(|asked| now.mono.since(asked) >= round) {
+            run.investigated = Some(now.mono);
+            self.ask_everybody(&id.host, now);
+        }
+        let Some(host) = self.hosts.get(&id.host) else { return false };
+        let evidence = self.evidence(host, now);
+        let kind = self.ledger.incidents.get(id).map(|incident| incident.kind);
+        match assess(&evidence, &self.config, self.broken) {
+            Assessment::Down | Assessment::Proven => true,
+            Assessment::Isolated => kind == Some(IncidentKind::Isolated),
+            Assessment::Hung => kind == Some(IncidentKind::Hung),
+            _ => false,
+        }
+    }
+
+    fn ask_everybody(&mut self, name: &HostName, now: Now) {
         let peers = self.choose_peers(name, now);
         let effect = Effect::Investigate { host: name.clone(), peers };
         self.act(None, Slot::Investigate(name.clone()), effect, now);

@@ -78,10 +78,14 @@ impl Engine {
             self.write(Entry::Moved { incident: id.clone(), state: IncidentState::Cancelled }, now);
             return Ok(());
         }
+        let down = self.still_down(id, now);
         if self.broken.is(Mutation::ConditionBeforeClaim) {
             self.condition(id, now)?;
         }
         self.gate(id, now).map_err(Some)?;
+        if !down {
+            return Err(None);
+        }
         // The cache of the watch may be old, so the word of the API itself decides.
         let Some((asked, found)) = self.run(id, now).maintenance.clone() else {
             return self.read_maintenance(id, now);

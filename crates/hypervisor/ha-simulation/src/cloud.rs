@@ -183,7 +183,9 @@ impl World {
         server.task.clear();
         if was_running {
             server.state = VmState::Active;
-            server.runs_on.insert(destination);
+            if !server.cannot_boot {
+                server.runs_on.insert(destination);
+            }
         } else {
             server.state = VmState::Stopped;
         }

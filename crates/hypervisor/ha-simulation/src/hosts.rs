@@ -140,6 +140,8 @@ pub(crate) struct Server {
     pub(crate) local_disk: bool,
     pub(crate) excluded: bool,
     pub(crate) unsupported: bool,
+    /// Its new host cannot open its disk.
+    pub(crate) cannot_boot: bool,
     pub(crate) policy: Option<VmPolicy>,
     pub(crate) priority: u16,
     pub(crate) anti_affinity: Option<String>,
@@ -160,6 +162,7 @@ impl Server {
             local_disk: false,
             excluded: false,
             unsupported: false,
+            cannot_boot: false,
             policy: None,
             priority: 500,
             anti_affinity: None,

@@ -255,6 +255,13 @@ impl World {
             let services = (0..self.hosts.len()).map(|h| (self.hosts[h].name.clone(), self.service(h))).collect();
             self.deliver(r, incarnation, Input::Saw(Observation::Services(services)));
         }
+        if self.config.storage_watched {
+            for h in 0..self.hosts.len() {
+                let watcher = self.hosts[h].kernel && self.servers.iter().any(|s| s.runs_on.contains(&h));
+                let host = self.hosts[h].name.clone();
+                self.deliver(r, incarnation, Input::Saw(Observation::Storage { host, watcher }));
+            }
+        }
         let gateway = self.replicas[r].to_hosts;
         let ok = usize::from(kubernetes) + 2 * usize::from(nova) + usize::from(gateway);
         self.deliver(r, incarnation, Input::Saw(Observation::Canaries { ok, total: 4 }));

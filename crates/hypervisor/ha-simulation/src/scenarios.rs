@@ -1,16 +1,301 @@
 // SPDX-License-Identifier: Apache-2.0
-//! placeholder until scenarios land in this file
-use crate::world::{Options, Run};
+//! Every row of the failure matrix as a world with one story and a required outcome. The promises
+//! of the plane are checked in each of them as well.
+
+use cobaltcore_api::Maintenance;
+use cobaltcore_ha_engine::{
+    Config, Degraded, GuestEventKind, HeldReason, IncidentState, Notice, VmPolicy, VmProgress, VmState,
+};
+
+use crate::cloud::Migration;
+use crate::faults::Fault;
+use crate::invariants::Invariant;
+use crate::world::{Event, Options, Run, World};
+
 /// A row of the failure matrix.
+#[derive(Clone, Copy)]
 pub struct Scenario {
-    /// Its name.
+    /// Its name: the number of the row and what happens.
     pub name: &'static str,
-    /// What happens.
-    pub about: &'static str,
     /// What must come of it.
     pub outcome: &'static str,
+    guests: usize,
+    setup: fn(&mut World),
+    /// Virtual seconds.
+    until: u64,
+    check: fn(&World) -> Result<(), String>,
 }
-/// All.
-pub fn scenarios() -> Vec<Scenario> { Vec::new() }
-/// One.
-pub fn run_scenario(_name: &str, _options: Options) -> Option<Run> { None }
+
+/// When the fault strikes, in milliseconds.
+const T: u64 = 120_000;
+
+/// All rows.
+pub fn scenarios() -> Vec<Scenario> {
+    ROWS.to_vec()
+}
+
+/// Runs one row. Nothing if there is no such row.
+pub fn run_scenario(name: &str, options: Options) -> Option<Run> {
+    let row = ROWS.iter().find(|row| row.name == name || row.name.split('-').next() == Some(name))?;
+    let mut config = Config::default();
+    if row.name.starts_with("f11") || row.name.starts_with("f03") {
+        config.storage_watched = true;
+    }
+    let mut world = World::new(options, 12, 3, row.guests, config);
+    world.schedule(30_000, Event::Operator);
+    world.run_until(100_000);
+    (row.setup)(&mut world);
+    world.run_until(row.until * 1000);
+    if world.violation.is_none()
+        && let Err(what) = (row.check)(&world)
+    {
+        world.violate(Invariant::Outcome, what);
+    }
+    Some(world.into_run())
+}
+
+const fn row(
+    name: &'static str,
+    outcome: &'static str,
+    guests: usize,
+    setup: fn(&mut World),
+    until: u64,
+    check: fn(&World) -> Result<(), String>,
+) -> Scenario {
+    Scenario { name, outcome, guests, setup, until, check }
+}
+
+// --- what a person would look at afterwards
+
+fn ensure(holds: bool, what: &str) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(what.to_owned()) }
+}
+
+fn nothing(w: &World) -> Result<(), String> {
+    ensure(w.power_offs.is_empty(), "a host was switched off")?;
+    ensure(w.evacuations.is_empty(), "a guest was moved")
+}
+
+fn told(w: &World, wanted: impl Fn(&Notice) -> bool, what: &str) -> Result<(), String> {
+    ensure(w.notices.iter().any(|(_, notice)| wanted(notice)), &format!("nobody was told: {what}"))
+}
+
+fn held(w: &World, wanted: HeldReason) -> Result<(), String> {
+    told(w, |n| matches!(n, Notice::Held { reason, .. } if *reason == wanted), &format!("held for {wanted:?}"))
+}
+
+/// Every guest that was on the host runs elsewhere.
+fn recovered(w: &World, h: usize) -> Result<(), String> {
+    let per_host = w.servers.len() / w.hosts.len();
+    for n in h * per_host..(h + 1) * per_host {
+        let server = &w.servers[n];
+        let movable = !server.deleted && !server.local_disk && !server.excluded && !server.unsupported;
+        if movable && (server.host == h || (server.owner_wants_it && server.runs_on.is_empty())) {
+            return Err(format!("guest {n} is still down"));
+        }
+    }
+    Ok(())
+}
+
+fn fast(w: &World, h: usize, within_s: u64) -> Result<(), String> {
+    let first = w.first_evacuate.get(&h).copied().ok_or("no guest was asked for")?;
+    ensure(first - T <= within_s * 1000, &format!("the first request came after {} ms", first - T))
+}
+
+fn state(w: &World, h: usize, wanted: IncidentState) -> Result<(), String> {
+    let ledger = w.ledger();
+    let found = ledger.incidents.values().rfind(|i| i.id.host == w.hosts[h].name).map(|i| i.state);
+    ensure(found == Some(wanted), &format!("the incident is {found:?}, not {wanted:?}"))
+}
+
+fn progress(w: &World, n: usize) -> Option<VmProgress> {
+    let ledger = w.ledger();
+    ledger.incidents.values().find_map(|i| i.vms.get(&w.servers[n].id).map(|vm| vm.progress.clone()))
+}
+
+fn not_before(w: &World, seconds: u64) -> Result<(), String> {
+    let first = w.evacuations.first().map_or(u64::MAX, |(at, _)| *at);
+    ensure(first >= seconds * 1000, &format!("the first request came at {first} ms"))
+}
+
+fn degraded(w: &World, wanted: Degraded) -> Result<(), String> {
+    nothing(w)?;
+    told(w, |n| matches!(n, Notice::HostDegraded { what, .. } if *what == wanted), "degraded")
+}
+
+fn leader(w: &World) -> usize {
+    w.leader().unwrap_or(0)
+}
+
+#[rustfmt::skip]
+const ROWS: &[Scenario] = &[
+    row("f01-power-loss", "proof; no power command; moved within 75 s", 2,
+        |w| w.at(T, Fault::PowerLoss(0)), 400,
+        |w| { ensure(w.power_offs.is_empty(), "an off host was switched off")?; fast(w, 0, 75)?; recovered(w, 0) }),
+    row("f02-kernel-panic", "switched off, verified, moved within 75 s", 2,
+        |w| w.at(T, Fault::Panic(0)), 400,
+        |w| { ensure(w.power_offs.len() == 1, "not switched off once")?; fast(w, 0, 75)?; recovered(w, 0) }),
+    row("f03-user-space-hangs", "hung, told, held: its storage is alive", 2,
+        |w| w.at(T, Fault::Hang(0)), 900,
+        |w| { nothing(w)?; told(w, |n| matches!(n, Notice::Hung { .. }), "hung") }),
+    row("f04-host-and-bmc-dead", "held until a person says it is off", 2,
+        |w| { w.at(T, Fault::Bmc(0, false)); w.at(T, Fault::PowerLoss(0)); w.at(900_000, Fault::OnDuty); }, 1300,
+        |w| { held(w, HeldReason::FenceFailed)?; not_before(w, 900)?; recovered(w, 0) }),
+    row("f05-agent-killed", "told; nothing", 2,
+        |w| w.at(T, Fault::Agent(0, false)), 900,
+        |w| { nothing(w)?; told(w, |n| matches!(n, Notice::AgentSilent { .. }), "agent silent") }),
+    row("f06-agent-rollout", "nothing", 2,
+        |w| for h in 0..12 { w.at(T + 2000 * h as u64, Fault::Agent(h, false)); w.at(T + 40_000 + 2000 * h as u64, Fault::Agent(h, true)); }, 500,
+        nothing),
+    row("f07-libvirt-dead", "degraded; never moved", 2,
+        |w| w.at(T, Fault::Libvirt(0, false)), 700,
+        |w| degraded(w, Degraded::LibvirtUnreachable)),
+    row("f08-nova-compute-dead", "degraded after 15 min; nothing else", 2,
+        |w| w.at(T, Fault::Compute(0, false)), 1300,
+        |w| degraded(w, Degraded::NovaServiceDown)),
+    row("f09-kubelet-dead", "nothing", 2, |w| w.at(T, Fault::Kubelet(0, false)), 600, nothing),
+    row("f10-agent-and-compute-dead", "nothing: the host answers", 2,
+        |w| { w.at(T, Fault::Agent(0, false)); w.at(T, Fault::Compute(0, false)); }, 600, nothing),
+    row("f11-management-network-cut", "isolated; held: its storage is alive", 2,
+        |w| w.at(T, Fault::Mgmt(0, false)), 900,
+        |w| { nothing(w)?; told(w, |n| matches!(n, Notice::Isolated { .. }), "isolated") }),
+    row("f12-storage-network-cut", "degraded; not down", 4,
+        |w| for n in 0..4 { w.at(T + n as u64, Fault::Guest(0, n, GuestEventKind::IoError)); }, 400,
+        |w| degraded(w, Degraded::IoErrorStorm)),
+    row("f13-storage-outage", "an outage of the storage; nothing anywhere", 4,
+        |w| for n in 0..48 { w.at(T + n as u64, Fault::Guest(n / 4, n, GuestEventKind::IoError)); }, 400,
+        |w| { nothing(w)?; told(w, |n| matches!(n, Notice::StorageOutage { .. }), "storage outage") }),
+    row("f14-leader-crashes-at-a-step", "its successor finishes; no request twice", 2,
+        |w| { w.crash_at_record = Some((2 + w.options.seed % 24, w.options.seed % 2 == 0)); w.at(T, Fault::Panic(0)); }, 600,
+        |w| recovered(w, 0)),
+    row("f15-host-of-the-leader", "another replica leads and recovers it", 2,
+        |w| { w.at(T, Fault::CrashLeader); w.at(T, Fault::PowerLoss(0)); }, 600, |w| recovered(w, 0)),
+    row("f16-all-replicas-cut-off", "nothing", 2,
+        |w| for r in 0..3 { w.at(T, Fault::ReplicaHosts(r, false)); }, 600,
+        |w| { nothing(w)?; told(w, |n| matches!(n, Notice::SelfIsolated { active: true }), "self-isolated") }),
+    row("f17-leader-alone-cut-off", "others lead and recover", 2,
+        |w| { let r = leader(w); w.at(T, Fault::ReplicaHosts(r, false)); w.at(T, Fault::ReplicaKubernetes(r, false));
+              w.at(T, Fault::ReplicaPeers(r, false)); w.at(T, Fault::Panic(0)); }, 600,
+        |w| recovered(w, 0)),
+    row("f18-kubernetes-down", "no new step; resumed later", 2,
+        |w| { w.at(T, Fault::Panic(0)); w.at(T + 5000, Fault::Kubernetes(false)); w.at(400_000, Fault::Kubernetes(true)); }, 900,
+        |w| { not_before(w, 400)?; recovered(w, 0) }),
+    row("f19-nova-down", "stays fenced, held, retried", 2,
+        |w| { w.at(T, Fault::Panic(0)); w.at(T + 5000, Fault::Nova(false)); w.at(400_000, Fault::Nova(true)); }, 900,
+        |w| { held(w, HeldReason::NovaUnavailable)?; recovered(w, 0) }),
+    row("f20-message-queue-down", "nothing", 2,
+        |w| { w.at(T, Fault::Rabbit(false)); w.at(700_000, Fault::Rabbit(true)); }, 900, nothing),
+    row("f21-credentials-refused", "held, then continues", 2,
+        |w| { w.at(T, Fault::NovaRefusesService(true)); w.at(T, Fault::Panic(0)); w.at(300_000, Fault::NovaRefusesService(false)); }, 700,
+        |w| { held(w, HeldReason::NovaUnavailable)?; recovered(w, 0) }),
+    row("f22-rack-without-power", "held; a person vouches; all recovered, three at a time", 2,
+        |w| { for h in [0, 3, 6, 9] { w.at(T, Fault::Bmc(h, false)); w.at(T, Fault::PowerLoss(h)); } w.at(600_000, Fault::OnDuty); }, 2400,
+        |w| { not_before(w, 600)?; for h in [0, 3, 6, 9] { recovered(w, h)?; } Ok(()) }),
+    row("f23-half-the-zone-unreachable", "nothing", 2,
+        |w| { w.at(T, Fault::Uplink(0, false)); w.at(T, Fault::Uplink(1, false)); }, 900, nothing),
+    row("f24-fenced-host-switched-on", "noticed, fenced again, continued", 20,
+        |w| { w.at(T, Fault::PowerLoss(0)); w.at(T + 29_000, Fault::PowerOn(0)); }, 900,
+        |w| { held(w, HeldReason::FenceLost)?; ensure(!w.power_offs.is_empty(), "not fenced again")?; recovered(w, 0) }),
+    row("f25-bmc-says-off-but-host-lives", "contradiction; never moved", 2,
+        |w| { w.at(T, Fault::BmcLies(0, true)); w.at(T, Fault::Agent(0, false)); }, 600, nothing),
+    row("f26-back-before-the-fence", "cancelled", 2,
+        |w| { w.at(T - 10_000, Fault::Pause(true)); w.at(T, Fault::Mgmt(0, false)); w.at(T + 60_000, Fault::Mgmt(0, true));
+              w.at(T + 120_000, Fault::Pause(false)); }, 500,
+        |w| { nothing(w)?; state(w, 0, IncidentState::Cancelled) }),
+    row("f27-back-after-the-fence-began", "the fence is finished first, then moved", 2,
+        |w| { w.hosts[0].bmc.off_delay = 6000; w.at(T, Fault::Mgmt(0, false)); w.at(T + 27_000, Fault::Mgmt(0, true)); }, 600,
+        |w| { if w.power_offs.is_empty() { nothing(w) } else { recovered(w, 0) } }),
+    row("f28-reboots-by-itself", "guests start in place; nothing moved", 2,
+        |w| w.at(T, Fault::SelfReboot(0)), 600,
+        |w| { nothing(w)?; ensure(w.servers[0].runs_on.contains(&0), "its guest did not come back") }),
+    row("f29-manual-maintenance", "held", 2,
+        |w| { w.at(T - 5000, Fault::Maintenance(0, Maintenance::Manual)); w.at(T, Fault::PowerLoss(0)); }, 1500,
+        |w| { nothing(w)?; held(w, HeldReason::PlannedMaintenance) }),
+    row("f30-dies-during-an-eviction", "taken over after ten minutes", 2,
+        |w| { w.at(T - 5000, Fault::Maintenance(0, Maintenance::Auto)); w.at(T, Fault::PowerLoss(0)); }, 1200,
+        |w| { not_before(w, 715)?; recovered(w, 0) }),
+    row("f31-dies-in-termination", "taken over, then termination again", 2,
+        |w| { w.at(T - 5000, Fault::Maintenance(0, Maintenance::Termination)); w.at(T, Fault::PowerLoss(0)); w.at(400_000, Fault::Release); }, 800,
+        |w| { recovered(w, 0)?; ensure(w.hosts[0].maintenance == Maintenance::Termination, "not in termination again") }),
+    row("f32-announced-reboot", "fifteen minutes of patience, then moved", 2,
+        |w| { w.at(T - 15_000, Fault::Announce(0)); w.at(T, Fault::PowerLoss(0)); }, 1500,
+        |w| { not_before(w, 1000)?; recovered(w, 0) }),
+    row("f33-planned-power-cycle", "nothing", 2,
+        |w| { w.at(T - 10_000, Fault::Pause(true));
+              for h in 0..12 { w.at(T, Fault::PowerLoss(h)); w.at(T + 180_000, Fault::PowerOn(h)); }
+              w.at(T + 400_000, Fault::Pause(false)); }, 900, nothing),
+    row("f34-destination-dies", "waits for its fence, then one new request", 2,
+        |w| { for h in 2..12 { w.hosts[h].disabled = true; } w.at(T, Fault::PowerLoss(0)); w.at(T + 38_000, Fault::PowerLoss(1));
+              w.at(T + 39_000, Fault::Capacity(true)); for h in 2..12 { w.hosts[h].disabled = h > 4; } }, 1500,
+        |w| { recovered(w, 0)?; recovered(w, 1) }),
+    row("f35-no-capacity", "retried, then failed and retriable", 2,
+        |w| { w.at(T, Fault::Capacity(false)); w.at(T, Fault::PowerLoss(0)); }, 1500,
+        |w| state(w, 0, IncidentState::Failed)),
+    row("f36-deleted-meanwhile", "skipped", 2,
+        |w| { w.at(T, Fault::PowerLoss(0)); w.at(T + 2000, Fault::Delete(0)); }, 500,
+        |w| { ensure(!w.evacuations.iter().any(|(_, n)| *n == 0), "a deleted guest was moved")?; recovered(w, 0) }),
+    row("f37-stuck-powering-off", "moved, ends stopped", 2,
+        |w| { w.nova_old = true; "powering-off".clone_into(&mut w.servers[0].task); w.servers[0].owner_wants_it = false; w.at(T, Fault::PowerLoss(0)); }, 700,
+        |w| ensure(w.servers[0].host != 0 && w.servers[0].runs_on.is_empty(), "it is not moved and stopped")),
+    row("f38-anti-affinity", "one after the other", 2,
+        |w| { for n in 0..2 { w.servers[n].anti_affinity = Some("g".to_owned()); } w.at(T, Fault::PowerLoss(0)); }, 600,
+        |w| { recovered(w, 0)?; let t: Vec<u64> = w.evacuations.iter().map(|(at, _)| *at).collect();
+              ensure(t.len() == 2 && t[1] - t[0] > 8000, "both were asked for at once") }),
+    row("f39-local-disk", "skipped, told", 2,
+        |w| { w.servers[0].local_disk = true; w.at(T, Fault::PowerLoss(0)); }, 500,
+        |w| { recovered(w, 0)?; told(w, |n| matches!(n, Notice::VmNeedsPerson { .. }), "local disk") }),
+    row("f40-unsupported-device", "blocked", 2,
+        |w| { w.servers[0].unsupported = true; w.at(T, Fault::PowerLoss(0)); }, 500,
+        |w| { recovered(w, 0)?; ensure(matches!(progress(w, 0), Some(VmProgress::Blocked { .. })), "not blocked") }),
+    row("f41-amphora", "excluded", 2,
+        |w| { w.servers[0].excluded = true; w.at(T, Fault::PowerLoss(0)); }, 500,
+        |w| { recovered(w, 0)?; ensure(matches!(progress(w, 0), Some(VmProgress::Skipped { .. })), "not skipped") }),
+    row("f42-live-migration-switched-over", "conflict; no request", 2,
+        |w| { w.servers[0].runs_on = [1].into(); "migrating".clone_into(&mut w.servers[0].task); w.migrations.push(Migration::live(0, 0, 1)); w.at(T, Fault::PowerLoss(0)); }, 600,
+        |w| ensure(matches!(progress(w, 0), Some(VmProgress::Conflict { .. })), "no conflict")),
+    row("f43-live-migration-towards-it", "untouched at its source", 2,
+        |w| { w.migrations.push(Migration::live(2, 1, 0)); w.at(T, Fault::PowerLoss(0)); }, 600,
+        |w| { recovered(w, 0)?; ensure(w.servers[2].runs_on.contains(&1) && !w.evacuations.iter().any(|(_, n)| *n == 2), "it was touched") }),
+    row("f44-post-copy-interrupted", "nowhere running: reset, moved", 2,
+        |w| { w.migrations.push(Migration::live(0, 0, 1)); "migrating".clone_into(&mut w.servers[0].task); w.nova_old = true; w.at(T, Fault::PowerLoss(0)); }, 700,
+        |w| recovered(w, 0)),
+    row("f45-guest-dies", "restarted in place", 2,
+        |w| { w.servers[0].policy = Some(VmPolicy::Restart); w.at(T, Fault::GuestDies(0)); }, 400,
+        |w| { nothing(w)?; ensure(w.servers[0].runs_on.contains(&0) && w.reboots == 1, "it was not restarted once") }),
+    row("f46-guest-dies-every-minute", "given up after three restarts", 2,
+        |w| { w.servers[0].policy = Some(VmPolicy::Restart); for n in 0..25 { w.at(T + n * 60_000, Fault::GuestDies(0)); } }, 1800,
+        |w| { nothing(w)?; ensure(w.reboots == 3, &format!("{} restarts", w.reboots))?; told(w, |n| matches!(n, Notice::GuestGaveUp { .. }), "gave up") }),
+    row("f47-watchdog-storm", "degraded", 5,
+        |w| for n in 0..3 { w.at(T + n as u64, Fault::Guest(0, n, GuestEventKind::Watchdog)); }, 400,
+        |w| degraded(w, Degraded::WatchdogStorm)),
+    row("f48-memory-error", "degraded", 2,
+        |w| for n in 0..2 { w.at(T + n as u64 * 1000, Fault::Guest(0, n, GuestEventKind::MemoryFailure)); }, 400,
+        |w| degraded(w, Degraded::MemoryFailure)),
+    row("f49-telemetry-late-and-doubled", "no state change from old data", 2, |w| w.noise = 30, 900, nothing),
+    row("f50-clocks-jump-and-a-freeze", "no verdict from it", 2,
+        |w| { for h in 0..12 { w.at(T, Fault::Clock(h, if h % 2 == 0 { 3_600_000 } else { -3_600_000 })); }
+              let r = leader(w); w.at(T, Fault::ReplicaClock(r, 3_600_000)); w.at(T, Fault::Freeze(r, 360_000)); }, 900, nothing),
+    row("f51-telemetry-store-broken", "events lost; recovery works", 2,
+        |w| { for h in 0..12 { w.hosts[h].event_seq += 1_000_000; } w.at(T, Fault::PowerLoss(0)); }, 500, |w| recovered(w, 0)),
+    row("f52-spool-disk-full", "events dropped; heartbeats go on", 2,
+        |w| { w.hosts[0].event_seq += 5000; w.at(T, Fault::Guest(0, 0, GuestEventKind::Other)); }, 400, nothing),
+    row("f54-two-believe-to-lead", "one effect each", 8,
+        |w| { let r = leader(w); w.at(T, Fault::Panic(0)); w.at(T + 30_000, Fault::Freeze(r, 25_000)); }, 700, |w| recovered(w, 0)),
+    row("f55-maintenance-cleared-by-hand", "held", 20,
+        |w| { w.at(T, Fault::PowerLoss(0)); w.at(T + 34_000, Fault::Maintenance(0, Maintenance::Off)); }, 500,
+        |w| held(w, HeldReason::OperatorCleared)),
+    row("f56-wrong-fencing-device", "refused", 2,
+        |w| { w.hosts[0].bmc.wired_to = Some(5); w.at(T, Fault::Panic(0)); }, 900,
+        |w| { nothing(w)?; held(w, HeldReason::IdentityMismatch) }),
+    row("f57-host-replaced", "the device of the old machine is refused", 2,
+        |w| { w.hosts[0].bmc.wired_to = Some(11); w.at(T, Fault::PowerLoss(0)); }, 900,
+        |w| { nothing(w)?; held(w, HeldReason::IdentityMismatch) }),
+    row("f58-service-down-while-a-host-dies", "noticed after it is back", 2,
+        |w| { for r in 0..3 { w.at(T - 3000, Fault::CrashReplica(r)); } w.at(T, Fault::PowerLoss(0)); }, 900, |w| recovered(w, 0)),
+    row("f59-server-list-incomplete", "held until it is complete", 2,
+        |w| { w.list_complete = false; w.at(T, Fault::PowerLoss(0)); w.at(500_000, Fault::Complete(true)); }, 900,
+        |w| { held(w, HeldReason::VmListIncomplete)?; not_before(w, 500)?; recovered(w, 0) }),
+    row("f60-guest-cannot-open-its-disk", "moved, verification fails, told", 2,
+        |w| { w.servers[0].cannot_boot = true; w.at(T, Fault::PowerLoss(0)); }, 700,
+        |w| { ensure(w.servers[0].state == VmState::Active, "not moved")?; state(w, 0, IncidentState::Failed) }),
+];
