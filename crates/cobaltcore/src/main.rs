@@ -7,6 +7,7 @@ mod run;
 mod apiserver;
 mod bench;
 mod crds;
+mod ha;
 mod node_agent;
 mod operator;
 mod people;
@@ -57,6 +58,8 @@ enum Command {
     #[command(subcommand)]
     Rbac(rbac::Command),
     #[command(subcommand)]
+    Ha(ha::Command),
+    #[command(subcommand)]
     Bench(bench::Command),
 }
 
@@ -74,6 +77,7 @@ fn main() -> ExitCode {
         Command::Onboard(args) => people::onboard(&log, args),
         Command::Signal(args) => signal::run(&log, &args),
         Command::Rbac(command) => rbac::run(&log, command),
+        Command::Ha(command) => ha::run(&log, command),
         Command::Bench(command) => bench::run(&log, command),
     }
 }

@@ -193,10 +193,19 @@ impl Default for Config {
             distrust_min: 5,
             distrust_window: s(60),
             distrust_for: s(120),
-            isolated: DwellResponse { response: Response::Hold, dwell: s(300) },
-            hung: DwellResponse { response: Response::Auto, dwell: s(180) },
+            isolated: DwellResponse {
+                response: Response::Hold,
+                dwell: s(300),
+            },
+            hung: DwellResponse {
+                response: Response::Auto,
+                dwell: s(180),
+            },
             storage_watched: false,
-            fence_levels: vec![FenceLevel { name: "redfish".to_owned(), grade: Grade::Power }],
+            fence_levels: vec![FenceLevel {
+                name: "redfish".to_owned(),
+                grade: Grade::Power,
+            }],
             required_grade: Grade::Power,
             fence_timeout: s(60),
             verify_gap: s(2),

@@ -14,7 +14,8 @@ use crate::evidence::{Evidence, Group, assess};
 use crate::guests::Guests;
 use crate::ids::{ActionId, Epoch, IncidentId, Mono, Now, ReplicaId};
 use crate::input::{
-    Answer, HostFacts, Identity, Input, Inventory, MigrationFacts, Observation, Pause, ServerFacts, ServiceFacts, Trouble,
+    Answer, HostFacts, Identity, Input, Inventory, MigrationFacts, Observation, Pause, ServerFacts,
+    ServiceFacts, Trouble,
 };
 use crate::journal::{Entry, Record, VERSION};
 use crate::ledger::{IncidentState, Ledger, VmProgress};
@@ -225,7 +226,11 @@ impl Engine {
             Input::Tick => self.tick(now),
             Input::Saw(observation) => self.observe(observation, now),
             Input::Outcome { id, result } => self.outcome(id, result, now),
-            Input::Lead { epoch, sent_at, journal } => self.lead(epoch, sent_at, &journal, now),
+            Input::Lead {
+                epoch,
+                sent_at,
+                journal,
+            } => self.lead(epoch, sent_at, &journal, now),
             Input::LeaseRenewed { sent_at } => {
                 if let Some(term) = &mut self.term {
                     term.renewed = term.renewed.max(sent_at);
@@ -260,8 +265,16 @@ impl Engine {
             .iter()
             .map(|(name, host)| {
                 let agent = &host.signals.agent;
-                let age_ms = agent.last.map(|last| u64::try_from(now.since(last).as_millis()).unwrap_or(u64::MAX));
-                (name.clone(), crate::input::PeerHost { age_ms, boot: agent.boot.clone() })
+                let age_ms = agent
+                    .last
+                    .map(|last| u64::try_from(now.since(last).as_millis()).unwrap_or(u64::MAX));
+                (
+                    name.clone(),
+                    crate::input::PeerHost {
+                        age_ms,
+                        boot: agent.boot.clone(),
+                    },
+                )
             })
             .collect()
     }
@@ -270,7 +283,11 @@ impl Engine {
     pub fn hold_reactions(&self, host: &HostName) -> bool {
         let maintained = |facts: &HostFacts| !facts.maintenance.is_off();
         self.ledger.open_incident(host).is_some()
-            || self.hosts.get(host).and_then(|h| h.facts.as_ref()).is_some_and(maintained)
+            || self
+                .hosts
+                .get(host)
+                .and_then(|h| h.facts.as_ref())
+                .is_some_and(maintained)
     }
 
     /// One host as it is judged now.
@@ -284,7 +301,10 @@ impl Engine {
             suspect: known.suspicion.is_some(),
             blind: known.blind,
             degraded: known.monitors.degraded.keys().copied().collect(),
-            incident: self.ledger.open_incident(host).map(|incident| incident.id.clone()),
+            incident: self
+                .ledger
+                .open_incident(host)
+                .map(|incident| incident.id.clone()),
         })
     }
 
@@ -305,7 +325,9 @@ impl Engine {
                     count(incident, |p| matches!(p, VmProgress::Recovered { .. })),
                     count(incident, |p| matches!(p, VmProgress::Failed { .. })),
                     count(incident, |p| matches!(p, VmProgress::Skipped { .. })),
-                    count(incident, |p| matches!(p, VmProgress::Blocked { .. } | VmProgress::Conflict { .. })),
+                    count(incident, |p| {
+                        matches!(p, VmProgress::Blocked { .. } | VmProgress::Conflict { .. })
+                    }),
                 ],
             })
             .collect()
@@ -314,7 +336,8 @@ impl Engine {
     pub(crate) fn evidence(&self, host: &Host, now: Now) -> Evidence {
         let mut evidence = host.signals.evidence(now, &self.config, host.blind, self.broken);
         for group in Group::ALL {
-            evidence.groups[group as usize].untrusted = self.distrust[group as usize].active(now.mono, &self.config);
+            evidence.groups[group as usize].untrusted =
+                self.distrust[group as usize].active(now.mono, &self.config);
         }
         evidence
     }
@@ -329,11 +352,22 @@ impl Engine {
             Ok(_) | Err(_) => {
                 let id = ActionId { epoch, n: 0 };
                 let not_after = now.mono.after(self.config.renew_deadline);
-                self.out.actions.push(Action { id, incident: None, not_after, effect: Effect::Resign });
+                self.out.actions.push(Action {
+                    id,
+                    incident: None,
+                    not_after,
+                    effect: Effect::Resign,
+                });
                 return;
             }
         }
-        self.term = Some(Term { epoch, since: now.mono, renewed: sent_at, next_action: 1, next_incident: 1 });
+        self.term = Some(Term {
+            epoch,
+            since: now.mono,
+            renewed: sent_at,
+            next_action: 1,
+            next_incident: 1,
+        });
         for host in self.hosts.values_mut() {
             host.signals.heard_in_term = false;
             host.signals.forget_probes();
@@ -365,8 +399,13 @@ impl Engine {
 
     pub(crate) fn write(&mut self, entry: Entry, now: Now) {
         let Some(term) = self.term else { return };
-        let record =
-            Record { version: VERSION, seq: self.ledger.seq + 1, epoch: term.epoch, at: now.wall, entry };
+        let record = Record {
+            version: VERSION,
+            seq: self.ledger.seq + 1,
+            epoch: term.epoch,
+            at: now.wall,
+            entry,
+        };
         // Our own record is in sequence and about an incident we know.
         let _ = self.ledger.apply(&record);
         self.out.journal.push(record);
@@ -404,7 +443,10 @@ impl Engine {
         if self.outstanding.contains_key(&key) {
             return;
         }
-        let id = ActionId { epoch: term.epoch, n: term.next_action };
+        let id = ActionId {
+            epoch: term.epoch,
+            n: term.next_action,
+        };
         term.next_action += 1;
         let lease = if self.broken.is(Mutation::IgnoreLease) {
             Mono(u64::MAX)
@@ -413,20 +455,35 @@ impl Engine {
         };
         self.outstanding.insert(key.clone(), (id, now.mono));
         self.asked.insert(id, key);
-        let action = Action { id, incident: incident.cloned(), not_after: lease.min(until), effect };
+        let action = Action {
+            id,
+            incident: incident.cloned(),
+            not_after: lease.min(until),
+            effect,
+        };
         self.out.actions.push(action);
     }
 
     pub(crate) fn next_incident(&mut self, host: &HostName) -> Option<IncidentId> {
         let term = self.term.as_mut()?;
-        let id = IncidentId { epoch: term.epoch, n: term.next_incident, host: host.clone() };
+        let id = IncidentId {
+            epoch: term.epoch,
+            n: term.next_incident,
+            host: host.clone(),
+        };
         term.next_incident += 1;
         Some(id)
     }
 
     pub(crate) fn run(&mut self, id: &IncidentId, now: Now) -> &mut Run {
-        let state = self.ledger.incidents.get(id).map_or(IncidentState::Closed, |i| i.state);
-        self.runs.entry(id.clone()).or_insert_with(|| Run::new(state, now.mono))
+        let state = self
+            .ledger
+            .incidents
+            .get(id)
+            .map_or(IncidentState::Closed, |i| i.state);
+        self.runs
+            .entry(id.clone())
+            .or_insert_with(|| Run::new(state, now.mono))
     }
 
     // --- input
@@ -436,7 +493,9 @@ impl Engine {
             return;
         }
         self.forget_lost_actions(now);
-        let due = self.round_at.is_none_or(|at| now.mono.since(at) >= std::time::Duration::from_secs(1));
+        let due = self
+            .round_at
+            .is_none_or(|at| now.mono.since(at) >= std::time::Duration::from_secs(1));
         if due {
             self.round_at = Some(now.mono);
             self.round(now);
@@ -513,7 +572,12 @@ impl Engine {
                     }
                 }
             }
-            Observation::Probe { host, by, asked_at, result } => {
+            Observation::Probe {
+                host,
+                by,
+                asked_at,
+                result,
+            } => {
                 let rack = match &by {
                     crate::input::Prober::Peer(peer) => self.rack_of(peer),
                     crate::input::Prober::Replica(_) => None,
@@ -570,7 +634,10 @@ impl Engine {
             host.rebooted = Some(now.mono);
             host.inventory = None;
         }
-        let incident = self.ledger.open_incident(&beat.host).map(|incident| incident.id.clone());
+        let incident = self
+            .ledger
+            .open_incident(&beat.host)
+            .map(|incident| incident.id.clone());
         if let Some(incident) = incident
             && self.may_act(now.mono)
         {
@@ -583,7 +650,13 @@ impl Engine {
             return;
         };
         // Only the boot that speaks now, and only what is newer than what is known.
-        if host.signals.agent.boot.as_ref().is_some_and(|boot| *boot != inventory.boot) {
+        if host
+            .signals
+            .agent
+            .boot
+            .as_ref()
+            .is_some_and(|boot| *boot != inventory.boot)
+        {
             return;
         }
         let old = host.inventory.as_ref().is_some_and(|(_, known)| {

@@ -77,7 +77,11 @@ pub struct GroupVerdict {
 
 impl Default for GroupVerdict {
     fn default() -> Self {
-        Self { verdict: Verdict::Unknown, age_ms: None, untrusted: false }
+        Self {
+            verdict: Verdict::Unknown,
+            age_ms: None,
+            untrusted: false,
+        }
     }
 }
 
@@ -116,7 +120,10 @@ impl Evidence {
 
     /// How many groups show full life.
     pub fn alive_groups(&self) -> usize {
-        Group::WITNESSES.iter().filter(|g| self.is(**g, Verdict::Alive)).count()
+        Group::WITNESSES
+            .iter()
+            .filter(|g| self.is(**g, Verdict::Alive))
+            .count()
     }
 
     /// How many believed groups accuse.
@@ -201,19 +208,29 @@ mod tests {
     #[test]
     fn one_lost_signal_is_never_enough() {
         for group in Group::VOTERS {
-            assert_eq!(verdict(&[(group, Verdict::Dead)]), Assessment::Unclear, "{group:?}");
+            assert_eq!(
+                verdict(&[(group, Verdict::Dead)]),
+                Assessment::Unclear,
+                "{group:?}"
+            );
         }
     }
 
     #[test]
     fn two_groups_agree_only_if_somebody_tried_to_reach_the_host() {
         use Verdict::Dead;
-        assert_eq!(verdict(&[(Group::A, Dead), (Group::N, Dead), (Group::K, Dead)]), Assessment::Unclear);
+        assert_eq!(
+            verdict(&[(Group::A, Dead), (Group::N, Dead), (Group::K, Dead)]),
+            Assessment::Unclear
+        );
         assert_eq!(verdict(&[(Group::A, Dead), (Group::P, Dead)]), Assessment::Down);
         assert_eq!(verdict(&[(Group::K, Dead), (Group::Q, Dead)]), Assessment::Down);
         let mut blind = evidence(&[(Group::A, Dead), (Group::P, Dead)]);
         blind.blind = true;
-        assert_eq!(assess(&blind, &Config::default(), Broken::default()), Assessment::Unclear);
+        assert_eq!(
+            assess(&blind, &Config::default(), Broken::default()),
+            Assessment::Unclear
+        );
     }
 
     #[test]
@@ -223,7 +240,10 @@ mod tests {
             let mut all: Vec<_> = Group::VOTERS.iter().map(|g| (*g, Dead)).collect();
             all.push((witness, Alive));
             let assessment = verdict(&all);
-            assert!(matches!(assessment, Assessment::Alive | Assessment::Isolated), "{witness:?}: {assessment:?}");
+            assert!(
+                matches!(assessment, Assessment::Alive | Assessment::Isolated),
+                "{witness:?}: {assessment:?}"
+            );
         }
     }
 
@@ -231,15 +251,25 @@ mod tests {
     fn a_group_in_which_the_whole_fleet_died_accuses_nobody() {
         let mut evidence = evidence(&[(Group::A, Verdict::Dead), (Group::P, Verdict::Dead)]);
         evidence.groups[Group::A as usize].untrusted = true;
-        assert_eq!(assess(&evidence, &Config::default(), Broken::default()), Assessment::Unclear);
+        assert_eq!(
+            assess(&evidence, &Config::default(), Broken::default()),
+            Assessment::Unclear
+        );
     }
 
     #[test]
     fn a_proof_needs_no_second_opinion_but_stands_no_contradiction() {
         use Verdict::{Alive, Dead};
         assert_eq!(verdict(&[(Group::B, Dead)]), Assessment::Proven);
-        assert_eq!(verdict(&[(Group::B, Dead), (Group::K, Alive)]), Assessment::Proven, "leases outlive their node");
-        assert_eq!(verdict(&[(Group::B, Dead), (Group::A, Alive)]), Assessment::Contradicted);
+        assert_eq!(
+            verdict(&[(Group::B, Dead), (Group::K, Alive)]),
+            Assessment::Proven,
+            "leases outlive their node"
+        );
+        assert_eq!(
+            verdict(&[(Group::B, Dead), (Group::A, Alive)]),
+            Assessment::Contradicted
+        );
     }
 
     #[test]

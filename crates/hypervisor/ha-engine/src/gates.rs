@@ -42,7 +42,12 @@ impl Engine {
         self.storm_gate(&incident, now.mono)?;
         self.isolation_gate(Some(host), now.mono)?;
         self.warmup_gate(&incident, now.mono)?;
-        let in_flight = self.ledger.incidents.values().filter(|i| i.state.in_flight()).count();
+        let in_flight = self
+            .ledger
+            .incidents
+            .values()
+            .filter(|i| i.state.in_flight())
+            .count();
         if in_flight >= self.config.max_hosts_in_flight && !self.broken.is(Mutation::NoInFlightLimit) {
             return Err(HeldReason::HostsInFlight);
         }
@@ -50,7 +55,12 @@ impl Engine {
     }
 
     /// The gate that needs the host's maintenance, read from the API just now.
-    pub(crate) fn maintenance_gate(&self, id: &IncidentId, found: &Maintenance, now: Mono) -> Result<(), HeldReason> {
+    pub(crate) fn maintenance_gate(
+        &self,
+        id: &IncidentId,
+        found: &Maintenance,
+        now: Mono,
+    ) -> Result<(), HeldReason> {
         let Some(incident) = self.ledger.incidents.get(id) else {
             return Err(HeldReason::HaDisabled);
         };
@@ -68,7 +78,11 @@ impl Engine {
     }
 
     pub(crate) fn paused(&self, host: &HostName) -> bool {
-        let domains = self.hosts.get(host).and_then(|h| h.facts.as_ref()).map_or(&[][..], |f| &f.domains);
+        let domains = self
+            .hosts
+            .get(host)
+            .and_then(|h| h.facts.as_ref())
+            .map_or(&[][..], |f| &f.domains);
         self.pauses.iter().any(|pause| match &pause.scope {
             PauseScope::Global => true,
             PauseScope::Domain(domain) => domains.contains(domain),
@@ -84,7 +98,10 @@ impl Engine {
     }
 
     fn planned_shutdown(&self, incident: &Incident, now: Mono) -> Result<(), HeldReason> {
-        let announced = self.hosts.get(&incident.id.host).and_then(|host| host.shutdown_announced);
+        let announced = self
+            .hosts
+            .get(&incident.id.host)
+            .and_then(|host| host.shutdown_announced);
         match announced {
             Some(at) if now.since(at) < self.config.planned_grace && !incident.approved => {
                 Err(HeldReason::PlannedMaintenance)
@@ -116,10 +133,14 @@ impl Engine {
         for incident in self.ledger.incidents.values() {
             let since = self.runs.get(&incident.id).map_or(now, |run| run.state_since);
             let counts = match incident.state {
-                IncidentState::Confirmed | IncidentState::Fencing | IncidentState::Fenced | IncidentState::Evacuating => true,
-                IncidentState::Recovered | IncidentState::Failed | IncidentState::Releasing | IncidentState::Closed => {
-                    now.since(since) <= self.config.storm_memory
-                }
+                IncidentState::Confirmed
+                | IncidentState::Fencing
+                | IncidentState::Fenced
+                | IncidentState::Evacuating => true,
+                IncidentState::Recovered
+                | IncidentState::Failed
+                | IncidentState::Releasing
+                | IncidentState::Closed => now.since(since) <= self.config.storm_memory,
                 IncidentState::Released | IncidentState::Cancelled => false,
             };
             if counts {
@@ -147,11 +168,17 @@ impl Engine {
         if incident.approved || bypass || self.broken.is(Mutation::NoStormBrake) {
             return Ok(());
         }
-        if self.storm_last.is_some_and(|last| now.since(last) <= self.config.storm_cooldown) {
+        if self
+            .storm_last
+            .is_some_and(|last| now.since(last) <= self.config.storm_cooldown)
+        {
             return Err(HeldReason::Storm);
         }
         let impacted = self.impacted(now);
-        let facts = self.hosts.get(&incident.id.host).and_then(|host| host.facts.as_ref());
+        let facts = self
+            .hosts
+            .get(&incident.id.host)
+            .and_then(|host| host.facts.as_ref());
         // The outermost domain is the fleet of this service; the storm limit speaks for it.
         let inner = facts.map_or(&[][..], |facts| facts.domains.get(1..).unwrap_or(&[]));
         for domain in inner {
@@ -163,8 +190,13 @@ impl Engine {
     }
 
     fn members<'a>(&'a self, domain: &'a Domain) -> impl Iterator<Item = &'a HostName> {
-        let belongs = move |host: &&crate::engine::Host| host.facts.as_ref().is_some_and(|f| f.domains.contains(domain));
-        self.hosts.iter().filter(move |(_, host)| belongs(host)).map(|(name, _)| name)
+        let belongs = move |host: &&crate::engine::Host| {
+            host.facts.as_ref().is_some_and(|f| f.domains.contains(domain))
+        };
+        self.hosts
+            .iter()
+            .filter(move |(_, host)| belongs(host))
+            .map(|(name, _)| name)
     }
 
     fn domain_limit(&self, domain: &Domain) -> usize {
@@ -178,10 +210,11 @@ impl Engine {
         self.members(domain)
             .filter(|name| **name != incident.id.host && impacted.contains_key(*name))
             .filter(|name| {
-                self.ledger
-                    .incidents
-                    .values()
-                    .any(|other| other.id.host == **name && other.id < incident.id && other.state != IncidentState::Cancelled)
+                self.ledger.incidents.values().any(|other| {
+                    other.id.host == **name
+                        && other.id < incident.id
+                        && other.state != IncidentState::Cancelled
+                })
             })
             .count()
     }
@@ -213,7 +246,10 @@ impl Engine {
             .iter()
             .filter(|(name, host)| host.facts.is_some() && !vouched(name))
             .collect();
-        let here = others.iter().filter(|(_, host)| host.signals.fresh_here(now, &self.config)).count();
+        let here = others
+            .iter()
+            .filter(|(_, host)| host.signals.fresh_here(now, &self.config))
+            .count();
         let hears = here * 100 >= others.len() * self.config.fresh_percent;
         if majority && canaries && hears {
             Ok(())
@@ -237,7 +273,10 @@ impl Engine {
                 host.signals.heartbeat_age(now).is_some() && self.ledger.open_incident(name).is_none()
             })
             .collect();
-        let heard = known.iter().filter(|(_, host)| host.signals.heard_in_term).count();
+        let heard = known
+            .iter()
+            .filter(|(_, host)| host.signals.heard_in_term)
+            .count();
         let enough = heard * 100 >= known.len() * self.config.fresh_percent;
         if now.since(term.since) >= self.config.warmup && enough {
             Ok(())

@@ -47,7 +47,8 @@ impl Guests {
     /// Restarts that a predecessor wrote down count from now: rather too few restarts than too many.
     pub(crate) fn resume(&mut self, ledger: &Ledger, now: Mono) {
         for (server, n) in &ledger.restarts {
-            self.restarts.insert(server.clone(), (0..*n).map(|_| now).collect());
+            self.restarts
+                .insert(server.clone(), (0..*n).map(|_| now).collect());
         }
     }
 }
@@ -59,7 +60,10 @@ impl Engine {
         }
         let crashes = &mut self.guests.crashes;
         crashes.push_back(now.mono);
-        while crashes.front().is_some_and(|at| now.mono.since(*at) > SECOND * 60) {
+        while crashes
+            .front()
+            .is_some_and(|at| now.mono.since(*at) > SECOND * 60)
+        {
             crashes.pop_front();
         }
         let (count, storm) = (crashes.len(), crashes.len() > STORM);
@@ -103,31 +107,48 @@ impl Engine {
     }
 
     fn drive_guest(&mut self, server: &ServerId, now: Now) {
-        let Some(case) = self.guests.cases.get(server).cloned() else { return };
-        let fresh = case
-            .read
-            .as_ref()
-            .filter(|(asked, _)| now.mono.since(*asked) <= SECOND * 10 && case.restarted.is_none_or(|at| *asked > at));
+        let Some(case) = self.guests.cases.get(server).cloned() else {
+            return;
+        };
+        let fresh = case.read.as_ref().filter(|(asked, _)| {
+            now.mono.since(*asked) <= SECOND * 10 && case.restarted.is_none_or(|at| *asked > at)
+        });
         let Some((_, facts)) = fresh else {
             let slot = Slot::Guest(server.clone());
-            self.act(None, slot, Effect::ReadServer { server: server.clone() }, now);
+            self.act(
+                None,
+                slot,
+                Effect::ReadServer {
+                    server: server.clone(),
+                },
+                now,
+            );
             return;
         };
         let shown = self.guest_runs(server, &case.host);
         if case.restarted.is_some() {
             if shown == Some(true) {
                 self.guests.cases.remove(server);
-                self.tell(Notice::GuestRestarted { server: server.clone() });
+                self.tell(Notice::GuestRestarted {
+                    server: server.clone(),
+                });
             } else if case.restarted.is_some_and(|at| now.mono.since(at) > SECOND * 120) {
                 self.guests.cases.remove(server);
             }
             return;
         }
-        match facts.as_ref().filter(|facts| self.wants_restart(facts, &case, shown, now)) {
+        match facts
+            .as_ref()
+            .filter(|facts| self.wants_restart(facts, &case, shown, now))
+        {
             Some(facts) => {
                 let effect = match facts.state {
-                    VmState::Stopped => Effect::Start { server: server.clone() },
-                    _ => Effect::RebootHard { server: server.clone() },
+                    VmState::Stopped => Effect::Start {
+                        server: server.clone(),
+                    },
+                    _ => Effect::RebootHard {
+                        server: server.clone(),
+                    },
                 };
                 self.restart_guest(server, &case.host, effect, now);
             }
@@ -155,7 +176,9 @@ impl Engine {
             _ => false,
         };
         let window = now.mono.since(case.since) + SECOND * 60;
-        let by_owner = facts.user_action_ms.is_some_and(|ms| Duration::from_millis(ms) <= window);
+        let by_owner = facts
+            .user_action_ms
+            .is_some_and(|ms| Duration::from_millis(ms) <= window);
         asked_for
             && state
             && facts.task.is_empty()
@@ -176,7 +199,9 @@ impl Engine {
         let n = past.len();
         if n >= max {
             self.guests.cases.remove(server);
-            self.tell(Notice::GuestGaveUp { server: server.clone() });
+            self.tell(Notice::GuestGaveUp {
+                server: server.clone(),
+            });
             return;
         }
         let pause = [0, 60, 300].get(n).copied().unwrap_or(300);
@@ -194,7 +219,14 @@ impl Engine {
             case.restarted = Some(now.mono);
         }
         let n = u32::try_from(n + 1).unwrap_or(u32::MAX);
-        self.write(Entry::RestartIntended { host: host.clone(), server: server.clone(), n }, now);
+        self.write(
+            Entry::RestartIntended {
+                host: host.clone(),
+                server: server.clone(),
+                n,
+            },
+            now,
+        );
         self.act(None, Slot::Guest(server.clone()), effect, now);
     }
 
@@ -205,7 +237,9 @@ impl Engine {
         result: Result<Answer, Trouble>,
         now: Now,
     ) {
-        let Some(case) = self.guests.cases.get_mut(server) else { return };
+        let Some(case) = self.guests.cases.get_mut(server) else {
+            return;
+        };
         match result {
             Ok(Answer::Server { server, .. }) => case.read = Some((asked, server)),
             _ => case.not_before = now.mono.after(SECOND * 5),

@@ -38,37 +38,111 @@ pub struct Record {
 pub enum Entry {
     /// A term began; whatever an older one still tries to write is refused from here on.
     Led,
-    Opened { incident: IncidentId, kind: IncidentKind, by: String, boot: Option<BootId>, evidence: Evidence },
+    Opened {
+        incident: IncidentId,
+        kind: IncidentKind,
+        by: String,
+        boot: Option<BootId>,
+        evidence: Evidence,
+    },
     /// A person decided.
-    Decided { incident: IncidentId, decision: Decision, actor: String, reason: String },
-    ClaimIntended { incident: IncidentId, previous: Maintenance },
-    Claimed { incident: IncidentId },
-    StopEvictionIntended { incident: IncidentId },
-    FenceIntended { incident: IncidentId, level: usize },
+    Decided {
+        incident: IncidentId,
+        decision: Decision,
+        actor: String,
+        reason: String,
+    },
+    ClaimIntended {
+        incident: IncidentId,
+        previous: Maintenance,
+    },
+    Claimed {
+        incident: IncidentId,
+    },
+    StopEvictionIntended {
+        incident: IncidentId,
+    },
+    FenceIntended {
+        incident: IncidentId,
+        level: usize,
+    },
     /// The host is off as far as `grade` says. `boot` is the last boot it was seen with.
-    Fenced { incident: IncidentId, level: usize, grade: Grade },
-    FenceLost { incident: IncidentId },
-    HoldIntended { incident: IncidentId },
-    Held { incident: IncidentId },
-    DisableIntended { incident: IncidentId, forced_down: bool },
-    ForcedDown { incident: IncidentId },
-    ConditionIntended { incident: IncidentId },
-    ConditionSet { incident: IncidentId },
-    Planned { incident: IncidentId, vms: Vec<VmRecord> },
+    Fenced {
+        incident: IncidentId,
+        level: usize,
+        grade: Grade,
+    },
+    FenceLost {
+        incident: IncidentId,
+    },
+    HoldIntended {
+        incident: IncidentId,
+    },
+    Held {
+        incident: IncidentId,
+    },
+    DisableIntended {
+        incident: IncidentId,
+        forced_down: bool,
+    },
+    ForcedDown {
+        incident: IncidentId,
+    },
+    ConditionIntended {
+        incident: IncidentId,
+    },
+    ConditionSet {
+        incident: IncidentId,
+    },
+    Planned {
+        incident: IncidentId,
+        vms: Vec<VmRecord>,
+    },
     /// An evacuation of attempt `attempt` is about to be asked for; `known` are the records there are.
-    EvacuateIntended { incident: IncidentId, server: ServerId, attempt: u32, known: Vec<MigrationId> },
+    EvacuateIntended {
+        incident: IncidentId,
+        server: ServerId,
+        attempt: u32,
+        known: Vec<MigrationId>,
+    },
     /// Something else is about to be done to the guest on its way.
-    VmIntended { incident: IncidentId, server: ServerId, what: String },
-    Vm { incident: IncidentId, server: ServerId, progress: VmProgress },
-    Moved { incident: IncidentId, state: IncidentState },
-    FenceReleaseIntended { incident: IncidentId },
-    FenceReleased { incident: IncidentId },
-    RestoreIntended { incident: IncidentId },
-    Restored { incident: IncidentId },
+    VmIntended {
+        incident: IncidentId,
+        server: ServerId,
+        what: String,
+    },
+    Vm {
+        incident: IncidentId,
+        server: ServerId,
+        progress: VmProgress,
+    },
+    Moved {
+        incident: IncidentId,
+        state: IncidentState,
+    },
+    FenceReleaseIntended {
+        incident: IncidentId,
+    },
+    FenceReleased {
+        incident: IncidentId,
+    },
+    RestoreIntended {
+        incident: IncidentId,
+    },
+    Restored {
+        incident: IncidentId,
+    },
     /// A guest is about to be restarted where it is.
-    RestartIntended { host: HostName, server: ServerId, n: u32 },
+    RestartIntended {
+        host: HostName,
+        server: ServerId,
+        n: u32,
+    },
     /// A guest that runs elsewhere is about to be paused here.
-    PauseIntended { host: HostName, server: ServerId },
+    PauseIntended {
+        host: HostName,
+        server: ServerId,
+    },
 }
 
 /// A journal that cannot be used.

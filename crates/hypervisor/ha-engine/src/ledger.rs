@@ -93,7 +93,11 @@ impl VmProgress {
     pub fn terminal(&self) -> bool {
         matches!(
             self,
-            Self::Recovered { .. } | Self::Failed { .. } | Self::Skipped { .. } | Self::Blocked { .. } | Self::Conflict { .. }
+            Self::Recovered { .. }
+                | Self::Failed { .. }
+                | Self::Skipped { .. }
+                | Self::Blocked { .. }
+                | Self::Conflict { .. }
         )
     }
 
@@ -257,13 +261,23 @@ impl Ledger {
     pub fn apply(&mut self, record: &Record) -> Result<(), JournalError> {
         let seq = record.seq;
         if record.version > VERSION {
-            return Err(JournalError::Newer { seq, found: record.version });
+            return Err(JournalError::Newer {
+                seq,
+                found: record.version,
+            });
         }
         if seq != self.seq + 1 {
-            return Err(JournalError::Gap { after: self.seq, found: seq });
+            return Err(JournalError::Gap {
+                after: self.seq,
+                found: seq,
+            });
         }
         if record.epoch < self.epoch {
-            return Err(JournalError::StaleTerm { seq, found: record.epoch.0, newest: self.epoch.0 });
+            return Err(JournalError::StaleTerm {
+                seq,
+                found: record.epoch.0,
+                newest: self.epoch.0,
+            });
         }
         self.seq = seq;
         self.epoch = record.epoch;
@@ -277,11 +291,19 @@ impl Ledger {
             Entry::RestartIntended { server, n, .. } => {
                 self.restarts.insert(server.clone(), *n);
             }
-            Entry::Opened { incident, kind, by, boot, evidence } => {
+            Entry::Opened {
+                incident,
+                kind,
+                by,
+                boot,
+                evidence,
+            } => {
                 let opened = opened(incident, *kind, by, boot.clone(), evidence.clone());
                 self.incidents.insert(incident.clone(), opened);
             }
-            Entry::Decided { incident, decision, .. } => decide(self.get(incident)?, *decision),
+            Entry::Decided {
+                incident, decision, ..
+            } => decide(self.get(incident)?, *decision),
             Entry::ClaimIntended { incident, previous } => {
                 let incident = self.get(incident)?;
                 incident.state = incident.state.max(IncidentState::Fencing);
@@ -296,7 +318,11 @@ impl Ledger {
                 incident.level = *level;
                 incident.fence_intended = true;
             }
-            Entry::Fenced { incident, level, grade } => {
+            Entry::Fenced {
+                incident,
+                level,
+                grade,
+            } => {
                 let incident = self.get(incident)?;
                 incident.state = incident.state.max(IncidentState::Fenced);
                 incident.level = *level;
@@ -314,7 +340,10 @@ impl Ledger {
                 self.get(incident)?;
             }
             Entry::Held { incident } => self.get(incident)?.held = true,
-            Entry::DisableIntended { incident, forced_down } => {
+            Entry::DisableIntended {
+                incident,
+                forced_down,
+            } => {
                 let incident = self.get(incident)?;
                 incident.disabled |= !forced_down;
             }
@@ -326,7 +355,12 @@ impl Ledger {
                 incident.state = incident.state.max(IncidentState::Evacuating);
                 incident.vms = vms.iter().map(|vm| (vm.server.clone(), vm.clone())).collect();
             }
-            Entry::EvacuateIntended { incident, server, attempt, known } => {
+            Entry::EvacuateIntended {
+                incident,
+                server,
+                attempt,
+                known,
+            } => {
                 if let Some(vm) = self.get(incident)?.vms.get_mut(server) {
                     vm.attempt = *attempt;
                     vm.known.clone_from(known);
@@ -336,7 +370,11 @@ impl Ledger {
             Entry::VmIntended { incident, .. } => {
                 self.get(incident)?;
             }
-            Entry::Vm { incident, server, progress } => {
+            Entry::Vm {
+                incident,
+                server,
+                progress,
+            } => {
                 if let Some(vm) = self.get(incident)?.vms.get_mut(server) {
                     vm.progress.clone_from(progress);
                 }
@@ -354,7 +392,13 @@ impl Ledger {
     }
 }
 
-fn opened(id: &IncidentId, kind: IncidentKind, by: &str, boot: Option<BootId>, evidence: Evidence) -> Incident {
+fn opened(
+    id: &IncidentId,
+    kind: IncidentKind,
+    by: &str,
+    boot: Option<BootId>,
+    evidence: Evidence,
+) -> Incident {
     Incident {
         id: id.clone(),
         kind,

@@ -60,14 +60,14 @@ pub use ids::{
     ActionId, AgentId, BootId, Domain, Epoch, Grade, IncidentId, MigrationId, Mono, Now, ReplicaId,
 };
 pub use input::{
-    Answer, Command, Decision, DomainState, GuestEvent, GuestEventKind, Heartbeat, HostFacts, Identity, Input,
-    Inventory, MigrationFacts, MigrationKind, MigrationStatus, Observation, Pause, PauseScope, PeerHost, Power,
-    ProbeResult, Prober, Refusal, ServerFacts, ServiceFacts, Trouble, VmState,
+    Answer, Command, Decision, DomainState, GuestEvent, GuestEventKind, Heartbeat, HostFacts, Identity,
+    Input, Inventory, MigrationFacts, MigrationKind, MigrationStatus, Observation, Pause, PauseScope,
+    PeerHost, Power, ProbeResult, Prober, Refusal, ServerFacts, ServiceFacts, Trouble, VmState,
 };
 pub use journal::{Entry, JournalError, Record, VERSION};
 pub use ledger::{
-    BlockedReason, FailedReason, Incident, IncidentKind, IncidentState, Ledger, SkipReason, VmProgress, VmRecord,
-    Wanted,
+    BlockedReason, FailedReason, Incident, IncidentKind, IncidentState, Ledger, SkipReason, VmProgress,
+    VmRecord, Wanted,
 };
 #[cfg(feature = "mutants")]
 pub use mutation::Mutation;

@@ -56,7 +56,11 @@ impl Distrust {
 
     fn died(&mut self, now: Mono, fleet: usize, config: &Config) {
         self.deaths.push_back(now);
-        while self.deaths.front().is_some_and(|at| now.since(*at) > config.distrust_window) {
+        while self
+            .deaths
+            .front()
+            .is_some_and(|at| now.since(*at) > config.distrust_window)
+        {
             self.deaths.pop_front();
         }
         let share = self.deaths.len() * 100 > fleet * config.distrust_percent as usize;
@@ -84,10 +88,13 @@ impl Engine {
         self.count_deaths(now);
         let names: Vec<HostName> = self.hosts.keys().cloned().collect();
         for name in &names {
-            let Some(host) = self.hosts.get(name) else { continue };
+            let Some(host) = self.hosts.get(name) else {
+                continue;
+            };
             let evidence = self.evidence(host, now);
             let assessment = assess(&evidence, &self.config, self.broken);
-            let quiet = host.suspicion.is_none() && assessment == Assessment::Alive && !host.blind;
+            let heard = evidence.of(Group::A).verdict == Verdict::Alive;
+            let quiet = host.suspicion.is_none() && heard && !host.blind && !evidence.proven();
             if let Some(host) = self.hosts.get_mut(name) {
                 host.evidence = evidence;
             }
@@ -120,7 +127,9 @@ impl Engine {
     }
 
     fn suspect(&mut self, name: &HostName, assessment: Assessment, now: Now) {
-        let Some(host) = self.hosts.get_mut(name) else { return };
+        let Some(host) = self.hosts.get_mut(name) else {
+            return;
+        };
         if host.evidence.of(Group::A).verdict == Verdict::Alive {
             host.blind = false;
         }
@@ -147,8 +156,12 @@ impl Engine {
     /// Asks everybody who could know, at once and then every round.
     fn investigate(&mut self, name: &HostName, now: Now) {
         let round = self.config.round;
-        let Some(host) = self.hosts.get_mut(name) else { return };
-        let Some(suspicion) = &mut host.suspicion else { return };
+        let Some(host) = self.hosts.get_mut(name) else {
+            return;
+        };
+        let Some(suspicion) = &mut host.suspicion else {
+            return;
+        };
         if suspicion.asked.is_some_and(|asked| now.mono.since(asked) < round) {
             return;
         }
@@ -161,11 +174,16 @@ impl Engine {
     pub(crate) fn still_down(&mut self, id: &IncidentId, now: Now) -> bool {
         let round = self.config.round;
         let run = self.run(id, now);
-        if run.investigated.is_none_or(|asked| now.mono.since(asked) >= round) {
+        if run
+            .investigated
+            .is_none_or(|asked| now.mono.since(asked) >= round)
+        {
             run.investigated = Some(now.mono);
             self.ask_everybody(&id.host, now);
         }
-        let Some(host) = self.hosts.get(&id.host) else { return false };
+        let Some(host) = self.hosts.get(&id.host) else {
+            return false;
+        };
         let evidence = self.evidence(host, now);
         let kind = self.ledger.incidents.get(id).map(|incident| incident.kind);
         match assess(&evidence, &self.config, self.broken) {
@@ -178,9 +196,15 @@ impl Engine {
 
     fn ask_everybody(&mut self, name: &HostName, now: Now) {
         let peers = self.choose_peers(name, now);
-        let effect = Effect::Investigate { host: name.clone(), peers };
+        let effect = Effect::Investigate {
+            host: name.clone(),
+            peers,
+        };
         self.act(None, Slot::Investigate(name.clone()), effect, now);
-        let effect = Effect::ReadPower { host: name.clone(), level: 0 };
+        let effect = Effect::ReadPower {
+            host: name.clone(),
+            level: 0,
+        };
         self.act(None, Slot::HostPower(name.clone()), effect, now);
     }
 
@@ -190,7 +214,10 @@ impl Engine {
         let lives = |(peer, host): &(&HostName, &Host)| {
             *peer != name
                 && host.facts.is_some()
-                && host.signals.heartbeat_age(now.mono).is_some_and(|age| age <= self.config.heartbeat_alive)
+                && host
+                    .signals
+                    .heartbeat_age(now.mono)
+                    .is_some_and(|age| age <= self.config.heartbeat_alive)
         };
         let (mut near, mut far): (Vec<_>, Vec<_>) = self
             .hosts
@@ -207,7 +234,9 @@ impl Engine {
     fn weigh(&mut self, name: &HostName, assessment: Assessment, now: Now) {
         let mono = now.mono;
         let config = &self.config;
-        let Some(host) = self.hosts.get_mut(name) else { return };
+        let Some(host) = self.hosts.get_mut(name) else {
+            return;
+        };
         let heard = host.evidence.of(Group::A).verdict == Verdict::Alive;
         let Some(s) = &mut host.suspicion else { return };
         s.heard_since = heard.then(|| s.heard_since.unwrap_or(mono));
@@ -216,7 +245,8 @@ impl Engine {
             (Some((shape, since)), now) if shape == now => Some((shape, since)),
             _ => Some((assessment, mono)),
         };
-        let lasted = |since: Option<Mono>, span: Duration| since.is_some_and(|since| mono.since(since) >= span);
+        let lasted =
+            |since: Option<Mono>, span: Duration| since.is_some_and(|since| mono.since(since) >= span);
         let long_heard = lasted(s.heard_since, Duration::from_secs(10));
         let long_life = lasted(s.life_since, Duration::from_secs(60));
         let tell = !s.told && mono.since(s.since) > Duration::from_secs(120);
@@ -253,9 +283,15 @@ impl Engine {
                 Assessment::Isolated if newly_shaped => self.tell(Notice::Isolated { host: name.clone() }),
                 Assessment::Hung if newly_shaped => self.tell(Notice::Hung { host: name.clone() }),
                 Assessment::Contradicted if newly_shaped => {
-                    self.tell(Notice::Inconclusive { host: name.clone(), assessment });
+                    self.tell(Notice::Inconclusive {
+                        host: name.clone(),
+                        assessment,
+                    });
                 }
-                _ if tell => self.tell(Notice::Inconclusive { host: name.clone(), assessment }),
+                _ if tell => self.tell(Notice::Inconclusive {
+                    host: name.clone(),
+                    assessment,
+                }),
                 _ => {}
             }
         }
@@ -266,11 +302,16 @@ impl Engine {
             host.suspicion = None;
             host.signals.forget_probes();
         }
-        self.tell(Notice::SuspicionEnded { host: name.clone(), assessment });
+        self.tell(Notice::SuspicionEnded {
+            host: name.clone(),
+            assessment,
+        });
     }
 
     fn confirm(&mut self, name: &HostName, kind: IncidentKind, now: Now) {
-        let Some(host) = self.hosts.get_mut(name) else { return };
+        let Some(host) = self.hosts.get_mut(name) else {
+            return;
+        };
         let Some(facts) = &host.facts else { return };
         // An eviction that has emptied the host leaves nothing to recover.
         if facts.maintenance == Maintenance::Auto && facts.instances == 0 {
@@ -279,25 +320,38 @@ impl Engine {
         let evidence = host.evidence.clone();
         let boot = host.signals.agent.boot.clone();
         host.suspicion = None;
-        let Some(incident) = self.next_incident(name) else { return };
+        let Some(incident) = self.next_incident(name) else {
+            return;
+        };
         let by = match kind {
             IncidentKind::HostDown => "monitor/host-down",
             IncidentKind::Isolated => "monitor/isolated",
             IncidentKind::Hung => "monitor/hung",
         };
         self.write(
-            Entry::Opened { incident: incident.clone(), kind, by: by.to_owned(), boot, evidence },
+            Entry::Opened {
+                incident: incident.clone(),
+                kind,
+                by: by.to_owned(),
+                boot,
+                evidence,
+            },
             now,
         );
         self.run(&incident, now);
-        self.tell(Notice::State { incident, state: IncidentState::Confirmed });
+        self.tell(Notice::State {
+            incident,
+            state: IncidentState::Confirmed,
+        });
     }
 
     // --- living hosts
 
     fn watch_services(&mut self, name: &HostName, now: Now) {
         let mono = now.mono;
-        let Some(host) = self.hosts.get_mut(name) else { return };
+        let Some(host) = self.hosts.get_mut(name) else {
+            return;
+        };
         let alive = host.evidence.of(Group::A).verdict == Verdict::Alive;
         let libvirt_down = alive
             && !host.signals.agent.libvirt
@@ -306,7 +360,9 @@ impl Engine {
         let monitors = &mut host.monitors;
         monitors.libvirt_down_since = libvirt_down.then(|| monitors.libvirt_down_since.unwrap_or(mono));
         monitors.nova_down_since = nova_down.then(|| monitors.nova_down_since.unwrap_or(mono));
-        let lasted = |since: Option<Mono>, minutes: u64| since.is_some_and(|at| mono.since(at) >= SECOND * 60 * minutes as u32);
+        let lasted = |since: Option<Mono>, minutes: u64| {
+            since.is_some_and(|at| mono.since(at) >= SECOND * 60 * minutes as u32)
+        };
         let libvirt = lasted(monitors.libvirt_down_since, 5);
         let nova = lasted(monitors.nova_down_since, 15);
         self.degrade(name, Degraded::LibvirtUnreachable, libvirt, now);
@@ -314,17 +370,24 @@ impl Engine {
     }
 
     fn degrade(&mut self, name: &HostName, what: Degraded, is: bool, now: Now) {
-        let Some(host) = self.hosts.get_mut(name) else { return };
+        let Some(host) = self.hosts.get_mut(name) else {
+            return;
+        };
         if !is {
             host.monitors.degraded.remove(&what);
         } else if host.monitors.degraded.insert(what, now.mono).is_none() {
-            self.tell(Notice::HostDegraded { host: name.clone(), what });
+            self.tell(Notice::HostDegraded {
+                host: name.clone(),
+                what,
+            });
         }
     }
 
     /// A guest event, once.
     pub(crate) fn guest_event(&mut self, event: &GuestEvent, now: Now) {
-        let Some(host) = self.hosts.get_mut(&event.host) else { return };
+        let Some(host) = self.hosts.get_mut(&event.host) else {
+            return;
+        };
         let monitors = &mut host.monitors;
         if let Some((agent, seq)) = &monitors.seen
             && *agent == event.agent
@@ -397,15 +460,31 @@ impl Engine {
     }
 
     pub(crate) fn host_list_outcome(&mut self, name: &HostName, result: Result<Answer, Trouble>, now: Now) {
-        let Ok(Answer::Servers { servers, complete: true, .. }) = result else {
+        let Ok(Answer::Servers {
+            servers,
+            complete: true,
+            ..
+        }) = result
+        else {
             return;
         };
-        let Some(host) = self.hosts.get_mut(name) else { return };
-        let Some((_, inventory)) = &host.inventory else { return };
+        let Some(host) = self.hosts.get_mut(name) else {
+            return;
+        };
+        let Some((_, inventory)) = &host.inventory else {
+            return;
+        };
         let missing: Vec<ServerId> = servers
             .iter()
-            .filter(|server| server.state == crate::input::VmState::Active && server.host.as_ref() == Some(name))
-            .filter(|server| !inventory.domains.get(&server.id).is_some_and(|state| state.active()))
+            .filter(|server| {
+                server.state == crate::input::VmState::Active && server.host.as_ref() == Some(name)
+            })
+            .filter(|server| {
+                !inventory
+                    .domains
+                    .get(&server.id)
+                    .is_some_and(|state| state.active())
+            })
             .map(|server| server.id.clone())
             .collect();
         host.rebooted = None;
@@ -418,12 +497,17 @@ impl Engine {
     /// A guest that was moved away and runs at its old place again.
     pub(crate) fn find_zombies(&mut self, name: &HostName, now: Now) {
         let Some(host) = self.hosts.get(name) else { return };
-        let Some((_, inventory)) = &host.inventory else { return };
+        let Some((_, inventory)) = &host.inventory else {
+            return;
+        };
         let left = |server: &ServerId| {
             self.ledger.incidents.values().any(|incident| {
                 incident.id.host == *name
                     && incident.state.open()
-                    && incident.vms.get(server).is_some_and(|vm| matches!(vm.progress, VmProgress::Recovered { .. }))
+                    && incident
+                        .vms
+                        .get(server)
+                        .is_some_and(|vm| matches!(vm.progress, VmProgress::Recovered { .. }))
             })
         };
         let found: Vec<ServerId> = inventory
@@ -434,12 +518,29 @@ impl Engine {
             .collect();
         for server in found {
             if self.zombies.insert((name.clone(), server.clone())) {
-                self.tell(Notice::Zombie { host: name.clone(), server: server.clone() });
+                self.tell(Notice::Zombie {
+                    host: name.clone(),
+                    server: server.clone(),
+                });
             }
             let slot = Slot::Zombie(name.clone(), server.clone());
             if !self.busy(None, &slot) {
-                self.write(Entry::PauseIntended { host: name.clone(), server: server.clone() }, now);
-                self.act(None, slot, Effect::PauseDomain { host: name.clone(), server }, now);
+                self.write(
+                    Entry::PauseIntended {
+                        host: name.clone(),
+                        server: server.clone(),
+                    },
+                    now,
+                );
+                self.act(
+                    None,
+                    slot,
+                    Effect::PauseDomain {
+                        host: name.clone(),
+                        server,
+                    },
+                    now,
+                );
             }
         }
     }
@@ -479,7 +580,13 @@ fn shape_verdict(
 }
 
 /// Whether at least three and 30 % of the guests of a host had this event within the window.
-fn storm(seen: &mut BTreeMap<ServerId, Mono>, server: &ServerId, now: Mono, window: Duration, all: usize) -> bool {
+fn storm(
+    seen: &mut BTreeMap<ServerId, Mono>,
+    server: &ServerId,
+    now: Mono,
+    window: Duration,
+    all: usize,
+) -> bool {
     seen.insert(server.clone(), now);
     seen.retain(|_, at| now.since(*at) <= window);
     seen.len() >= 3 && seen.len() * 10 >= all * 3

@@ -9,7 +9,7 @@
 pub enum Mutation {
     /// A power-off that was accepted counts as a fence; nobody reads the power state.
     SkipFenceVerification,
-    /// Power readings from before the power-off count as its verification.
+    /// A power reading of any age counts, also one from before the power-off.
     AcceptStalePower,
     /// One dead group is enough, and no probe is asked.
     TrustOneSignal,
@@ -17,8 +17,7 @@ pub enum Mutation {
     IgnoreAliveVeto,
     /// No answer is taken for a negative answer.
     MissingIsDead,
-    /// The first look at a compute service that says `up` counts as a new sign of life, and the
-    /// sender's clock decides how old a heartbeat is.
+    /// The sender's clock decides how old a heartbeat is.
     TrustSenderClock,
     /// Evacuate requests leave without their record.
     NoJournalBeforeEvacuate,
@@ -48,8 +47,6 @@ pub enum Mutation {
     ResendBlindly,
     /// A guest that runs elsewhere is moved all the same.
     IgnoreGuestElsewhere,
-    /// A crashed leader's intents are believed to have had no effect.
-    ForgetIntents,
     /// Local disks are rebuilt empty.
     RebuildLocalDisks,
     /// Guests their owner had stopped are started.
@@ -84,7 +81,6 @@ impl Mutation {
         Self::SkipIdentityCheck,
         Self::ResendBlindly,
         Self::IgnoreGuestElsewhere,
-        Self::ForgetIntents,
         Self::RebuildLocalDisks,
         Self::StartStopped,
         Self::ReleaseEarly,
@@ -102,7 +98,9 @@ pub(crate) struct Broken {
 impl Broken {
     #[cfg(feature = "mutants")]
     pub(crate) fn by(mutation: Mutation) -> Self {
-        Self { mutation: Some(mutation) }
+        Self {
+            mutation: Some(mutation),
+        }
     }
 
     /// Whether the engine is to make this mistake.

@@ -11,7 +11,13 @@ use crate::status::{HeldReason, Notice};
 
 impl Engine {
     pub(crate) fn command(&mut self, command: Command, now: Now) {
-        let Command { incident, actor, reason, confirm, decision } = command;
+        let Command {
+            incident,
+            actor,
+            reason,
+            confirm,
+            decision,
+        } = command;
         let allowed = match self.ledger.incidents.get(&incident) {
             None => Err("there is no such incident"),
             Some(_) if confirm != incident.host.as_str() => Err("confirm must be the name of the host"),
@@ -19,8 +25,19 @@ impl Engine {
             Some(found) => self.allowed(found, decision, now),
         };
         match allowed {
-            Ok(()) => self.write(Entry::Decided { incident, decision, actor, reason }, now),
-            Err(why) => self.tell(Notice::CommandRefused { incident, why: why.to_owned() }),
+            Ok(()) => self.write(
+                Entry::Decided {
+                    incident,
+                    decision,
+                    actor,
+                    reason,
+                },
+                now,
+            ),
+            Err(why) => self.tell(Notice::CommandRefused {
+                incident,
+                why: why.to_owned(),
+            }),
         }
     }
 
@@ -35,7 +52,11 @@ impl Engine {
                     .hosts
                     .get(&incident.id.host)
                     .is_none_or(|host| self.evidence(host, now).any_alive());
-                if alive { Err("the host shows signs of life") } else { Ok(()) }
+                if alive {
+                    Err("the host shows signs of life")
+                } else {
+                    Ok(())
+                }
             }
             Decision::Approve => match held {
                 Some(

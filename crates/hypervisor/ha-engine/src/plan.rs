@@ -18,12 +18,17 @@ impl Engine {
             .map(|server| {
                 let mut progress = classify(server, id, grade, &self.config);
                 if self.broken.is(Mutation::RebuildLocalDisks)
-                    && progress == (VmProgress::Skipped { reason: SkipReason::LocalDisk })
+                    && progress
+                        == (VmProgress::Skipped {
+                            reason: SkipReason::LocalDisk,
+                        })
                 {
                     progress = VmProgress::Pending;
                 }
                 if self.paused_server(&server.id) {
-                    progress = VmProgress::Skipped { reason: SkipReason::Paused };
+                    progress = VmProgress::Skipped {
+                        reason: SkipReason::Paused,
+                    };
                 }
                 let mut record = record(server, progress);
                 if self.broken.is(Mutation::StartStopped) {
@@ -35,14 +40,32 @@ impl Engine {
         for vm in &vms {
             if let VmProgress::Blocked { reason } = &vm.progress {
                 let why = format!("{reason:?}");
-                self.tell(Notice::VmNeedsPerson { incident: id.clone(), server: vm.server.clone(), why });
+                self.tell(Notice::VmNeedsPerson {
+                    incident: id.clone(),
+                    server: vm.server.clone(),
+                    why,
+                });
             }
-            if vm.progress == (VmProgress::Skipped { reason: SkipReason::LocalDisk }) {
+            if vm.progress
+                == (VmProgress::Skipped {
+                    reason: SkipReason::LocalDisk,
+                })
+            {
                 let why = "its disk is local and would be rebuilt empty".to_owned();
-                self.tell(Notice::VmNeedsPerson { incident: id.clone(), server: vm.server.clone(), why });
+                self.tell(Notice::VmNeedsPerson {
+                    incident: id.clone(),
+                    server: vm.server.clone(),
+                    why,
+                });
             }
         }
-        self.write(Entry::Planned { incident: id.clone(), vms }, now);
+        self.write(
+            Entry::Planned {
+                incident: id.clone(),
+                vms,
+            },
+            now,
+        );
     }
 }
 

@@ -42,30 +42,47 @@ impl Engine {
     }
 
     pub(crate) fn drive(&mut self, id: &IncidentId, now: Now) {
-        let Some(incident) = self.ledger.incidents.get(id) else { return };
+        let Some(incident) = self.ledger.incidents.get(id) else {
+            return;
+        };
         let state = incident.state;
         let passed = match state {
             IncidentState::Confirmed => self.consider(id, now),
-            IncidentState::Fencing | IncidentState::Fenced | IncidentState::Evacuating => self.recover(id, now),
+            IncidentState::Fencing | IncidentState::Fenced | IncidentState::Evacuating => {
+                self.recover(id, now)
+            }
             IncidentState::Recovered | IncidentState::Failed => self.guard(id, now),
             IncidentState::Releasing => self.release(id, now),
             IncidentState::Released | IncidentState::Cancelled | IncidentState::Closed => Ok(()),
         };
         let held = passed.err().flatten();
-        let state = self.ledger.incidents.get(id).map_or(state, |incident| incident.state);
+        let state = self
+            .ledger
+            .incidents
+            .get(id)
+            .map_or(state, |incident| incident.state);
         let run = self.run(id, now);
         let before = std::mem::replace(&mut run.held, held);
         let moved = std::mem::replace(&mut run.state, state) != state;
         if moved {
             run.state_since = now.mono;
-            self.tell(Notice::State { incident: id.clone(), state });
+            self.tell(Notice::State {
+                incident: id.clone(),
+                state,
+            });
         }
         if before != held {
             if let Some(reason) = before {
-                self.tell(Notice::Resumed { incident: id.clone(), reason });
+                self.tell(Notice::Resumed {
+                    incident: id.clone(),
+                    reason,
+                });
             }
             if let Some(reason) = held {
-                self.tell(Notice::Held { incident: id.clone(), reason });
+                self.tell(Notice::Held {
+                    incident: id.clone(),
+                    reason,
+                });
             }
         }
     }
@@ -75,7 +92,13 @@ impl Engine {
     fn consider(&mut self, id: &IncidentId, now: Now) -> Pass {
         let back = self.returned(id, now);
         if back && !self.broken.is(Mutation::IgnoreAliveVeto) && !self.broken.is(Mutation::TrustOneSignal) {
-            self.write(Entry::Moved { incident: id.clone(), state: IncidentState::Cancelled }, now);
+            self.write(
+                Entry::Moved {
+                    incident: id.clone(),
+                    state: IncidentState::Cancelled,
+                },
+                now,
+            );
             return Ok(());
         }
         let down = self.still_down(id, now);
@@ -94,20 +117,36 @@ impl Engine {
             return self.read_maintenance(id, now);
         }
         self.maintenance_gate(id, &found, now.mono).map_err(Some)?;
-        self.write(Entry::ClaimIntended { incident: id.clone(), previous: found.clone() }, now);
+        self.write(
+            Entry::ClaimIntended {
+                incident: id.clone(),
+                previous: found.clone(),
+            },
+            now,
+        );
         let run = self.run(id, now);
         run.maintenance = None;
         run.fence_since = now.mono;
         run.level_since = now.mono;
         run.off_reads = None;
-        self.act(Some(id), Slot::Claim, Effect::Claim { host: id.host.clone(), expected: found }, now);
+        self.act(
+            Some(id),
+            Slot::Claim,
+            Effect::Claim {
+                host: id.host.clone(),
+                expected: found,
+            },
+            now,
+        );
         Ok(())
     }
 
     fn read_maintenance(&mut self, id: &IncidentId, now: Now) -> Pass {
         let held = self.run(id, now).held;
         if self.ready(id, &Slot::Maintenance, now) {
-            let effect = Effect::ReadMaintenance { host: id.host.clone() };
+            let effect = Effect::ReadMaintenance {
+                host: id.host.clone(),
+            };
             self.act(Some(id), Slot::Maintenance, effect, now);
         }
         Err(held)
@@ -117,18 +156,32 @@ impl Engine {
 
     /// A host that lives again before its power was touched is let go, and gets its maintenance back.
     fn cancel(&mut self, id: &IncidentId, now: Now) -> Pass {
-        let previous = self.ledger.incidents.get(id).and_then(|i| i.previous.clone()).unwrap_or_default();
+        let previous = self
+            .ledger
+            .incidents
+            .get(id)
+            .and_then(|i| i.previous.clone())
+            .unwrap_or_default();
         let read = self.run(id, now).maintenance.clone();
         match read {
             _ if self.busy(Some(id), &Slot::Claim) || self.busy(Some(id), &Slot::Restore) => {}
             Some((asked, found)) if now.mono.since(asked) <= SECOND * 5 => {
                 if found != Maintenance::Ha {
-                    self.write(Entry::Moved { incident: id.clone(), state: IncidentState::Cancelled }, now);
+                    self.write(
+                        Entry::Moved {
+                            incident: id.clone(),
+                            state: IncidentState::Cancelled,
+                        },
+                        now,
+                    );
                     return Ok(());
                 }
                 if self.ready(id, &Slot::Restore, now) {
                     self.write(Entry::RestoreIntended { incident: id.clone() }, now);
-                    let effect = Effect::RestoreMaintenance { host: id.host.clone(), value: previous };
+                    let effect = Effect::RestoreMaintenance {
+                        host: id.host.clone(),
+                        value: previous,
+                    };
                     self.act(Some(id), Slot::Restore, effect, now);
                 }
             }
@@ -145,7 +198,11 @@ impl Engine {
     }
 
     fn recover(&mut self, id: &IncidentId, now: Now) -> Pass {
-        let touched = self.ledger.incidents.get(id).is_some_and(|i| i.fence_intended || i.grade.is_some() || i.planned);
+        let touched = self
+            .ledger
+            .incidents
+            .get(id)
+            .is_some_and(|i| i.fence_intended || i.grade.is_some() || i.planned);
         if !touched && self.returned(id, now) {
             return self.cancel(id, now);
         }
@@ -153,7 +210,13 @@ impl Engine {
         self.stop_eviction(id, now);
         self.check_hold(id, now);
         let required = self.config.required_grade;
-        let fenced = |engine: &Self| engine.ledger.incidents.get(id).is_some_and(|i| i.fenced(required));
+        let fenced = |engine: &Self| {
+            engine
+                .ledger
+                .incidents
+                .get(id)
+                .is_some_and(|i| i.fenced(required))
+        };
         if !fenced(self) {
             self.fence(id, now)?;
         }
@@ -172,13 +235,19 @@ impl Engine {
     /// The host is ours when its maintenance reads `ha`. Once it was, any other value is somebody's
     /// decision against us.
     fn claim(&mut self, id: &IncidentId, now: Now) -> Pass {
-        let Some(incident) = self.ledger.incidents.get(id) else { return Err(None) };
+        let Some(incident) = self.ledger.incidents.get(id) else {
+            return Err(None);
+        };
         let (claimed, previous) = (incident.claimed, incident.previous.clone());
         let in_fence = incident.grade.is_none() && claimed;
         let read = self.run(id, now).maintenance.clone();
-        let stale = read.as_ref().is_none_or(|(asked, _)| now.mono.since(*asked) > SECOND * 8);
+        let stale = read
+            .as_ref()
+            .is_none_or(|(asked, _)| now.mono.since(*asked) > SECOND * 8);
         if stale && self.ready(id, &Slot::Maintenance, now) && !self.busy(Some(id), &Slot::Claim) {
-            let effect = Effect::ReadMaintenance { host: id.host.clone() };
+            let effect = Effect::ReadMaintenance {
+                host: id.host.clone(),
+            };
             self.act(Some(id), Slot::Maintenance, effect, now);
         }
         match read {
@@ -196,8 +265,22 @@ impl Engine {
                     return Err(Some(HeldReason::PlannedMaintenance));
                 }
                 if self.ready(id, &Slot::Claim, now) {
-                    self.write(Entry::ClaimIntended { incident: id.clone(), previous: found.clone() }, now);
-                    self.act(Some(id), Slot::Claim, Effect::Claim { host: id.host.clone(), expected: found }, now);
+                    self.write(
+                        Entry::ClaimIntended {
+                            incident: id.clone(),
+                            previous: found.clone(),
+                        },
+                        now,
+                    );
+                    self.act(
+                        Some(id),
+                        Slot::Claim,
+                        Effect::Claim {
+                            host: id.host.clone(),
+                            expected: found,
+                        },
+                        now,
+                    );
                 }
                 Err(None)
             }
@@ -207,18 +290,32 @@ impl Engine {
     }
 
     fn stop_eviction(&mut self, id: &IncidentId, now: Now) {
-        let Some(incident) = self.ledger.incidents.get(id) else { return };
-        let evicting = incident.previous.as_ref().is_some_and(|previous| !previous.is_off());
+        let Some(incident) = self.ledger.incidents.get(id) else {
+            return;
+        };
+        let evicting = incident
+            .previous
+            .as_ref()
+            .is_some_and(|previous| !previous.is_off());
         if evicting && !self.run(id, now).eviction_stopped && self.ready(id, &Slot::Eviction, now) {
             self.write(Entry::StopEvictionIntended { incident: id.clone() }, now);
-            self.act(Some(id), Slot::Eviction, Effect::StopEviction { host: id.host.clone() }, now);
+            self.act(
+                Some(id),
+                Slot::Eviction,
+                Effect::StopEviction {
+                    host: id.host.clone(),
+                },
+                now,
+            );
         }
     }
 
     // --- fence
 
     fn fence(&mut self, id: &IncidentId, now: Now) -> Pass {
-        let Some(incident) = self.ledger.incidents.get(id).cloned() else { return Err(None) };
+        let Some(incident) = self.ledger.incidents.get(id).cloned() else {
+            return Err(None);
+        };
         let Some(host) = self.hosts.get(&id.host) else {
             return Err(Some(HeldReason::IdentityMismatch));
         };
@@ -239,7 +336,11 @@ impl Engine {
             return Err(Some(HeldReason::IdentityMismatch));
         }
         if verified {
-            let grade = self.config.fence_levels.get(level).map_or(Grade::Storage, |l| l.grade);
+            let grade = self
+                .config
+                .fence_levels
+                .get(level)
+                .map_or(Grade::Storage, |l| l.grade);
             return self.fenced(id, level, grade, now);
         }
         self.power_off(id, level, now)?;
@@ -249,7 +350,14 @@ impl Engine {
     }
 
     fn fenced(&mut self, id: &IncidentId, level: usize, grade: Grade, now: Now) -> Pass {
-        self.write(Entry::Fenced { incident: id.clone(), level, grade }, now);
+        self.write(
+            Entry::Fenced {
+                incident: id.clone(),
+                level,
+                grade,
+            },
+            now,
+        );
         let run = self.run(id, now);
         let asked = run.off_reads.map_or(now.mono, |(_, last)| last);
         run.hold_ok = Some(asked);
@@ -259,7 +367,9 @@ impl Engine {
 
     /// Two readings of Off, far enough apart, asked for after the power-off ended.
     fn verified(&self, id: &IncidentId, now: Mono) -> bool {
-        let Some(run) = self.runs.get(id) else { return false };
+        let Some(run) = self.runs.get(id) else {
+            return false;
+        };
         if self.broken.is(Mutation::SkipFenceVerification) {
             return run.off_done.is_some();
         }
@@ -291,8 +401,17 @@ impl Engine {
         run.level_since = now.mono;
         run.identity = None;
         run.off_reads = None;
-        let next = usable.get((position + 1) % usable.len()).copied().unwrap_or(current);
-        self.write(Entry::FenceIntended { incident: id.clone(), level: next }, now);
+        let next = usable
+            .get((position + 1) % usable.len())
+            .copied()
+            .unwrap_or(current);
+        self.write(
+            Entry::FenceIntended {
+                incident: id.clone(),
+                level: next,
+            },
+            now,
+        );
         next
     }
 
@@ -312,7 +431,10 @@ impl Engine {
         }
         let again = read.is_none_or(|(asked, _)| now.mono.since(asked) > SECOND * 30);
         if again && self.ready(id, &Slot::Identify, now) {
-            let effect = Effect::Identify { host: id.host.clone(), level };
+            let effect = Effect::Identify {
+                host: id.host.clone(),
+                level,
+            };
             self.act(Some(id), Slot::Identify, effect, now);
         }
         if answer == Some(false) {
@@ -336,11 +458,21 @@ impl Engine {
 
     fn poll_power(&mut self, id: &IncidentId, level: usize, every: Duration, now: Now) {
         let run = self.run(id, now);
-        if run.power_asked.is_some_and(|asked| now.mono.since(asked) < every) || self.busy(Some(id), &Slot::Power) {
+        if run.power_asked.is_some_and(|asked| now.mono.since(asked) < every)
+            || self.busy(Some(id), &Slot::Power)
+        {
             return;
         }
         self.run(id, now).power_asked = Some(now.mono);
-        self.act(Some(id), Slot::Power, Effect::ReadPower { host: id.host.clone(), level }, now);
+        self.act(
+            Some(id),
+            Slot::Power,
+            Effect::ReadPower {
+                host: id.host.clone(),
+                level,
+            },
+            now,
+        );
     }
 
     /// Switches off what was read to be on, or what cannot be read for a while. Waits longer after
@@ -364,8 +496,22 @@ impl Engine {
         if !keep {
             run.off_reads = None;
         }
-        self.write(Entry::FenceIntended { incident: id.clone(), level }, now);
-        self.act(Some(id), Slot::Off, Effect::PowerOff { host: id.host.clone(), level }, now);
+        self.write(
+            Entry::FenceIntended {
+                incident: id.clone(),
+                level,
+            },
+            now,
+        );
+        self.act(
+            Some(id),
+            Slot::Off,
+            Effect::PowerOff {
+                host: id.host.clone(),
+                level,
+            },
+            now,
+        );
         Ok(())
     }
 
@@ -375,8 +521,17 @@ impl Engine {
         let late = now.mono.since(self.run(id, now).fence_since) > SECOND * 120;
         let done = self.ledger.incidents.get(id).is_some_and(|i| i.disabled);
         if late && !done && self.ready(id, &Slot::Update, now) {
-            self.write(Entry::DisableIntended { incident: id.clone(), forced_down: false }, now);
-            let effect = Effect::UpdateService { host: id.host.clone(), change: ServiceChange::Disable };
+            self.write(
+                Entry::DisableIntended {
+                    incident: id.clone(),
+                    forced_down: false,
+                },
+                now,
+            );
+            let effect = Effect::UpdateService {
+                host: id.host.clone(),
+                change: ServiceChange::Disable,
+            };
             self.act(Some(id), Slot::Update, effect, now);
         }
         if late && done {
@@ -386,7 +541,9 @@ impl Engine {
 
     /// Looks at the fence again and again, and drops it at the first sign that it is gone.
     pub(crate) fn check_hold(&mut self, id: &IncidentId, now: Now) {
-        let Some(incident) = self.ledger.incidents.get(id) else { return };
+        let Some(incident) = self.ledger.incidents.get(id) else {
+            return;
+        };
         if incident.grade.is_none() || incident.fence_release_intended {
             return;
         }
@@ -408,7 +565,10 @@ impl Engine {
             run.hold_ok = None;
             run.retry.remove(&Slot::Off);
             self.write(Entry::FenceLost { incident: id.clone() }, now);
-            self.tell(Notice::Held { incident: id.clone(), reason: HeldReason::FenceLost });
+            self.tell(Notice::Held {
+                incident: id.clone(),
+                reason: HeldReason::FenceLost,
+            });
         }
     }
 
@@ -425,7 +585,14 @@ impl Engine {
         }
         if self.ready(id, &Slot::Hold, now) {
             self.write(Entry::HoldIntended { incident: id.clone() }, now);
-            self.act(Some(id), Slot::Hold, Effect::Hold { host: id.host.clone() }, now);
+            self.act(
+                Some(id),
+                Slot::Hold,
+                Effect::Hold {
+                    host: id.host.clone(),
+                },
+                now,
+            );
         }
         Err(None)
     }
@@ -433,7 +600,9 @@ impl Engine {
     // --- Nova
 
     fn force_down(&mut self, id: &IncidentId, now: Now) -> Pass {
-        let Some(incident) = self.ledger.incidents.get(id) else { return Err(None) };
+        let Some(incident) = self.ledger.incidents.get(id) else {
+            return Err(None);
+        };
         if incident.forced_down {
             return Ok(());
         }
@@ -450,11 +619,27 @@ impl Engine {
         }
         if read.is_none() {
             if self.ready(id, &Slot::Service, now) {
-                self.act(Some(id), Slot::Service, Effect::ReadService { host: id.host.clone() }, now);
+                self.act(
+                    Some(id),
+                    Slot::Service,
+                    Effect::ReadService {
+                        host: id.host.clone(),
+                    },
+                    now,
+                );
             }
         } else if self.ready(id, &Slot::Update, now) {
-            self.write(Entry::DisableIntended { incident: id.clone(), forced_down: true }, now);
-            let effect = Effect::UpdateService { host: id.host.clone(), change: ServiceChange::ForceDown };
+            self.write(
+                Entry::DisableIntended {
+                    incident: id.clone(),
+                    forced_down: true,
+                },
+                now,
+            );
+            let effect = Effect::UpdateService {
+                host: id.host.clone(),
+                change: ServiceChange::ForceDown,
+            };
             self.act(Some(id), Slot::Update, effect, now);
             if self.broken.is(Mutation::IgnoreForcedDownFailure) {
                 self.write(Entry::ForcedDown { incident: id.clone() }, now);
@@ -477,7 +662,14 @@ impl Engine {
         }
         if self.ready(id, &Slot::Condition, now) {
             self.write(Entry::ConditionIntended { incident: id.clone() }, now);
-            self.act(Some(id), Slot::Condition, Effect::SetDisabled { host: id.host.clone() }, now);
+            self.act(
+                Some(id),
+                Slot::Condition,
+                Effect::SetDisabled {
+                    host: id.host.clone(),
+                },
+                now,
+            );
         }
         Err(None)
     }
@@ -487,7 +679,14 @@ impl Engine {
             return Ok(());
         }
         if self.ready(id, &Slot::List, now) {
-            self.act(Some(id), Slot::List, Effect::ListServers { host: id.host.clone() }, now);
+            self.act(
+                Some(id),
+                Slot::List,
+                Effect::ListServers {
+                    host: id.host.clone(),
+                },
+                now,
+            );
         }
         let run = self.run(id, now);
         let incomplete = run.retry.get(&Slot::List).is_some_and(|(_, tries)| *tries >= 1);
@@ -495,19 +694,32 @@ impl Engine {
     }
 
     fn finish(&mut self, id: &IncidentId, now: Now) {
-        let Some(incident) = self.ledger.incidents.get(id) else { return };
-        if incident.state != IncidentState::Evacuating || !incident.vms.values().all(|vm| vm.progress.terminal()) {
+        let Some(incident) = self.ledger.incidents.get(id) else {
+            return;
+        };
+        if incident.state != IncidentState::Evacuating
+            || !incident.vms.values().all(|vm| vm.progress.terminal())
+        {
             return;
         }
         let bad = |p: &VmProgress| {
-            matches!(p, VmProgress::Failed { .. } | VmProgress::Blocked { .. } | VmProgress::Conflict { .. })
+            matches!(
+                p,
+                VmProgress::Failed { .. } | VmProgress::Blocked { .. } | VmProgress::Conflict { .. }
+            )
         };
         let state = if incident.vms.values().any(|vm| bad(&vm.progress)) {
             IncidentState::Failed
         } else {
             IncidentState::Recovered
         };
-        self.write(Entry::Moved { incident: id.clone(), state }, now);
+        self.write(
+            Entry::Moved {
+                incident: id.clone(),
+                state,
+            },
+            now,
+        );
     }
 
     // --- outcomes
@@ -539,7 +751,8 @@ impl Engine {
         }
         let failed = result.is_err();
         let run = self.run(id, now);
-        if slot != Slot::Off {
+        // Those two pace themselves: their success is what is read afterwards.
+        if !matches!(slot, Slot::Off | Slot::Fence) {
             note_retry(run, &slot, failed, now.mono);
         }
         match (slot, result) {
@@ -555,13 +768,27 @@ impl Engine {
                 run.service = None;
                 let early = self.ledger.incidents.get(id).is_some_and(|i| i.grade.is_none());
                 if early && result.is_err() {
-                    self.run(id, now).retry.insert(Slot::Update, (now.mono.after(SECOND * 10), 1));
+                    self.run(id, now)
+                        .retry
+                        .insert(Slot::Update, (now.mono.after(SECOND * 10), 1));
                 }
             }
             (Slot::Condition, Ok(_)) => self.write(Entry::ConditionSet { incident: id.clone() }, now),
             (Slot::Condition, Err(Trouble::Refused(_))) => run.maintenance = None,
-            (Slot::List, Ok(Answer::Servers { servers, migrations, complete })) => {
-                if self.ledger.incidents.get(id).is_some_and(|i| i.state == IncidentState::Releasing) {
+            (
+                Slot::List,
+                Ok(Answer::Servers {
+                    servers,
+                    migrations,
+                    complete,
+                }),
+            ) => {
+                if self
+                    .ledger
+                    .incidents
+                    .get(id)
+                    .is_some_and(|i| i.state == IncidentState::Releasing)
+                {
                     self.release_list(id, &migrations, complete, asked, now);
                 } else if complete {
                     self.make_plan(id, &servers, now);
@@ -576,7 +803,15 @@ impl Engine {
 
     fn power_read(&mut self, id: &IncidentId, asked: Mono, result: Result<Answer, Trouble>, now: Now) {
         let stale_allowed = self.broken.is(Mutation::AcceptStalePower);
-        let asserted = self.ledger.incidents.get(id).is_some_and(|i| i.grade == Some(Grade::Asserted));
+        let result = match result {
+            Err(_) if self.broken.is(Mutation::MissingIsDead) => Ok(Answer::Power(Power::Off)),
+            result => result,
+        };
+        let asserted = self
+            .ledger
+            .incidents
+            .get(id)
+            .is_some_and(|i| i.grade == Some(Grade::Asserted));
         let run = self.run(id, now);
         let off_done = run.off_done;
         match result {

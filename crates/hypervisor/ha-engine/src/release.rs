@@ -18,7 +18,9 @@ const SECOND: Duration = Duration::from_secs(1);
 
 impl Engine {
     pub(crate) fn release(&mut self, id: &IncidentId, now: Now) -> Pass {
-        let Some(incident) = self.ledger.incidents.get(id).cloned() else { return Err(None) };
+        let Some(incident) = self.ledger.incidents.get(id).cloned() else {
+            return Err(None);
+        };
         if !incident.fence_released {
             return self.release_fence(id, incident.level, incident.fence_release_intended, now);
         }
@@ -28,10 +30,19 @@ impl Engine {
             return Err(None);
         }
         let run = self.run(id, now);
-        let clean = run.healthy_since.is_some_and(|asked| now.mono.since(asked) <= SECOND * 10);
+        let clean = run
+            .healthy_since
+            .is_some_and(|asked| now.mono.since(asked) <= SECOND * 10);
         if !clean && !early {
             if self.ready(id, &Slot::List, now) {
-                self.act(Some(id), Slot::List, Effect::ListServers { host: id.host.clone() }, now);
+                self.act(
+                    Some(id),
+                    Slot::List,
+                    Effect::ListServers {
+                        host: id.host.clone(),
+                    },
+                    now,
+                );
             }
             return Err(None);
         }
@@ -50,16 +61,34 @@ impl Engine {
             run.power_on_seen = false;
             note_retry(run, &Slot::Fence, true, now.mono);
             self.write(Entry::FenceReleaseIntended { incident: id.clone() }, now);
-            self.act(Some(id), Slot::Fence, Effect::ReleaseFence { host: id.host.clone(), level }, now);
+            self.act(
+                Some(id),
+                Slot::Fence,
+                Effect::ReleaseFence {
+                    host: id.host.clone(),
+                    level,
+                },
+                now,
+            );
         } else if !self.busy(Some(id), &Slot::Fence) && !self.busy(Some(id), &Slot::Power) {
-            self.act(Some(id), Slot::Power, Effect::ReadPower { host: id.host.clone(), level }, now);
+            self.act(
+                Some(id),
+                Slot::Power,
+                Effect::ReadPower {
+                    host: id.host.clone(),
+                    level,
+                },
+                now,
+            );
         }
         Err(None)
     }
 
     /// A new boot, libvirt, and a compute service that reports.
     fn back(&self, id: &IncidentId, now: Now) -> bool {
-        let Some(host) = self.hosts.get(&id.host) else { return false };
+        let Some(host) = self.hosts.get(&id.host) else {
+            return false;
+        };
         let boot = self.ledger.incidents.get(id).and_then(|i| i.boot.clone());
         let agent = &host.signals.agent;
         let evidence = self.evidence(host, now);
@@ -68,16 +97,25 @@ impl Engine {
     }
 
     fn no_zombie(&self, id: &IncidentId) -> bool {
-        let Some(incident) = self.ledger.incidents.get(id) else { return false };
-        let Some(host) = self.hosts.get(&id.host) else { return false };
-        let Some((_, inventory)) = &host.inventory else { return false };
+        let Some(incident) = self.ledger.incidents.get(id) else {
+            return false;
+        };
+        let Some(host) = self.hosts.get(&id.host) else {
+            return false;
+        };
+        let Some((_, inventory)) = &host.inventory else {
+            return false;
+        };
         let moved = |server| {
             incident
                 .vms
                 .get(server)
                 .is_some_and(|vm| matches!(vm.progress, VmProgress::Recovered { .. }))
         };
-        !inventory.domains.iter().any(|(server, state)| state.active() && moved(server))
+        !inventory
+            .domains
+            .iter()
+            .any(|(server, state)| state.active() && moved(server))
     }
 
     /// Nova must have closed every evacuation from this host, or it refuses to enable it and the
@@ -103,7 +141,9 @@ impl Engine {
     }
 
     fn restore(&mut self, id: &IncidentId, now: Now) -> Pass {
-        let Some(incident) = self.ledger.incidents.get(id).cloned() else { return Err(None) };
+        let Some(incident) = self.ledger.incidents.get(id).cloned() else {
+            return Err(None);
+        };
         let value = incident.previous.clone().unwrap_or_default();
         let read = self.run(id, now).maintenance.clone();
         match read {
@@ -113,13 +153,18 @@ impl Engine {
                 }
                 if self.ready(id, &Slot::Restore, now) {
                     self.write(Entry::RestoreIntended { incident: id.clone() }, now);
-                    let effect = Effect::RestoreMaintenance { host: id.host.clone(), value };
+                    let effect = Effect::RestoreMaintenance {
+                        host: id.host.clone(),
+                        value,
+                    };
                     self.act(Some(id), Slot::Restore, effect, now);
                 }
             }
             _ => {
                 if self.ready(id, &Slot::Maintenance, now) && !self.busy(Some(id), &Slot::Restore) {
-                    let effect = Effect::ReadMaintenance { host: id.host.clone() };
+                    let effect = Effect::ReadMaintenance {
+                        host: id.host.clone(),
+                    };
                     self.act(Some(id), Slot::Maintenance, effect, now);
                 }
             }
@@ -129,23 +174,46 @@ impl Engine {
 
     /// Whoever enables the service, the operator or we, the incident ends when Nova says it did.
     fn after_restore(&mut self, id: &IncidentId, now: Now) -> Pass {
-        let Some(incident) = self.ledger.incidents.get(id).cloned() else { return Err(None) };
+        let Some(incident) = self.ledger.incidents.get(id).cloned() else {
+            return Err(None);
+        };
         if !incident.restored {
             self.write(Entry::Restored { incident: id.clone() }, now);
         }
-        let handed_on = incident.previous.as_ref().is_some_and(|previous| !previous.is_off());
+        let handed_on = incident
+            .previous
+            .as_ref()
+            .is_some_and(|previous| !previous.is_off());
         let read = self.run(id, now).service.clone();
-        let enabled = read.as_ref().is_some_and(|(_, service)| !service.disabled && !service.forced_down);
+        let enabled = read
+            .as_ref()
+            .is_some_and(|(_, service)| !service.disabled && !service.forced_down);
         if handed_on || enabled {
-            self.write(Entry::Moved { incident: id.clone(), state: IncidentState::Released }, now);
+            self.write(
+                Entry::Moved {
+                    incident: id.clone(),
+                    state: IncidentState::Released,
+                },
+                now,
+            );
             return Ok(());
         }
         let stale = read.is_none_or(|(asked, _)| now.mono.since(asked) > SECOND * 5);
         if stale && self.ready(id, &Slot::Service, now) {
-            self.act(Some(id), Slot::Service, Effect::ReadService { host: id.host.clone() }, now);
+            self.act(
+                Some(id),
+                Slot::Service,
+                Effect::ReadService {
+                    host: id.host.clone(),
+                },
+                now,
+            );
         } else if self.config.release_in_nova && self.ready(id, &Slot::Update, now) {
             self.write(Entry::RestoreIntended { incident: id.clone() }, now);
-            let effect = Effect::UpdateService { host: id.host.clone(), change: ServiceChange::Enable };
+            let effect = Effect::UpdateService {
+                host: id.host.clone(),
+                change: ServiceChange::Enable,
+            };
             self.act(Some(id), Slot::Update, effect, now);
         }
         Err(None)
@@ -153,11 +221,16 @@ impl Engine {
 
     /// Without being asked, if so configured: the host was repaired and has been healthy for long.
     pub(crate) fn auto_release(&mut self, id: &IncidentId, now: Now) {
-        let Some(span) = self.config.auto_release else { return };
+        let Some(span) = self.config.auto_release else {
+            return;
+        };
         let healthy = self.back(id, now);
         let run = self.run(id, now);
         run.healthy_since = healthy.then(|| run.healthy_since.unwrap_or(now.mono));
-        if run.healthy_since.is_some_and(|since| now.mono.since(since) >= span) {
+        if run
+            .healthy_since
+            .is_some_and(|since| now.mono.since(since) >= span)
+        {
             run.healthy_since = None;
             let entry = Entry::Decided {
                 incident: id.clone(),

@@ -69,7 +69,11 @@ impl Agent {
         self.armed = beat.armed;
         self.planned_shutdown = beat.planned_shutdown;
         self.machine = beat.machine.clone();
-        if new_boot && known { Heard::NewBoot } else { Heard::Life }
+        if new_boot && known {
+            Heard::NewBoot
+        } else {
+            Heard::Life
+        }
     }
 }
 
@@ -85,18 +89,15 @@ pub(crate) struct Beat {
 
 impl Beat {
     pub(crate) fn see(&mut self, token: &str, now: Mono) {
-        if self.polled.is_none_or(|polled| now.since(polled) > POLL_GAP) {
-            self.watching = now;
-        }
+        let gap = self.polled.is_none_or(|polled| now.since(polled) > POLL_GAP);
         self.polled = Some(now);
-        match &self.token {
-            Some(old) if old == token => {}
-            // The first look shows the past, not a sign of life.
-            None => self.token = Some(token.to_owned()),
-            Some(_) => {
-                self.token = Some(token.to_owned());
-                self.changed = Some(now);
-            }
+        if gap {
+            // The first look, and the first after a gap, show the past and not a sign of life.
+            self.watching = now;
+            self.token = Some(token.to_owned());
+        } else if self.token.as_deref() != Some(token) {
+            self.token = Some(token.to_owned());
+            self.changed = Some(now);
         }
     }
 
@@ -107,7 +108,11 @@ impl Beat {
         let verdict = if age.is_some_and(|age| age <= alive) {
             Verdict::Alive
         } else if !usable {
-            if broken.is(Mutation::MissingIsDead) { Verdict::Dead } else { Verdict::Unknown }
+            if broken.is(Mutation::MissingIsDead) {
+                Verdict::Dead
+            } else {
+                Verdict::Unknown
+            }
         } else if now.since(since) > dead {
             Verdict::Dead
         } else {
@@ -147,7 +152,12 @@ impl Signals {
     }
 
     pub(crate) fn probe(&mut self, by: Prober, rack: Option<Domain>, asked_at: Mono, result: ProbeResult) {
-        let track = self.probes.entry(by).or_insert(Probes { asked_at, result, timeouts: 0, rack: None });
+        let track = self.probes.entry(by).or_insert(Probes {
+            asked_at,
+            result,
+            timeouts: 0,
+            rack: None,
+        });
         if asked_at < track.asked_at {
             return;
         }
@@ -187,21 +197,40 @@ impl Signals {
 
     /// Whether this replica itself hears the host.
     pub(crate) fn fresh_here(&self, now: Mono, config: &Config) -> bool {
-        self.agent.last.is_some_and(|last| now.since(last) <= config.silent_after)
+        self.agent
+            .last
+            .is_some_and(|last| now.since(last) <= config.silent_after)
     }
 
     /// One snapshot of all groups.
     pub(crate) fn evidence(&self, now: Now, config: &Config, blind: bool, broken: Broken) -> Evidence {
         let mono = now.mono;
-        let mut evidence = Evidence { blind, ..Evidence::default() };
+        let mut evidence = Evidence {
+            blind,
+            ..Evidence::default()
+        };
         let mut set = |group: Group, verdict| evidence.groups[group as usize] = verdict;
         set(Group::A, self.agent_verdict(now, config, broken));
-        set(Group::N, self.nova.verdict(mono, config.nova_alive, config.nova_dead, broken));
-        set(Group::K, self.lease.verdict(mono, config.lease_alive, config.lease_dead, broken));
+        set(
+            Group::N,
+            self.nova
+                .verdict(mono, config.nova_alive, config.nova_dead, broken),
+        );
+        set(
+            Group::K,
+            self.lease
+                .verdict(mono, config.lease_alive, config.lease_dead, broken),
+        );
         set(Group::P, self.replica_probes(mono, config, broken));
         set(Group::Q, self.peer_probes(mono, config));
-        set(Group::M, recent(self.metrics, mono, config.answer_fresh * 2, true));
-        set(Group::S, recent(self.storage, mono, config.answer_fresh * 2, false));
+        set(
+            Group::M,
+            recent(self.metrics, mono, config.answer_fresh * 2, true),
+        );
+        set(
+            Group::S,
+            recent(self.storage, mono, config.answer_fresh * 2, false),
+        );
         set(Group::B, self.power_verdict(mono, config));
         if self.self_fenced(mono, config) && !evidence.any_alive() {
             evidence.groups[Group::W as usize].verdict = Verdict::Dead;
@@ -220,7 +249,11 @@ impl Signals {
         if broken.is(Mutation::TrustSenderClock) && self.agent.last.is_some() {
             let age = u64::try_from(now.wall.as_millisecond() - self.agent.sent_at_ms).unwrap_or(0);
             let age = Duration::from_millis(age);
-            let verdict = if age <= config.silent_after { Verdict::Alive } else { Verdict::Dead };
+            let verdict = if age <= config.silent_after {
+                Verdict::Alive
+            } else {
+                Verdict::Dead
+            };
             return group(verdict, Some(age));
         }
         let Some(age) = self.heartbeat_age(mono) else {
@@ -240,15 +273,27 @@ impl Signals {
     }
 
     fn replica_probes(&self, now: Mono, config: &Config, broken: Broken) -> GroupVerdict {
-        let ours = || self.probes.iter().filter(|(by, _)| matches!(by, Prober::Replica(_))).map(|(_, p)| p);
+        let ours = || {
+            self.probes
+                .iter()
+                .filter(|(by, _)| matches!(by, Prober::Replica(_)))
+                .map(|(_, p)| p)
+        };
         let needed = usize::from(config.replicas).min(2);
-        let silent = ours().filter(|p| p.timeouts >= 2 && now.since(p.asked_at) <= config.answer_fresh).count();
+        let silent = ours()
+            .filter(|p| p.timeouts >= 2 && now.since(p.asked_at) <= config.answer_fresh)
+            .count();
         let missing = broken.is(Mutation::MissingIsDead) && ours().count() < needed;
         probed(ours(), now, config, silent >= needed || missing)
     }
 
     fn peer_probes(&self, now: Mono, config: &Config) -> GroupVerdict {
-        let peers = || self.probes.iter().filter(|(by, _)| matches!(by, Prober::Peer(_))).map(|(_, p)| p);
+        let peers = || {
+            self.probes
+                .iter()
+                .filter(|(by, _)| matches!(by, Prober::Peer(_)))
+                .map(|(_, p)| p)
+        };
         let silent: Vec<_> = peers()
             .filter(|p| p.timeouts >= 2 && now.since(p.asked_at) <= config.answer_fresh)
             .collect();
@@ -258,7 +303,9 @@ impl Signals {
 
     fn power_verdict(&self, now: Mono, config: &Config) -> GroupVerdict {
         match self.off {
-            Some((first, last)) if last.since(first) >= config.verify_gap && now.since(last) <= config.answer_fresh => {
+            Some((first, last))
+                if last.since(first) >= config.verify_gap && now.since(last) <= config.answer_fresh =>
+            {
                 group(Verdict::Dead, None)
             }
             _ => GroupVerdict::default(),
@@ -268,7 +315,9 @@ impl Signals {
     fn self_fenced(&self, now: Mono, config: &Config) -> bool {
         self.agent.armed
             && self.voices(now, config) > usize::from(config.replicas) / 2
-            && self.heartbeat_age(now).is_some_and(|age| age > config.self_fence_after)
+            && self
+                .heartbeat_age(now)
+                .is_some_and(|age| age > config.self_fence_after)
     }
 
     /// Whether anybody saw life after the device began to read Off. Reports of the last moments
@@ -278,9 +327,15 @@ impl Signals {
             return false;
         };
         let reached = self.probes.values().any(|p| {
-            p.result != ProbeResult::Timeout && p.asked_at > first && now.since(p.asked_at) <= config.answer_fresh
+            p.result != ProbeResult::Timeout
+                && p.asked_at > first
+                && now.since(p.asked_at) <= config.answer_fresh
         });
-        let changed = |beat: &Beat| beat.changed.is_some_and(|changed| changed > first.after(REPORT_LAG));
+        let changed = |beat: &Beat| {
+            beat.changed.is_some_and(|changed| {
+                changed > first.after(REPORT_LAG) && now.since(changed) <= config.answer_fresh * 2
+            })
+        };
         reached || changed(&self.nova) || changed(&self.lease)
     }
 }

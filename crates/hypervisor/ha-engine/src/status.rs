@@ -76,28 +76,85 @@ pub enum Severity {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Notice {
-    Suspect { host: HostName },
-    SuspicionEnded { host: HostName, assessment: Assessment },
-    AgentSilent { host: HostName },
-    Inconclusive { host: HostName, assessment: Assessment },
-    Isolated { host: HostName },
-    Hung { host: HostName },
-    HostRebooted { host: HostName },
-    HostDegraded { host: HostName, what: Degraded },
-    StorageOutage { hosts: usize },
-    State { incident: IncidentId, state: IncidentState },
-    Held { incident: IncidentId, reason: HeldReason },
-    Resumed { incident: IncidentId, reason: HeldReason },
-    VmRecovered { incident: IncidentId, server: ServerId },
-    VmNeedsPerson { incident: IncidentId, server: ServerId, why: String },
-    VmStuck { incident: IncidentId, server: ServerId },
-    Zombie { host: HostName, server: ServerId },
-    GuestRestarted { server: ServerId },
-    GuestGaveUp { server: ServerId },
-    GuestStorm { crashes: usize },
-    CommandRefused { incident: IncidentId, why: String },
-    SelfIsolated { active: bool },
-    GroupUntrusted { group: crate::evidence::Group, untrusted: bool },
+    Suspect {
+        host: HostName,
+    },
+    SuspicionEnded {
+        host: HostName,
+        assessment: Assessment,
+    },
+    AgentSilent {
+        host: HostName,
+    },
+    Inconclusive {
+        host: HostName,
+        assessment: Assessment,
+    },
+    Isolated {
+        host: HostName,
+    },
+    Hung {
+        host: HostName,
+    },
+    HostRebooted {
+        host: HostName,
+    },
+    HostDegraded {
+        host: HostName,
+        what: Degraded,
+    },
+    StorageOutage {
+        hosts: usize,
+    },
+    State {
+        incident: IncidentId,
+        state: IncidentState,
+    },
+    Held {
+        incident: IncidentId,
+        reason: HeldReason,
+    },
+    Resumed {
+        incident: IncidentId,
+        reason: HeldReason,
+    },
+    VmRecovered {
+        incident: IncidentId,
+        server: ServerId,
+    },
+    VmNeedsPerson {
+        incident: IncidentId,
+        server: ServerId,
+        why: String,
+    },
+    VmStuck {
+        incident: IncidentId,
+        server: ServerId,
+    },
+    Zombie {
+        host: HostName,
+        server: ServerId,
+    },
+    GuestRestarted {
+        server: ServerId,
+    },
+    GuestGaveUp {
+        server: ServerId,
+    },
+    GuestStorm {
+        crashes: usize,
+    },
+    CommandRefused {
+        incident: IncidentId,
+        why: String,
+    },
+    SelfIsolated {
+        active: bool,
+    },
+    GroupUntrusted {
+        group: crate::evidence::Group,
+        untrusted: bool,
+    },
 }
 
 impl Notice {

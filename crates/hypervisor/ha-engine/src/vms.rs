@@ -11,7 +11,9 @@ use cobaltcore_api::names::{HostName, ServerId};
 use crate::action::Effect;
 use crate::engine::{Engine, Slot, VmRun};
 use crate::ids::{IncidentId, MigrationId, Mono, Now};
-use crate::input::{Answer, MigrationFacts, MigrationKind, MigrationStatus, Refusal, ServerFacts, Trouble, VmState};
+use crate::input::{
+    Answer, MigrationFacts, MigrationKind, MigrationStatus, Refusal, ServerFacts, Trouble, VmState,
+};
 use crate::journal::Entry;
 use crate::ledger::{BlockedReason, FailedReason, IncidentState, SkipReason, VmProgress, VmRecord, Wanted};
 use crate::mutation::Mutation;
@@ -34,8 +36,15 @@ struct Seen {
 
 impl Engine {
     pub(crate) fn drive_vms(&mut self, id: &IncidentId, now: Now) {
-        let Some(incident) = self.ledger.incidents.get(id) else { return };
-        let mut vms: Vec<VmRecord> = incident.vms.values().filter(|vm| !vm.progress.terminal()).cloned().collect();
+        let Some(incident) = self.ledger.incidents.get(id) else {
+            return;
+        };
+        let mut vms: Vec<VmRecord> = incident
+            .vms
+            .values()
+            .filter(|vm| !vm.progress.terminal())
+            .cloned()
+            .collect();
         if vms.is_empty() {
             return;
         }
@@ -47,7 +56,13 @@ impl Engine {
         vms.sort_by_key(|vm| {
             let group = best.get(&vm.group).copied().unwrap_or(0);
             let size = Reverse(vm.memory_mib);
-            (Reverse(group), vm.group.clone(), Reverse(vm.priority), size, vm.server.clone())
+            (
+                Reverse(group),
+                vm.group.clone(),
+                Reverse(vm.priority),
+                size,
+                vm.server.clone(),
+            )
         });
         for vm in vms {
             match &vm.progress {
@@ -61,30 +76,55 @@ impl Engine {
     }
 
     fn vm_run(&mut self, id: &IncidentId, server: &ServerId, now: Now) -> &mut VmRun {
-        let fresh = VmRun { since: now.mono, ..VmRun::default() };
+        let fresh = VmRun {
+            since: now.mono,
+            ..VmRun::default()
+        };
         self.run(id, now).vms.entry(server.clone()).or_insert(fresh)
     }
 
     fn set(&mut self, id: &IncidentId, server: &ServerId, progress: VmProgress, now: Now) {
         match &progress {
             VmProgress::Recovered { .. } => {
-                self.tell(Notice::VmRecovered { incident: id.clone(), server: server.clone() });
+                self.tell(Notice::VmRecovered {
+                    incident: id.clone(),
+                    server: server.clone(),
+                });
             }
             VmProgress::Failed { reason } => {
                 let why = format!("{reason:?}");
-                self.tell(Notice::VmNeedsPerson { incident: id.clone(), server: server.clone(), why });
+                self.tell(Notice::VmNeedsPerson {
+                    incident: id.clone(),
+                    server: server.clone(),
+                    why,
+                });
             }
             VmProgress::Blocked { reason } => {
                 let why = format!("{reason:?}");
-                self.tell(Notice::VmNeedsPerson { incident: id.clone(), server: server.clone(), why });
+                self.tell(Notice::VmNeedsPerson {
+                    incident: id.clone(),
+                    server: server.clone(),
+                    why,
+                });
             }
             VmProgress::Conflict { seen_on } => {
                 let why = format!("it already runs on {seen_on}");
-                self.tell(Notice::VmNeedsPerson { incident: id.clone(), server: server.clone(), why });
+                self.tell(Notice::VmNeedsPerson {
+                    incident: id.clone(),
+                    server: server.clone(),
+                    why,
+                });
             }
             _ => {}
         }
-        self.write(Entry::Vm { incident: id.clone(), server: server.clone(), progress }, now);
+        self.write(
+            Entry::Vm {
+                incident: id.clone(),
+                server: server.clone(),
+                progress,
+            },
+            now,
+        );
         let run = self.vm_run(id, server, now);
         run.since = now.mono;
         run.stuck = false;
@@ -92,17 +132,35 @@ impl Engine {
 
     /// What was read of the guest, not older than `age` and asked for after `after`. Asks if there
     /// is nothing.
-    fn look(&mut self, id: &IncidentId, server: &ServerId, age: Duration, after: Mono, now: Now) -> Option<Seen> {
+    fn look(
+        &mut self,
+        id: &IncidentId,
+        server: &ServerId,
+        age: Duration,
+        after: Mono,
+        now: Now,
+    ) -> Option<Seen> {
         let run = self.vm_run(id, server, now);
         if let Some((asked, (facts, migrations))) = &run.read
             && *asked >= after
             && now.mono.since(*asked) <= age
         {
-            return Some(Seen { asked: *asked, server: facts.clone(), migrations: migrations.clone() });
+            return Some(Seen {
+                asked: *asked,
+                server: facts.clone(),
+                migrations: migrations.clone(),
+            });
         }
         if run.not_before <= now.mono {
             let slot = Slot::Vm(server.clone());
-            self.act(Some(id), slot, Effect::ReadServer { server: server.clone() }, now);
+            self.act(
+                Some(id),
+                slot,
+                Effect::ReadServer {
+                    server: server.clone(),
+                },
+                now,
+            );
         }
         None
     }
@@ -115,7 +173,12 @@ impl Engine {
         }
         let checked = self.runs.get(id)?.hold_ok?;
         let until = checked.after(self.config.hold_max_age);
-        if self.broken.is(Mutation::NoHoldCheck) || self.broken.is(Mutation::SkipFenceVerification) {
+        let ageless = [
+            Mutation::NoHoldCheck,
+            Mutation::SkipFenceVerification,
+            Mutation::AcceptStalePower,
+        ];
+        if ageless.into_iter().any(|mutation| self.broken.is(mutation)) {
             return Some(Mono(u64::MAX));
         }
         (now.mono.after(SECOND) < until).then_some(until)
@@ -132,19 +195,37 @@ impl Engine {
         if run.not_before > now.mono {
             return;
         }
-        let Some(seen) = self.look(id, &vm.server, SECOND * 5, after, now) else { return };
+        let Some(seen) = self.look(id, &vm.server, SECOND * 5, after, now) else {
+            return;
+        };
         let Some(server) = seen.server.clone() else {
-            self.set(id, &vm.server, VmProgress::Skipped { reason: SkipReason::NotOnHost }, now);
+            self.set(
+                id,
+                &vm.server,
+                VmProgress::Skipped {
+                    reason: SkipReason::NotOnHost,
+                },
+                now,
+            );
             return;
         };
         if server.state == VmState::Deleted || server.task == "deleting" {
-            self.set(id, &vm.server, VmProgress::Skipped { reason: SkipReason::Deleting }, now);
+            self.set(
+                id,
+                &vm.server,
+                VmProgress::Skipped {
+                    reason: SkipReason::Deleting,
+                },
+                now,
+            );
             return;
         }
         if server.host.as_ref() != Some(&id.host) {
             let progress = match (vm.attempt, server.host) {
                 (1.., Some(destination)) => VmProgress::Verifying { destination },
-                _ => VmProgress::Skipped { reason: SkipReason::NotOnHost },
+                _ => VmProgress::Skipped {
+                    reason: SkipReason::NotOnHost,
+                },
             };
             self.set(id, &vm.server, progress, now);
             return;
@@ -168,7 +249,9 @@ impl Engine {
     }
 
     fn evacuate(&mut self, id: &IncidentId, vm: &VmRecord, seen: &Seen, now: Now) {
-        let Some(until) = self.fence_holds(id, now) else { return };
+        let Some(until) = self.fence_holds(id, now) else {
+            return;
+        };
         let known: Vec<MigrationId> = seen.migrations.iter().map(|m| m.id).collect();
         let entry = Entry::EvacuateIntended {
             incident: id.clone(),
@@ -184,15 +267,24 @@ impl Engine {
         let run = self.vm_run(id, &vm.server, now);
         run.answered = None;
         run.since = now.mono;
-        let effect = Effect::Evacuate { server: vm.server.clone(), from: id.host.clone(), known };
+        let effect = Effect::Evacuate {
+            server: vm.server.clone(),
+            from: id.host.clone(),
+            known,
+        };
         self.act_until(Some(id), Slot::Vm(vm.server.clone()), effect, until, now);
     }
 
     /// Whether it is this guest's turn: places, groups, anti-affinity.
     fn turn(&mut self, id: &IncidentId, vm: &VmRecord, best: &BTreeMap<String, u16>, now: Now) -> bool {
-        let Some(incident) = self.ledger.incidents.get(id) else { return false };
+        let Some(incident) = self.ledger.incidents.get(id) else {
+            return false;
+        };
         let stuck = |id: &IncidentId, vm: &VmRecord| {
-            self.runs.get(id).and_then(|run| run.vms.get(&vm.server)).is_some_and(|run| run.stuck)
+            self.runs
+                .get(id)
+                .and_then(|run| run.vms.get(&vm.server))
+                .is_some_and(|run| run.stuck)
         };
         let moving = |id: &IncidentId, vm: &&VmRecord| vm.progress.moving() && !stuck(id, vm);
         let here = incident.vms.values().filter(|vm| moving(id, vm)).count();
@@ -225,9 +317,11 @@ impl Engine {
             .collect();
         let group = vm.group.clone();
         let run = self.run(id, now);
-        let patient = earlier
-            .iter()
-            .any(|group| run.group_since.get(group).is_none_or(|since| now.mono.since(*since) < GROUP_PATIENCE));
+        let patient = earlier.iter().any(|group| {
+            run.group_since
+                .get(group)
+                .is_none_or(|since| now.mono.since(*since) < GROUP_PATIENCE)
+        });
         if !patient {
             run.group_since.entry(group).or_insert(now.mono);
         }
@@ -248,7 +342,9 @@ impl Engine {
 
     /// Whether an evacuation went to a host that is itself off by now, so that nothing can come of it.
     fn destination_fenced(&self, migration: &MigrationFacts) -> bool {
-        let Some(destination) = &migration.destination else { return false };
+        let Some(destination) = &migration.destination else {
+            return false;
+        };
         self.ledger.incidents.values().any(|incident| {
             incident.id.host == *destination
                 && incident.state.open()
@@ -259,8 +355,18 @@ impl Engine {
     }
 
     /// Whether Nova has had its time to settle what was going on when the host died.
-    fn settled(&mut self, id: &IncidentId, vm: &VmRecord, server: &ServerFacts, seen: &Seen, now: Now) -> bool {
-        let live = seen.migrations.iter().any(|m| m.kind == MigrationKind::Live && m.status.open());
+    fn settled(
+        &mut self,
+        id: &IncidentId,
+        vm: &VmRecord,
+        server: &ServerFacts,
+        seen: &Seen,
+        now: Now,
+    ) -> bool {
+        let live = seen
+            .migrations
+            .iter()
+            .any(|m| m.kind == MigrationKind::Live && m.status.open());
         let fenced_since = self.run(id, now).state_since;
         let run = self.vm_run(id, &vm.server, now);
         if live {
@@ -297,8 +403,17 @@ impl Engine {
             return false;
         }
         let what = "reset-state".to_owned();
-        self.write(Entry::VmIntended { incident: id.clone(), server: vm.server.clone(), what }, now);
-        let effect = Effect::ResetState { server: vm.server.clone() };
+        self.write(
+            Entry::VmIntended {
+                incident: id.clone(),
+                server: vm.server.clone(),
+                what,
+            },
+            now,
+        );
+        let effect = Effect::ResetState {
+            server: vm.server.clone(),
+        };
         self.act(Some(id), Slot::Vm(vm.server.clone()), effect, now);
         false
     }
@@ -310,7 +425,7 @@ impl Engine {
         if self.busy(Some(id), &Slot::Vm(vm.server.clone())) {
             return;
         }
-        let forget = self.broken.is(Mutation::ForgetIntents) || self.broken.is(Mutation::ResendBlindly);
+        let forget = self.broken.is(Mutation::ResendBlindly);
         let run = self.vm_run(id, &vm.server, now);
         // A term that only knows of the intent counts from when it learnt of it.
         let answered = *run.answered.get_or_insert(now.mono);
@@ -318,12 +433,21 @@ impl Engine {
             self.set(id, &vm.server, VmProgress::Pending, now);
             return;
         }
-        let Some(seen) = self.look(id, &vm.server, SECOND * 2, answered, now) else { return };
+        let Some(seen) = self.look(id, &vm.server, SECOND * 2, answered, now) else {
+            return;
+        };
         let ours = |m: &&MigrationFacts| m.kind == MigrationKind::Evacuation && !vm.known.contains(&m.id);
         if let Some(record) = seen.migrations.iter().find(ours) {
             self.set(id, &vm.server, VmProgress::InFlight { migration: record.id }, now);
         } else if seen.server.is_none() {
-            self.set(id, &vm.server, VmProgress::Skipped { reason: SkipReason::NotOnHost }, now);
+            self.set(
+                id,
+                &vm.server,
+                VmProgress::Skipped {
+                    reason: SkipReason::NotOnHost,
+                },
+                now,
+            );
         } else if seen.asked.since(answered) >= SHOWS_UP {
             self.again(id, vm, FailedReason::NovaError, now);
         }
@@ -349,15 +473,29 @@ impl Engine {
         if now.mono.since(run.since) > self.config.vm_timeout {
             let run = self.vm_run(id, &vm.server, now);
             if !std::mem::replace(&mut run.stuck, true) {
-                self.tell(Notice::VmStuck { incident: id.clone(), server: vm.server.clone() });
+                self.tell(Notice::VmStuck {
+                    incident: id.clone(),
+                    server: vm.server.clone(),
+                });
             }
         }
-        let Some(seen) = self.look(id, &vm.server, FOLLOW, Mono(0), now) else { return };
-        let Some(server) = seen.server else {
-            self.set(id, &vm.server, VmProgress::Skipped { reason: SkipReason::NotOnHost }, now);
+        let Some(seen) = self.look(id, &vm.server, FOLLOW, Mono(0), now) else {
             return;
         };
-        let Some(record) = seen.migrations.iter().find(|m| m.id == migration) else { return };
+        let Some(server) = seen.server else {
+            self.set(
+                id,
+                &vm.server,
+                VmProgress::Skipped {
+                    reason: SkipReason::NotOnHost,
+                },
+                now,
+            );
+            return;
+        };
+        let Some(record) = seen.migrations.iter().find(|m| m.id == migration) else {
+            return;
+        };
         match record.status {
             MigrationStatus::Done | MigrationStatus::Completed => {
                 if let Some(destination) = server.host.filter(|host| *host != id.host)
@@ -377,31 +515,70 @@ impl Engine {
     fn verify(&mut self, id: &IncidentId, vm: &VmRecord, destination: &HostName, now: Now) {
         let since = self.vm_run(id, &vm.server, now).since;
         let after = self.vm_run(id, &vm.server, now).answered.unwrap_or(Mono(0));
-        let Some(seen) = self.look(id, &vm.server, FOLLOW, after, now) else { return };
+        let Some(seen) = self.look(id, &vm.server, FOLLOW, after, now) else {
+            return;
+        };
         let Some(server) = seen.server else {
-            self.set(id, &vm.server, VmProgress::Skipped { reason: SkipReason::NotOnHost }, now);
+            self.set(
+                id,
+                &vm.server,
+                VmProgress::Skipped {
+                    reason: SkipReason::NotOnHost,
+                },
+                now,
+            );
             return;
         };
         // Its owner or somebody else moved or stopped it meanwhile: that is theirs to decide.
-        if server.user_action_ms.is_some_and(|ms| u128::from(ms) < now.mono.since(since).as_millis()) {
-            self.set(id, &vm.server, VmProgress::Recovered { destination: destination.clone() }, now);
+        if server
+            .user_action_ms
+            .is_some_and(|ms| u128::from(ms) < now.mono.since(since).as_millis())
+        {
+            self.set(
+                id,
+                &vm.server,
+                VmProgress::Recovered {
+                    destination: destination.clone(),
+                },
+                now,
+            );
             return;
         }
         let wanted = vm.wanted == Wanted::Running;
         if server.running != wanted {
             if now.mono.since(since) > SECOND * 300 {
-                self.set(id, &vm.server, VmProgress::Failed { reason: FailedReason::VerifyFailed }, now);
+                self.set(
+                    id,
+                    &vm.server,
+                    VmProgress::Failed {
+                        reason: FailedReason::VerifyFailed,
+                    },
+                    now,
+                );
                 return;
             }
             let slot = Slot::Vm(vm.server.clone());
             if server.task.is_empty() && !self.busy(Some(id), &slot) {
                 let (what, effect) = if wanted {
-                    ("start", Effect::Start { server: vm.server.clone() })
+                    (
+                        "start",
+                        Effect::Start {
+                            server: vm.server.clone(),
+                        },
+                    )
                 } else {
-                    ("stop", Effect::Stop { server: vm.server.clone() })
+                    (
+                        "stop",
+                        Effect::Stop {
+                            server: vm.server.clone(),
+                        },
+                    )
                 };
-                let entry =
-                    Entry::VmIntended { incident: id.clone(), server: vm.server.clone(), what: what.to_owned() };
+                let entry = Entry::VmIntended {
+                    incident: id.clone(),
+                    server: vm.server.clone(),
+                    what: what.to_owned(),
+                };
                 self.write(entry, now);
                 self.vm_run(id, &vm.server, now).read = None;
                 self.act(Some(id), slot, effect, now);
@@ -411,10 +588,24 @@ impl Engine {
         match self.shown_by_agent(&vm.server, destination, now) {
             Some(shown) if shown != wanted => {
                 if now.mono.since(since) > SECOND * 120 {
-                    self.set(id, &vm.server, VmProgress::Failed { reason: FailedReason::VerifyFailed }, now);
+                    self.set(
+                        id,
+                        &vm.server,
+                        VmProgress::Failed {
+                            reason: FailedReason::VerifyFailed,
+                        },
+                        now,
+                    );
                 }
             }
-            _ => self.set(id, &vm.server, VmProgress::Recovered { destination: destination.clone() }, now),
+            _ => self.set(
+                id,
+                &vm.server,
+                VmProgress::Recovered {
+                    destination: destination.clone(),
+                },
+                now,
+            ),
         }
     }
 
@@ -424,7 +615,12 @@ impl Engine {
         if now.mono.since(*at) > self.config.inventory_fresh {
             return None;
         }
-        Some(inventory.domains.get(server).is_some_and(|state| *state == crate::input::DomainState::Running))
+        Some(
+            inventory
+                .domains
+                .get(server)
+                .is_some_and(|state| *state == crate::input::DomainState::Running),
+        )
     }
 
     // --- outcomes
@@ -437,13 +633,20 @@ impl Engine {
         result: Result<Answer, Trouble>,
         now: Now,
     ) {
-        let progress = self.ledger.incidents.get(id).and_then(|i| i.vms.get(server)).cloned();
+        let progress = self
+            .ledger
+            .incidents
+            .get(id)
+            .and_then(|i| i.vms.get(server))
+            .cloned();
         let run = self.vm_run(id, server, now);
         match result {
             Ok(Answer::Server { server, migrations }) => run.read = Some((asked, (server, migrations))),
             Err(trouble) => {
                 run.not_before = now.mono.after(SECOND * 2);
-                let requested = progress.as_ref().filter(|vm| vm.progress == VmProgress::Requested);
+                let requested = progress
+                    .as_ref()
+                    .filter(|vm| vm.progress == VmProgress::Requested);
                 if let Some(vm) = requested
                     && run.answered.is_none()
                 {
@@ -462,10 +665,24 @@ impl Engine {
         match trouble {
             Trouble::NotStarted => self.again(id, vm, FailedReason::NovaError, now),
             Trouble::Refused(Refusal::NotFound) => {
-                self.set(id, &vm.server, VmProgress::Skipped { reason: SkipReason::NotOnHost }, now);
+                self.set(
+                    id,
+                    &vm.server,
+                    VmProgress::Skipped {
+                        reason: SkipReason::NotOnHost,
+                    },
+                    now,
+                );
             }
             Trouble::Refused(Refusal::NotSupported) => {
-                self.set(id, &vm.server, VmProgress::Blocked { reason: BlockedReason::Unsupported }, now);
+                self.set(
+                    id,
+                    &vm.server,
+                    VmProgress::Blocked {
+                        reason: BlockedReason::Unsupported,
+                    },
+                    now,
+                );
             }
             Trouble::Refused(Refusal::Conflict) => {
                 self.again(id, vm, FailedReason::NovaError, now);

@@ -61,7 +61,11 @@ pub fn run_batch(batch: Batch, mut progress: impl FnMut(u64)) -> BatchReport {
                         break;
                     }
                     let seed = batch.base.wrapping_add(n);
-                    let run = run_seed(Options { seed, trace: false, prepare: batch.prepare });
+                    let run = run_seed(Options {
+                        seed,
+                        trace: false,
+                        prepare: batch.prepare,
+                    });
                     if sender.send(run).is_err() {
                         break;
                     }
@@ -76,9 +80,15 @@ pub fn run_batch(batch: Batch, mut progress: impl FnMut(u64)) -> BatchReport {
             report.fences += run.fences as u64;
             if let Some(violation) = run.violation {
                 stop.store(true, Ordering::Relaxed);
-                let lower = report.failure.as_ref().is_none_or(|failure| run.seed < failure.seed);
+                let lower = report
+                    .failure
+                    .as_ref()
+                    .is_none_or(|failure| run.seed < failure.seed);
                 if lower {
-                    report.failure = Some(Failure { seed: run.seed, violation });
+                    report.failure = Some(Failure {
+                        seed: run.seed,
+                        violation,
+                    });
                 }
             }
             progress(report.seeds);

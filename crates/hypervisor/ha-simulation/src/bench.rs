@@ -8,8 +8,8 @@ use std::time::Instant;
 use cobaltcore_api::Maintenance;
 use cobaltcore_api::names::HostName;
 use cobaltcore_ha_engine::{
-    AgentId, BootId, Config, Domain, DomainState, Engine, Epoch, Heartbeat, HostFacts, Identity, Input, Inventory, Mono, Now,
-    Observation, PeerHost, ReplicaId, ServiceFacts,
+    AgentId, BootId, Config, Domain, DomainState, Engine, Epoch, Heartbeat, HostFacts, Identity, Input,
+    Inventory, Mono, Now, Observation, PeerHost, ReplicaId, ServiceFacts,
 };
 
 use crate::hosts::Server;
@@ -134,12 +134,19 @@ impl Fleet {
             };
             fleet.step(Input::Saw(Observation::Host(facts)));
         }
-        fleet.step(Input::Lead { epoch: Epoch(1), sent_at: Mono(1000), journal: Vec::new() });
+        fleet.step(Input::Lead {
+            epoch: Epoch(1),
+            sent_at: Mono(1000),
+            journal: Vec::new(),
+        });
         fleet
     }
 
     fn step(&mut self, input: Input) {
-        let now = Now { mono: Mono(self.now), wall: jiff::Timestamp::UNIX_EPOCH };
+        let now = Now {
+            mono: Mono(self.now),
+            wall: jiff::Timestamp::UNIX_EPOCH,
+        };
         std::hint::black_box(self.engine.step(input, now));
     }
 
@@ -153,7 +160,10 @@ impl Fleet {
                 mono_ns: self.now * 1_000_000,
                 sent_at_ms: 0,
                 libvirt: true,
-                machine: Identity { system_uuid: Some("uuid".to_owned()), serial: None },
+                machine: Identity {
+                    system_uuid: Some("uuid".to_owned()),
+                    serial: None,
+                },
                 armed: false,
                 planned_shutdown: false,
             };
@@ -162,16 +172,37 @@ impl Fleet {
     }
 
     fn polls(&mut self) {
-        self.step(Input::LeaseRenewed { sent_at: Mono(self.now) });
-        let service = |now: u64| ServiceFacts { updated_at: now.to_string(), up: true, disabled: false, forced_down: false };
-        let services = self.hosts.iter().map(|h| (h.clone(), service(self.now))).collect();
+        self.step(Input::LeaseRenewed {
+            sent_at: Mono(self.now),
+        });
+        let service = |now: u64| ServiceFacts {
+            updated_at: now.to_string(),
+            up: true,
+            disabled: false,
+            forced_down: false,
+        };
+        let services = self
+            .hosts
+            .iter()
+            .map(|h| (h.clone(), service(self.now)))
+            .collect();
         self.step(Input::Saw(Observation::Services(services)));
-        let leases = self.hosts.iter().map(|h| (h.clone(), self.now.to_string())).collect();
+        let leases = self
+            .hosts
+            .iter()
+            .map(|h| (h.clone(), self.now.to_string()))
+            .collect();
         self.step(Input::Saw(Observation::NodeLeases(leases)));
         for r in 1..3 {
-            let seen = PeerHost { age_ms: Some(10), boot: None };
+            let seen = PeerHost {
+                age_ms: Some(10),
+                boot: None,
+            };
             let hosts = self.hosts.iter().map(|h| (h.clone(), seen.clone())).collect();
-            self.step(Input::Saw(Observation::Peer { replica: ReplicaId(r), hosts }));
+            self.step(Input::Saw(Observation::Peer {
+                replica: ReplicaId(r),
+                hosts,
+            }));
         }
     }
 

@@ -4,7 +4,8 @@
 //! compute service does when it starts.
 
 use cobaltcore_ha_engine::{
-    Answer, MigrationFacts, MigrationId, MigrationKind, MigrationStatus, Refusal, ServerFacts, Trouble, VmState,
+    Answer, MigrationFacts, MigrationId, MigrationKind, MigrationStatus, Refusal, ServerFacts, Trouble,
+    VmState,
 };
 
 use crate::invariants::Invariant;
@@ -52,7 +53,11 @@ impl World {
             id: server.id.clone(),
             name: format!("guest-{n}"),
             host: Some(self.hosts[server.host].name.clone()),
-            state: if server.deleted { VmState::Deleted } else { server.state },
+            state: if server.deleted {
+                VmState::Deleted
+            } else {
+                server.state
+            },
             task: server.task.clone(),
             running: server.state == VmState::Active,
             policy: server.policy,
@@ -85,7 +90,10 @@ impl World {
 
     pub(crate) fn read_server(&self, n: usize) -> Answer {
         let server = (!self.servers[n].deleted).then(|| self.facts(n));
-        Answer::Server { server, migrations: self.migrations_of(|m| m.server == n) }
+        Answer::Server {
+            server,
+            migrations: self.migrations_of(|m| m.server == n),
+        }
     }
 
     pub(crate) fn list_servers(&self, h: usize) -> Answer {
@@ -94,7 +102,11 @@ impl World {
             .map(|n| self.facts(n))
             .collect();
         let touches = |m: &Migration| m.source == h || m.destination == Some(h);
-        Answer::Servers { servers, migrations: self.migrations_of(touches), complete: self.list_complete }
+        Answer::Servers {
+            servers,
+            migrations: self.migrations_of(touches),
+            complete: self.list_complete,
+        }
     }
 
     pub(crate) fn evacuate(&mut self, n: usize) -> Result<Answer, Trouble> {
@@ -114,7 +126,10 @@ impl World {
             return Err(Trouble::Refused(Refusal::Conflict));
         }
         if server.local_disk || server.excluded {
-            self.violate(Invariant::S10Guests, format!("guest {n} with a local disk or excluded is evacuated"));
+            self.violate(
+                Invariant::S10Guests,
+                format!("guest {n} with a local disk or excluded is evacuated"),
+            );
         }
         let outstanding = self.migrations.iter().any(|m| {
             let possible = m.destination.is_some_and(|d| self.hosts[d].power);
@@ -128,9 +143,20 @@ impl World {
             .filter(|h| *h != source && self.service_up(*h) && !self.hosts[*h].disabled && self.capacity)
             .collect();
         let destination = (!candidates.is_empty()).then(|| candidates[self.rng.usize(..candidates.len())]);
-        let status = if destination.is_some() { MigrationStatus::Accepted } else { MigrationStatus::Error };
+        let status = if destination.is_some() {
+            MigrationStatus::Accepted
+        } else {
+            MigrationStatus::Error
+        };
         let kind = MigrationKind::Evacuation;
-        self.migrations.push(Migration { server: n, kind, status, source, destination, was_running });
+        self.migrations.push(Migration {
+            server: n,
+            kind,
+            status,
+            source,
+            destination,
+            was_running,
+        });
         let m = self.migrations.len() - 1;
         self.evacuations.push((self.now, n));
         let now = self.now;
@@ -139,7 +165,11 @@ impl World {
             self.servers[n].state = VmState::Error;
         } else {
             "rebuilding".clone_into(&mut self.servers[n].task);
-            let late = if self.rng.u8(..100) < self.messages_lost { 45_000 } else { 1500 };
+            let late = if self.rng.u8(..100) < self.messages_lost {
+                45_000
+            } else {
+                1500
+            };
             let after = self.rng.u64(200..late + 200);
             self.schedule(after, Event::NovaMessage(m));
         }
@@ -148,7 +178,9 @@ impl World {
 
     /// The destination hears of it, if it still lives.
     pub(crate) fn nova_message(&mut self, m: usize) {
-        let Some(destination) = self.migrations[m].destination else { return };
+        let Some(destination) = self.migrations[m].destination else {
+            return;
+        };
         if !self.hosts[destination].compute_works() || !self.rabbit_up {
             if self.hosts[destination].power {
                 // The message waits in its queue.
@@ -168,10 +200,23 @@ impl World {
     }
 
     pub(crate) fn nova_rebuilt(&mut self, m: usize) {
-        let Migration { server: n, destination: Some(destination), was_running, .. } = self.migrations[m].clone() else {
+        let Migration {
+            server: n,
+            destination: Some(destination),
+            was_running,
+            ..
+        } = self.migrations[m].clone()
+        else {
             return;
         };
+        if self.migrations[m].status != MigrationStatus::PreMigrating {
+            return;
+        }
         if !self.hosts[destination].compute_works() {
+            // Its work goes on as long as it lives, and is told when it can be.
+            if self.hosts[destination].user {
+                self.schedule(5_000, Event::NovaRebuilt(m));
+            }
             return;
         }
         self.migrations[m].status = MigrationStatus::Done;
@@ -198,7 +243,10 @@ impl World {
             return Err(Trouble::Refused(Refusal::NotFound));
         }
         if !self.servers[n].owner_wants_it {
-            self.violate(Invariant::S10Guests, format!("guest {n} was stopped by its owner and is started"));
+            self.violate(
+                Invariant::S10Guests,
+                format!("guest {n} was stopped by its owner and is started"),
+            );
         }
         if !self.hosts[host].compute_works() {
             return Err(Trouble::Unknown);
@@ -225,6 +273,11 @@ impl World {
         self.hosts[h].service_updated = self.now;
         let mut left = Vec::new();
         for m in &mut self.migrations {
+            // A rebuild that was interrupted here is given up.
+            if m.destination == Some(h) && m.status == MigrationStatus::PreMigrating {
+                m.status = MigrationStatus::Failed;
+                self.servers[m.server].task.clear();
+            }
             if m.source == h && m.kind == MigrationKind::Evacuation {
                 if m.status == MigrationStatus::Done {
                     m.status = MigrationStatus::Completed;
@@ -237,7 +290,11 @@ impl World {
         for (n, server) in self.servers.iter_mut().enumerate() {
             if left.contains(&n) {
                 server.runs_on.remove(&h);
-            } else if server.host == h && server.state == VmState::Active && !server.deleted && server.task.is_empty() {
+            } else if server.host == h
+                && server.state == VmState::Active
+                && !server.deleted
+                && server.task.is_empty()
+            {
                 server.runs_on.insert(h);
             }
         }
@@ -250,10 +307,9 @@ impl World {
             if !host.maintenance.is_off() || !host.disabled_condition {
                 continue;
             }
-            let open = self
-                .migrations
-                .iter()
-                .any(|m| m.source == h && m.kind == MigrationKind::Evacuation && m.status == MigrationStatus::Done);
+            let open = self.migrations.iter().any(|m| {
+                m.source == h && m.kind == MigrationKind::Evacuation && m.status == MigrationStatus::Done
+            });
             if open {
                 self.schedule(30_000, Event::Kubernetes);
                 continue;

@@ -52,11 +52,16 @@ impl World {
             | Effect::SetDisabled { host }
             | Effect::StopEviction { host }
             | Effect::RestoreMaintenance { host, .. }) => {
-                let Some(h) = self.host_index(host) else { return (5, Err(Trouble::Unknown)) };
+                let Some(h) = self.host_index(host) else {
+                    return (5, Err(Trouble::Unknown));
+                };
                 if !(self.kubernetes_up && self.replicas[r].to_kubernetes) {
                     return (3000, Err(Trouble::Unknown));
                 }
-                (self.rng.u64(5..60), self.in_kubernetes(h, &effect.clone(), incident))
+                (
+                    self.rng.u64(5..60),
+                    self.in_kubernetes(h, &effect.clone(), incident),
+                )
             }
             Effect::PauseDomain { host, server } => {
                 if let (Some(h), Some(n)) = (self.host_index(host), self.server_index(server)) {
@@ -114,12 +119,16 @@ impl World {
                 None => gone,
             },
             Effect::Evacuate { server, from, .. } => {
-                let Some(n) = self.server_index(server) else { return gone };
+                let Some(n) = self.server_index(server) else {
+                    return gone;
+                };
                 self.check_evacuate(n, from, action.incident.as_ref());
                 self.evacuate(n)
             }
             Effect::ResetState { server } => {
-                let Some(n) = self.server_index(server) else { return gone };
+                let Some(n) = self.server_index(server) else {
+                    return gone;
+                };
                 self.servers[n].state = cobaltcore_ha_engine::VmState::Error;
                 self.servers[n].task.clear();
                 Ok(Answer::Done)
@@ -139,7 +148,9 @@ impl World {
     // --- probes and devices
 
     fn investigate(&mut self, r: usize, host: &HostName, peers: &[HostName]) -> Outcome {
-        let Some(h) = self.host_index(host) else { return Err(Trouble::Unknown) };
+        let Some(h) = self.host_index(host) else {
+            return Err(Trouble::Unknown);
+        };
         let asked_at = self.mono(r);
         let incarnation = self.replicas[r].incarnation;
         let mut probes: Vec<(Prober, bool)> = Vec::new();
@@ -166,7 +177,12 @@ impl World {
                 (true, false) => ProbeResult::Kernel,
             };
             let takes = if result == ProbeResult::Timeout { 2000 } else { 30 };
-            let seen = Observation::Probe { host: host.clone(), by, asked_at, result };
+            let seen = Observation::Probe {
+                host: host.clone(),
+                by,
+                asked_at,
+                result,
+            };
             self.schedule(takes, Event::Deliver(r, incarnation, Box::new(Input::Saw(seen))));
         }
         Ok(Answer::Done)
@@ -178,7 +194,9 @@ impl World {
         host: &HostName,
         ask: impl FnOnce(&mut Self, usize) -> Answer,
     ) -> (u64, Outcome) {
-        let Some(h) = self.host_index(host) else { return (5, Err(Trouble::Unknown)) };
+        let Some(h) = self.host_index(host) else {
+            return (5, Err(Trouble::Unknown));
+        };
         if !self.hosts[h].bmc.reachable {
             return (5000, Err(Trouble::Unknown));
         }
@@ -190,13 +208,18 @@ impl World {
         self.power_reads.insert(h, now);
         let bmc = &self.hosts[h].bmc;
         let machine = bmc.wired_to.unwrap_or(h);
-        let early = self.hosts[machine].bmc.says_off_from.is_some_and(|from| from <= now);
+        let early = self.hosts[machine]
+            .bmc
+            .says_off_from
+            .is_some_and(|from| from <= now);
         let off = bmc.lies || early || !self.hosts[machine].power;
         Answer::Power(if off { Power::Off } else { Power::On })
     }
 
     fn power_off(&mut self, r: usize, host: &HostName, incident: Option<&IncidentId>) -> (u64, Outcome) {
-        let Some(h) = self.host_index(host) else { return (5, Err(Trouble::Unknown)) };
+        let Some(h) = self.host_index(host) else {
+            return (5, Err(Trouble::Unknown));
+        };
         self.check_power_off(r, h, incident);
         let bmc = self.hosts[h].bmc.clone();
         if !bmc.reachable {
@@ -225,15 +248,22 @@ impl World {
                     return Err(Trouble::Refused(Refusal::Conflict));
                 }
                 if *expected == Maintenance::Manual && !self.decided(incident, Decision::Approve) {
-                    self.violate(Invariant::S11Manual, format!("manual maintenance of n{h:02} is overridden"));
+                    self.violate(
+                        Invariant::S11Manual,
+                        format!("manual maintenance of n{h:02} is overridden"),
+                    );
                 }
                 self.hosts[h].maintenance = Maintenance::Ha;
             }
             Effect::Hold { .. } => self.hosts[h].tainted = true,
             Effect::SetDisabled { .. } => {
-                let claimed = incident.is_some_and(|id| self.ledger().incidents.get(id).is_some_and(|i| i.claimed));
+                let claimed =
+                    incident.is_some_and(|id| self.ledger().incidents.get(id).is_some_and(|i| i.claimed));
                 if !claimed {
-                    self.violate(Invariant::S12Order, format!("n{h:02} is marked disabled before it is claimed"));
+                    self.violate(
+                        Invariant::S12Order,
+                        format!("n{h:02} is marked disabled before it is claimed"),
+                    );
                 }
                 if self.hosts[h].maintenance != Maintenance::Ha {
                     return Err(Trouble::Refused(Refusal::Conflict));
@@ -262,7 +292,10 @@ impl World {
             ServiceChange::Disable => self.hosts[h].disabled = true,
             ServiceChange::ForceDown => {
                 if fenced != Some(true) {
-                    self.violate(Invariant::S12Order, format!("n{h:02} is forced down before it is fenced"));
+                    self.violate(
+                        Invariant::S12Order,
+                        format!("n{h:02} is forced down before it is fenced"),
+                    );
                 }
                 self.hosts[h].disabled = true;
                 self.hosts[h].forced_down = true;
@@ -291,24 +324,34 @@ impl World {
 
     fn check_intent(&mut self, action: &Action) {
         let about = action.incident.as_ref();
-        let written = |wanted: &dyn Fn(&Entry) -> bool| self.journal.iter().rev().any(|record| wanted(&record.entry));
+        let written =
+            |wanted: &dyn Fn(&Entry) -> bool| self.journal.iter().rev().any(|record| wanted(&record.entry));
         let intended = match &action.effect {
-            Effect::Claim { .. } => written(&|e| matches!(e, Entry::ClaimIntended { incident, .. } if Some(incident) == about)),
-            Effect::PowerOff { .. } => written(&|e| matches!(e, Entry::FenceIntended { incident, .. } if Some(incident) == about)),
+            Effect::Claim { .. } => {
+                written(&|e| matches!(e, Entry::ClaimIntended { incident, .. } if Some(incident) == about))
+            }
+            Effect::PowerOff { .. } => {
+                written(&|e| matches!(e, Entry::FenceIntended { incident, .. } if Some(incident) == about))
+            }
             Effect::Evacuate { server, known, .. } => {
                 // The latest word about this guest must be the intent of exactly this request.
                 let last = self.journal.iter().rev().find_map(|record| match &record.entry {
-                    Entry::EvacuateIntended { incident, server: s, known: k, .. } if Some(incident) == about && s == server => {
-                        Some(k == known)
-                    }
-                    Entry::Vm { incident, server: s, .. } if Some(incident) == about && s == server => Some(false),
+                    Entry::EvacuateIntended {
+                        incident,
+                        server: s,
+                        known: k,
+                        ..
+                    } if Some(incident) == about && s == server => Some(k == known),
+                    Entry::Vm {
+                        incident, server: s, ..
+                    } if Some(incident) == about && s == server => Some(false),
                     _ => None,
                 });
                 last == Some(true)
             }
-            Effect::UpdateService { .. } => written(&|e| {
-                matches!(e, Entry::DisableIntended { incident, .. } | Entry::RestoreIntended { incident } if Some(incident) == about)
-            }),
+            Effect::UpdateService { .. } => written(
+                &|e| matches!(e, Entry::DisableIntended { incident, .. } | Entry::RestoreIntended { incident } if Some(incident) == about),
+            ),
             Effect::RestoreMaintenance { .. } => {
                 written(&|e| matches!(e, Entry::RestoreIntended { incident } if Some(incident) == about))
             }
@@ -318,7 +361,10 @@ impl World {
             _ => true,
         };
         if !intended {
-            self.violate(Invariant::S8Journal, format!("{:?} has no durable intent", action.effect));
+            self.violate(
+                Invariant::S8Journal,
+                format!("{:?} has no durable intent", action.effect),
+            );
         }
     }
 
@@ -326,29 +372,46 @@ impl World {
         let machine = self.hosts[h].bmc.wired_to.unwrap_or(h);
         let now = self.now;
         let first = self.first_power_command(incident);
-        let well = |host: &crate::hosts::Host| host.well_since.is_some_and(|since| now - since > 45_000) && host.well();
+        let well = |host: &crate::hosts::Host| {
+            host.well_since.is_some_and(|since| now - since > 45_000) && host.well()
+        };
         if (first || machine != h) && well(&self.hosts[machine]) {
-            self.violate(Invariant::S3NoFalseFence, format!("healthy n{machine:02} is switched off"));
+            self.violate(
+                Invariant::S3NoFalseFence,
+                format!("healthy n{machine:02} is switched off"),
+            );
         }
         let host = self.hosts[h].clone();
-        let user_space = host.kernel && host.user && host.mgmt && self.uplinks[host.rack];
-        let unreachable_for_all = !(0..3).any(|r| self.reaches(r, h));
-        let lately = host.well_since.is_none_or(|since| now - since > 45_000);
-        if first && user_space && !unreachable_for_all && lately && host.kubelet {
-            self.violate(Invariant::S3NoFalseFence, format!("n{h:02} answers and is switched off"));
+        // One that came back this moment may still be taken for dead; one that answers for a while not.
+        if first && host.answers_since.is_some_and(|since| now - since > 12_000) {
+            self.violate(
+                Invariant::S3NoFalseFence,
+                format!("n{h:02} answers and is switched off"),
+            );
         }
-        if !self.replicas[r].to_hosts && host.power {
-            self.violate(Invariant::S4Brakes, format!("replica {r} is cut off and switches n{h:02} off"));
+        // It takes as long as a host's silence to notice one's own.
+        let cut = !self.replicas[r].to_hosts && now - self.replicas[r].cut_since > 30_000;
+        if cut && host.power {
+            self.violate(
+                Invariant::S4Brakes,
+                format!("replica {r} is cut off and switches n{h:02} off"),
+            );
         }
         if !self.pauses.is_empty() && self.claimed_lately(incident) {
-            self.violate(Invariant::S4Brakes, format!("n{h:02} is switched off during a pause"));
+            self.violate(
+                Invariant::S4Brakes,
+                format!("n{h:02} is switched off during a pause"),
+            );
         }
         self.check_storm(h, incident);
         let ledger = self.ledger();
         let epoch = incident.map_or(0, |id| id.epoch.0);
         let term_began = self.terms.get(&epoch).copied().unwrap_or(0);
         if first && self.now.saturating_sub(term_began) < 55_000 && self.hosts[h].power {
-            self.violate(Invariant::S4Brakes, format!("n{h:02} is switched off during warm-up"));
+            self.violate(
+                Invariant::S4Brakes,
+                format!("n{h:02} is switched off during warm-up"),
+            );
         }
         let in_flight = ledger.incidents.values().filter(|i| i.state.in_flight()).count();
         if in_flight > self.config.max_hosts_in_flight {
@@ -362,12 +425,25 @@ impl World {
         let open = ledger
             .incidents
             .values()
-            .filter(|i| i.state.in_flight() || matches!(i.state, IncidentState::Recovered | IncidentState::Failed))
-            .filter(|i| !i.approved && !i.asserted && self.host_index(&i.id.host).is_some_and(|h| self.hosts[h].power || i.level > 0))
+            .filter(|i| {
+                i.state.in_flight() || matches!(i.state, IncidentState::Recovered | IncidentState::Failed)
+            })
+            .filter(|i| {
+                !i.approved
+                    && !i.asserted
+                    && self
+                        .host_index(&i.id.host)
+                        .is_some_and(|h| self.hosts[h].power || i.level > 0)
+            })
             .count();
-        let mine = incident.and_then(|id| ledger.incidents.get(id)).is_some_and(|i| i.approved || i.asserted);
+        let mine = incident
+            .and_then(|id| ledger.incidents.get(id))
+            .is_some_and(|i| i.approved || i.asserted);
         if open > limit && !mine && self.hosts[h].power {
-            self.violate(Invariant::S4Brakes, format!("n{h:02} is the {open}th host switched off"));
+            self.violate(
+                Invariant::S4Brakes,
+                format!("n{h:02} is the {open}th host switched off"),
+            );
         }
     }
 
@@ -375,11 +451,14 @@ impl World {
     fn claimed_lately(&self, incident: Option<&IncidentId>) -> bool {
         let wanted = |entry: &Entry| matches!(entry, Entry::ClaimIntended { incident: about, .. } if Some(about) == incident);
         let claim = self.journal.iter().position(|record| wanted(&record.entry));
-        claim.and_then(|n| self.written_at.get(n)).is_some_and(|at| *at >= self.paused_since)
+        claim
+            .and_then(|n| self.written_at.get(n))
+            .is_some_and(|at| *at >= self.paused_since)
     }
 
     fn first_power_command(&self, incident: Option<&IncidentId>) -> bool {
-        let fenced = |entry: &Entry| matches!(entry, Entry::Fenced { incident: about, .. } if Some(about) == incident);
+        let fenced =
+            |entry: &Entry| matches!(entry, Entry::Fenced { incident: about, .. } if Some(about) == incident);
         if self.journal.iter().any(|record| fenced(&record.entry)) {
             return false;
         }
@@ -394,23 +473,37 @@ impl World {
     fn check_evacuate(&mut self, n: usize, from: &HostName, incident: Option<&IncidentId>) {
         let Some(h) = self.host_index(from) else { return };
         let ledger = self.ledger();
-        let fence = incident.and_then(|id| ledger.incidents.get(id)).and_then(|i| i.grade);
+        let fence = incident
+            .and_then(|id| ledger.incidents.get(id))
+            .and_then(|i| i.grade);
         // A host that was switched on a moment ago runs nothing yet; the fence is looked at in time.
         // A device that lies about a dead machine harms nobody.
         let host = &self.hosts[h];
         let on = host.power && self.now - host.power_since > 11_500 && (host.kernel || !host.bmc.lies);
         if on {
-            self.violate(Invariant::S2Fenced, format!("guest {n} is moved although n{h:02} is on"));
+            self.violate(
+                Invariant::S2Fenced,
+                format!("guest {n} is moved although n{h:02} is on"),
+            );
         }
         if fence.is_none() {
-            self.violate(Invariant::S2Fenced, format!("guest {n} is moved although n{h:02} has no fence record"));
+            self.violate(
+                Invariant::S2Fenced,
+                format!("guest {n} is moved although n{h:02} has no fence record"),
+            );
         }
         let looked = self.power_reads.get(&h).is_some_and(|at| self.now - at <= 11_500);
         if !looked && fence == Some(Grade::Power) {
-            self.violate(Invariant::S2Fenced, format!("nobody looked at the power of n{h:02} for ten seconds"));
+            self.violate(
+                Invariant::S2Fenced,
+                format!("nobody looked at the power of n{h:02} for ten seconds"),
+            );
         }
         if !self.hosts[h].forced_down {
-            self.violate(Invariant::S12Order, format!("guest {n} is moved before n{h:02} is forced down"));
+            self.violate(
+                Invariant::S12Order,
+                format!("guest {n} is moved before n{h:02} is forced down"),
+            );
         }
     }
 
@@ -421,7 +514,12 @@ impl World {
                 && (m.status.open() || m.status == MigrationStatus::Done)
         });
         // A claim that is undone before anything was done to the host gives back what it took.
-        let touched = incident.and_then(|id| self.ledger().incidents.get(id).map(|i| i.fence_intended || i.grade.is_some()));
+        let touched = incident.and_then(|id| {
+            self.ledger()
+                .incidents
+                .get(id)
+                .map(|i| i.fence_intended || i.grade.is_some())
+        });
         if touched != Some(true) {
             return;
         }

@@ -29,6 +29,7 @@ pub(crate) enum Fault {
     CrashReplica(usize),
     CrashLeader,
     Freeze(usize, u64),
+    FreezeLeader(u64),
     Kubernetes(bool),
     Nova(bool),
     NovaRefusesService(bool),
@@ -79,7 +80,10 @@ impl World {
                     *uplink = on;
                 }
             }
-            Fault::ReplicaHosts(r, on) => self.replicas[r].to_hosts = on,
+            Fault::ReplicaHosts(r, on) => {
+                self.replicas[r].to_hosts = on;
+                self.replicas[r].cut_since = self.now;
+            }
             Fault::ReplicaKubernetes(r, on) => self.replicas[r].to_kubernetes = on,
             Fault::ReplicaNova(r, on) => self.replicas[r].to_nova = on,
             Fault::ReplicaPeers(r, on) => self.replicas[r].to_peers = on,
@@ -87,6 +91,11 @@ impl World {
             Fault::CrashLeader => {
                 if let Some(r) = self.leader() {
                     self.crash_replica(r);
+                }
+            }
+            Fault::FreezeLeader(ms) => {
+                if let Some(r) = self.leader() {
+                    self.replicas[r].frozen_until = self.now + ms;
                 }
             }
             Fault::Freeze(r, ms) => self.replicas[r].frozen_until = self.now + ms,
@@ -114,7 +123,10 @@ impl World {
             Fault::Maintenance(h, value) => self.hosts[h].maintenance = value,
             Fault::Announce(h) => self.hosts[h].announced = true,
             Fault::Pause(on) => {
-                let pause = Pause { scope: PauseScope::Global, reason: "works".to_owned() };
+                let pause = Pause {
+                    scope: PauseScope::Global,
+                    reason: "works".to_owned(),
+                };
                 self.pauses = if on { vec![pause] } else { Vec::new() };
                 // What passed its gates before everybody knew is under way.
                 self.paused_since = self.now + 7_000;
@@ -124,9 +136,7 @@ impl World {
             Fault::Heal => self.heal(),
         }
         for h in 0..self.hosts.len() {
-            if !self.hosts[h].well() {
-                self.hosts[h].well_since = None;
-            }
+            self.note_health(h);
         }
     }
 
@@ -169,6 +179,7 @@ impl World {
         self.capacity = true;
         self.messages_lost = 0;
         self.noise = 0;
+        self.slow_sends = false;
         self.pauses.clear();
         for h in 0..self.hosts.len() {
             let host = &mut self.hosts[h];
@@ -197,6 +208,7 @@ pub(crate) fn random_run(options: Options) -> World {
     world.nova_flaky = [0, 0, 10, 40][rng.usize(..4)];
     world.messages_lost = [0, 0, 10, 30][rng.usize(..4)];
     world.nova_old = rng.bool();
+    world.slow_sends = rng.bool();
     for h in 0..hosts {
         let bmc = &mut world.hosts[h].bmc;
         bmc.slow = rng.u64(50..3000);
@@ -267,7 +279,9 @@ fn dress(world: &mut World, n: usize, rng: &mut fastrand::Rng) {
             let elsewhere = (server.host + 1) % world.hosts.len();
             server.runs_on = std::collections::BTreeSet::from([elsewhere]);
             "migrating".clone_into(&mut server.task);
-            world.migrations.push(crate::cloud::Migration::live(n, server.host, elsewhere));
+            world
+                .migrations
+                .push(crate::cloud::Migration::live(n, server.host, elsewhere));
             server
         }
         _ => server,
@@ -291,19 +305,39 @@ fn one_fault(world: &mut World, rng: &mut fastrand::Rng, at: u64, until: u64) {
         14 => (Fault::Mgmt(h, false), Some(Fault::Mgmt(h, true))),
         15 => (Fault::Uplink(rack, false), Some(Fault::Uplink(rack, true))),
         16 => (Fault::ReplicaHosts(r, false), Some(Fault::ReplicaHosts(r, true))),
-        17 => (Fault::ReplicaKubernetes(r, false), Some(Fault::ReplicaKubernetes(r, true))),
+        17 => (
+            Fault::ReplicaKubernetes(r, false),
+            Some(Fault::ReplicaKubernetes(r, true)),
+        ),
         18 => (Fault::ReplicaPeers(r, false), Some(Fault::ReplicaPeers(r, true))),
         19 => (Fault::CrashReplica(r), Some(Fault::CrashLeader)),
-        20 => (Fault::Freeze(r, until - at), None),
+        20 => {
+            // Best in the middle of an incident.
+            world.at(
+                at + rng.u64(18_000..40_000),
+                Fault::FreezeLeader(rng.u64(17_000..40_000)),
+            );
+            (Fault::Panic(h), None)
+        }
         21 => (Fault::Kubernetes(false), Some(Fault::Kubernetes(true))),
+        22 if rng.bool() => (Fault::ReplicaNova(r, false), Some(Fault::ReplicaNova(r, true))),
         22 => (Fault::Nova(false), Some(Fault::Nova(true))),
-        23 => (Fault::NovaRefusesService(true), Some(Fault::NovaRefusesService(false))),
+        23 => (
+            Fault::NovaRefusesService(true),
+            Some(Fault::NovaRefusesService(false)),
+        ),
         24 => (Fault::Rabbit(false), Some(Fault::Rabbit(true))),
         25 => (Fault::Bmc(h, false), Some(Fault::Bmc(h, true))),
         26 => (Fault::BmcLies(h, true), Some(Fault::BmcLies(h, false))),
-        27 => (Fault::Maintenance(h, Maintenance::Manual), Some(Fault::Maintenance(h, Maintenance::Off))),
+        27 => (
+            Fault::Maintenance(h, Maintenance::Manual),
+            Some(Fault::Maintenance(h, Maintenance::Off)),
+        ),
         28 => (Fault::Pause(true), Some(Fault::Pause(false))),
-        _ => (Fault::Delete(n), Some(Fault::OwnerStops((n + 1) % world.servers.len()))),
+        _ => (
+            Fault::Delete(n),
+            Some(Fault::OwnerStops((n + 1) % world.servers.len())),
+        ),
     };
     let dies = matches!(first, Fault::PowerLoss(_) | Fault::Panic(_));
     // Whoever lies about power must not be alone with a host nobody reaches: nothing could tell.
@@ -336,23 +370,39 @@ fn unsettled(world: &World) -> Option<(Invariant, String)> {
     let engine = &world.replicas[r].engine;
     let incidents = engine.incidents();
     for incident in &incidents {
-        let waits = matches!(incident.held, Some(HeldReason::HaDisabled | HeldReason::IdentityMismatch));
+        let waits = matches!(
+            incident.held,
+            Some(HeldReason::HaDisabled | HeldReason::IdentityMismatch)
+        );
         let working = incident.state.in_flight() || incident.state == IncidentState::Confirmed;
         if working && !waits {
-            let what = format!("{} is still {:?}, held for {:?}", incident.id, incident.state, incident.held);
+            let what = format!(
+                "{} is still {:?}, held for {:?}",
+                incident.id, incident.state, incident.held
+            );
             return Some((Invariant::L2Settled, what));
         }
     }
     for (h, host) in world.hosts.iter().enumerate() {
-        let known = incidents.iter().any(|i| i.id.host == host.name && i.state != IncidentState::Cancelled);
+        let known = incidents
+            .iter()
+            .any(|i| i.id.host == host.name && i.state != IncidentState::Cancelled);
         let dead = !host.kernel && host.died_at.is_some_and(|at| world.now - at > 120_000);
         let guests = world.servers.iter().any(|s| s.host == h && !s.deleted);
         if dead && guests && !known {
-            return Some((Invariant::L2Settled, format!("n{h:02} is dead and nobody noticed")));
+            return Some((
+                Invariant::L2Settled,
+                format!("n{h:02} is dead and nobody noticed"),
+            ));
         }
         let well = host.well_since.is_some_and(|since| world.now - since > 120_000);
-        let now = cobaltcore_ha_engine::Now { mono: world.mono(r), wall: jiff::Timestamp::UNIX_EPOCH };
-        let suspect = engine.host_status(&host.name, now).is_some_and(|status| status.suspect);
+        let now = cobaltcore_ha_engine::Now {
+            mono: world.mono(r),
+            wall: jiff::Timestamp::UNIX_EPOCH,
+        };
+        let suspect = engine
+            .host_status(&host.name, now)
+            .is_some_and(|status| status.suspect);
         if well && suspect {
             return Some((Invariant::L4Calm, format!("n{h:02} is well and still suspect")));
         }

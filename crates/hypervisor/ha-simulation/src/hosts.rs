@@ -50,6 +50,8 @@ pub(crate) struct Host {
     pub(crate) announced: bool,
     /// Since when everything about it has been well.
     pub(crate) well_since: Option<u64>,
+    /// Since when it has been answering somebody.
+    pub(crate) answers_since: Option<u64>,
     pub(crate) died_at: Option<u64>,
     // What the Kubernetes API and Nova hold about it.
     pub(crate) maintenance: Maintenance,
@@ -75,7 +77,14 @@ impl Host {
             kubelet: true,
             libvirt: true,
             mgmt: true,
-            bmc: Bmc { reachable: true, lies: false, wired_to: None, slow: 200, off_delay: 1500, says_off_from: None },
+            bmc: Bmc {
+                reachable: true,
+                lies: false,
+                wired_to: None,
+                slow: 200,
+                off_delay: 1500,
+                says_off_from: None,
+            },
             clock_skew_ms: 0,
             boot: 1,
             booted_at: 0,
@@ -86,6 +95,7 @@ impl Host {
             tainted: false,
             announced: false,
             well_since: Some(0),
+            answers_since: Some(0),
             died_at: None,
             maintenance: Maintenance::Off,
             disabled_condition: false,
@@ -102,7 +112,10 @@ impl Host {
     }
 
     pub(crate) fn identity(&self) -> Identity {
-        Identity { system_uuid: Some(format!("machine-{}", self.name)), serial: None }
+        Identity {
+            system_uuid: Some(format!("machine-{}", self.name)),
+            serial: None,
+        }
     }
 
     pub(crate) fn agent_speaks(&self) -> bool {

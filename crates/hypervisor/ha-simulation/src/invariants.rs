@@ -79,6 +79,13 @@ pub struct Violation {
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.at_ms / 1000;
-        write!(f, "{} at {}.{:03}s: {}", self.invariant.id(), seconds, self.at_ms % 1000, self.what)
+        write!(
+            f,
+            "{} at {}.{:03}s: {}",
+            self.invariant.id(),
+            seconds,
+            self.at_ms % 1000,
+            self.what
+        )
     }
 }

@@ -6,8 +6,8 @@
 use std::collections::VecDeque;
 
 use cobaltcore_ha_engine::{
-    Action, Domain, Engine, Epoch, HostFacts, Input, Mono, Now, Observation, Output, Record, ReplicaId, ServiceFacts,
-    Trouble,
+    Action, Domain, Engine, Epoch, HostFacts, Input, Mono, Now, Observation, Output, Record, ReplicaId,
+    ServiceFacts, Trouble,
 };
 
 use crate::invariants::Invariant;
@@ -31,6 +31,8 @@ pub(crate) struct Replica {
     clock: u64,
     pub(crate) wall_skew_ms: i64,
     pub(crate) to_hosts: bool,
+    /// Since when it has been cut off from the hosts.
+    pub(crate) cut_since: u64,
     pub(crate) to_kubernetes: bool,
     pub(crate) to_nova: bool,
     pub(crate) to_peers: bool,
@@ -55,6 +57,7 @@ impl Replica {
             clock: 1_000_000 + 77_000 * r as u64,
             wall_skew_ms: 0,
             to_hosts: true,
+            cut_since: 0,
             to_kubernetes: true,
             to_nova: true,
             to_peers: true,
@@ -107,7 +110,11 @@ impl World {
     }
 
     fn take(&mut self, r: usize, output: Output) {
-        let Output { journal, actions, notices } = output;
+        let Output {
+            journal,
+            actions,
+            notices,
+        } = output;
         for notice in notices {
             self.story(|| format!("replica {r}: {notice:?}"));
             self.notices.push((self.now, notice));
@@ -156,7 +163,9 @@ impl World {
             self.give_up(r);
             return;
         }
-        let Some((records, actions)) = self.replicas[r].queue.pop_front() else { return };
+        let Some((records, actions)) = self.replicas[r].queue.pop_front() else {
+            return;
+        };
         let newest = self.journal.last().map_or(Epoch(0), |record| record.epoch);
         let next = self.journal.len() as u64 + 1;
         let stale = records.iter().any(|record| record.epoch < newest);
@@ -168,9 +177,12 @@ impl World {
         for record in &records {
             self.story(|| format!("journal: {:?}", record.entry));
         }
-        self.written_at.extend(std::iter::repeat_n(self.now, records.len()));
+        self.written_at
+            .extend(std::iter::repeat_n(self.now, records.len()));
         self.journal.extend(records);
-        let crash = self.crash_at_record.filter(|(at, _)| self.journal.len() as u64 >= *at);
+        let crash = self
+            .crash_at_record
+            .filter(|(at, _)| self.journal.len() as u64 >= *at);
         if let Some((_, after_effect)) = crash {
             self.crash_at_record = None;
             if after_effect {
@@ -194,26 +206,48 @@ impl World {
         self.take(r, output);
     }
 
+    /// Starts actions whose records are durable. A busy executor takes a while to come to it.
     fn start(&mut self, r: usize, actions: Vec<Action>) {
         let incarnation = self.replicas[r].incarnation;
         for action in actions {
-            if self.mono(r) > action.not_after {
-                let outcome = Box::new((action.id, Err(Trouble::NotStarted)));
-                self.schedule(1, Event::Outcome(r, incarnation, outcome));
-                continue;
+            if self.slow_sends && self.rng.u8(..3) == 0 {
+                let late = self.rng.u64(10..9_000);
+                self.schedule(late, Event::Send(r, incarnation, Box::new(action)));
+            } else {
+                self.send_action(r, incarnation, action);
             }
-            if action.effect.changes() {
-                self.check_term(r, &action);
-            }
-            let latency = self.rng.u64(1..30);
-            self.schedule(latency, Event::Exec(r, incarnation, Box::new(action)));
         }
+    }
+
+    /// Looks at the clock and lets the request leave.
+    pub(crate) fn send_action(&mut self, r: usize, incarnation: u64, action: Action) {
+        if !self.runs(r, incarnation) {
+            return;
+        }
+        let frozen = self.replicas[r].frozen_until.saturating_sub(self.now);
+        if frozen > 0 {
+            self.schedule(frozen + 1, Event::Send(r, incarnation, Box::new(action)));
+            return;
+        }
+        if self.mono(r) > action.not_after {
+            let outcome = Box::new((action.id, Err(Trouble::NotStarted)));
+            self.schedule(1, Event::Outcome(r, incarnation, outcome));
+            return;
+        }
+        if action.effect.changes() {
+            self.check_term(r, &action);
+        }
+        let latency = self.rng.u64(1..30);
+        self.schedule(latency, Event::Exec(r, incarnation, Box::new(action)));
     }
 
     fn check_term(&mut self, r: usize, action: &Action) {
         let epoch = action.id.epoch.0;
         if epoch < self.acting_epoch {
-            let what = format!("replica {r} starts {:?} of term {epoch} after term {}", action.effect, self.acting_epoch);
+            let what = format!(
+                "replica {r} starts {:?} of term {epoch} after term {}",
+                action.effect, self.acting_epoch
+            );
             self.violate(Invariant::S7Terms, what);
         }
         self.acting_epoch = self.acting_epoch.max(epoch);
@@ -236,7 +270,10 @@ impl World {
             return;
         }
         let incarnation = replica.incarnation;
-        let (nova, kubernetes) = (replica.to_nova && self.nova_up, replica.to_kubernetes && self.kubernetes_up);
+        let (nova, kubernetes) = (
+            replica.to_nova && self.nova_up,
+            replica.to_kubernetes && self.kubernetes_up,
+        );
         if kubernetes {
             for h in 0..self.hosts.len() {
                 let facts = self.host_facts(h);
@@ -246,13 +283,19 @@ impl World {
                 self.replicas[r].facts.insert(h, facts.clone());
                 self.deliver(r, incarnation, Input::Saw(Observation::Host(facts)));
             }
-            let leases = self.hosts.iter().map(|h| (h.name.clone(), h.node_lease.to_string())).collect();
+            let leases = self
+                .hosts
+                .iter()
+                .map(|h| (h.name.clone(), h.node_lease.to_string()))
+                .collect();
             self.deliver(r, incarnation, Input::Saw(Observation::NodeLeases(leases)));
             let pauses = self.pauses.clone();
             self.deliver(r, incarnation, Input::Pauses(pauses));
         }
         if nova {
-            let services = (0..self.hosts.len()).map(|h| (self.hosts[h].name.clone(), self.service(h))).collect();
+            let services = (0..self.hosts.len())
+                .map(|h| (self.hosts[h].name.clone(), self.service(h)))
+                .collect();
             self.deliver(r, incarnation, Input::Saw(Observation::Services(services)));
         }
         if self.config.storage_watched {
@@ -263,7 +306,11 @@ impl World {
             }
         }
         let gateway = self.replicas[r].to_hosts;
-        let ok = usize::from(kubernetes) + 2 * usize::from(nova) + usize::from(gateway);
+        let keystone = self.replicas[r].to_nova;
+        let ok = [kubernetes, nova, keystone, gateway]
+            .into_iter()
+            .filter(|up| *up)
+            .count();
         self.deliver(r, incarnation, Input::Saw(Observation::Canaries { ok, total: 4 }));
         for other in 0..self.replicas.len() {
             let up = self.replicas[other].up && self.replicas[other].frozen_until <= self.now;
@@ -271,7 +318,10 @@ impl World {
                 continue;
             }
             let hosts = self.replicas[other].engine.peer_view(self.mono(other));
-            let seen = Observation::Peer { replica: ReplicaId(other as u8), hosts };
+            let seen = Observation::Peer {
+                replica: ReplicaId(other as u8),
+                hosts,
+            };
             self.deliver(r, incarnation, Input::Saw(seen));
         }
     }
@@ -357,7 +407,11 @@ impl World {
         self.replicas[r].queue.clear();
         let sent_at = self.mono(r);
         let incarnation = self.replicas[r].incarnation;
-        let input = Input::Lead { epoch: Epoch(epoch), sent_at, journal: self.journal.clone() };
+        let input = Input::Lead {
+            epoch: Epoch(epoch),
+            sent_at,
+            journal: self.journal.clone(),
+        };
         self.deliver(r, incarnation, input);
     }
 

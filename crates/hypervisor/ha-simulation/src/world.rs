@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use cobaltcore_api::names::{HostName, ServerId};
 use cobaltcore_ha_engine::{
-    Action, Answer, AgentId, BootId, Command, Config, Decision, DomainState, Engine, GuestEvent, GuestEventKind,
-    Heartbeat, Input, Inventory, Notice, Observation, Pause, Record, Trouble,
+    Action, AgentId, Answer, BootId, Command, Config, Decision, DomainState, Engine, GuestEvent,
+    GuestEventKind, Heartbeat, Input, Inventory, Notice, Observation, Pause, Record, Trouble,
 };
 
 use crate::cloud::Migration;
@@ -56,8 +56,13 @@ pub(crate) enum Event {
     Lease(usize),
     Deliver(usize, u64, Box<Input>),
     Commit(usize, u64),
+    Send(usize, u64, Box<Action>),
     Exec(usize, u64, Box<Action>),
-    Outcome(usize, u64, Box<(cobaltcore_ha_engine::ActionId, Result<Answer, Trouble>)>),
+    Outcome(
+        usize,
+        u64,
+        Box<(cobaltcore_ha_engine::ActionId, Result<Answer, Trouble>)>,
+    ),
     PowerDown(usize, u64),
     Boot(usize, u64, u8),
     NovaMessage(usize),
@@ -94,6 +99,7 @@ pub(crate) struct World {
     pub(crate) capacity: bool,
     pub(crate) messages_lost: u8,
     pub(crate) noise: u8,
+    pub(crate) slow_sends: bool,
     pub(crate) pauses: Vec<Pause>,
     pub(crate) paused_since: u64,
     pub(crate) written_at: Vec<u64>,
@@ -116,7 +122,9 @@ impl World {
     pub(crate) fn new(options: Options, hosts: usize, racks: usize, per_host: usize, config: Config) -> Self {
         let rng = fastrand::Rng::with_seed(options.seed);
         let list: Vec<Host> = (0..hosts).map(|n| Host::new(n, n % racks)).collect();
-        let servers = (0..hosts * per_host).map(|n| Server::new(n, n / per_host.max(1))).collect();
+        let servers = (0..hosts * per_host)
+            .map(|n| Server::new(n, n / per_host.max(1)))
+            .collect();
         let mut world = Self {
             now: 0,
             rng,
@@ -141,6 +149,7 @@ impl World {
             capacity: true,
             messages_lost: 0,
             noise: 0,
+            slow_sends: false,
             pauses: Vec::new(),
             paused_since: 0,
             written_at: Vec::new(),
@@ -160,7 +169,11 @@ impl World {
             options,
         };
         for n in 0..hosts {
-            let (beat, compute, lease) = (world.rng.u64(0..5000), world.rng.u64(0..10_000), world.rng.u64(0..10_000));
+            let (beat, compute, lease) = (
+                world.rng.u64(0..5000),
+                world.rng.u64(0..10_000),
+                world.rng.u64(0..10_000),
+            );
             world.schedule(beat, Event::Beat(n));
             world.schedule(compute, Event::ComputeBeat(n));
             world.schedule(lease, Event::KubeletBeat(n));
@@ -188,7 +201,9 @@ impl World {
     /// Runs until `until` or the first broken promise.
     pub(crate) fn run_until(&mut self, until: u64) {
         while self.violation.is_none() {
-            let Some(Reverse((at, _, key))) = self.queue.peek().copied() else { break };
+            let Some(Reverse((at, _, key))) = self.queue.peek().copied() else {
+                break;
+            };
             if at > until {
                 break;
             }
@@ -205,13 +220,18 @@ impl World {
     pub(crate) fn story(&mut self, line: impl FnOnce() -> String) {
         if self.options.trace {
             let (s, ms) = (self.now / 1000, self.now % 1000);
-            self.trace.push(format!("{:>4}:{:02}.{ms:03}  {}", s / 60, s % 60, line()));
+            self.trace
+                .push(format!("{:>4}:{:02}.{ms:03}  {}", s / 60, s % 60, line()));
         }
     }
 
     pub(crate) fn violate(&mut self, invariant: Invariant, what: String) {
         if self.violation.is_none() {
-            let violation = Violation { invariant, at_ms: self.now, what };
+            let violation = Violation {
+                invariant,
+                at_ms: self.now,
+                what,
+            };
             self.story(|| format!("VIOLATION {violation}"));
             self.violation = Some(violation);
         }
@@ -228,8 +248,15 @@ impl World {
     fn check_copies(&mut self) {
         let twice = self.servers.iter().position(|server| server.runs_on.len() > 1);
         if let Some(n) = twice {
-            let on: Vec<_> = self.servers[n].runs_on.iter().map(|h| self.hosts[*h].name.to_string()).collect();
-            self.violate(Invariant::S1OneCopy, format!("guest {n} executes on {}", on.join(" and ")));
+            let on: Vec<_> = self.servers[n]
+                .runs_on
+                .iter()
+                .map(|h| self.hosts[*h].name.to_string())
+                .collect();
+            self.violate(
+                Invariant::S1OneCopy,
+                format!("guest {n} executes on {}", on.join(" and ")),
+            );
         }
     }
 
@@ -256,6 +283,7 @@ impl World {
             Event::Lease(r) => self.replica_lease(r),
             Event::Deliver(r, incarnation, input) => self.deliver(r, incarnation, *input),
             Event::Commit(r, incarnation) => self.commit(r, incarnation),
+            Event::Send(r, incarnation, action) => self.send_action(r, incarnation, *action),
             Event::Exec(r, incarnation, action) => self.exec(r, incarnation, *action),
             Event::Outcome(r, incarnation, outcome) => {
                 let (id, result) = *outcome;
@@ -338,7 +366,11 @@ impl World {
             .iter()
             .filter(|server| server.runs_on.contains(&h) || (server.host == h && !server.deleted))
             .map(|server| {
-                let state = if server.runs_on.contains(&h) { DomainState::Running } else { DomainState::Off };
+                let state = if server.runs_on.contains(&h) {
+                    DomainState::Running
+                } else {
+                    DomainState::Off
+                };
                 (server.id.clone(), state)
             })
             .collect();
@@ -372,11 +404,14 @@ impl World {
         }
     }
 
-    fn note_health(&mut self, h: usize) {
+    pub(crate) fn note_health(&mut self, h: usize) {
         let well = self.hosts[h].well() && self.uplinks[self.hosts[h].rack];
         let now = self.now;
+        let host = &self.hosts[h];
+        let answers = host.kernel && host.user && host.kubelet && (0..3).any(|r| self.reaches(r, h));
         let host = &mut self.hosts[h];
         host.well_since = well.then(|| host.well_since.unwrap_or(now));
+        host.answers_since = answers.then(|| host.answers_since.unwrap_or(now));
     }
 
     // --- power
@@ -470,7 +505,9 @@ impl World {
         }
         let Some(r) = self.leader() else { return };
         for incident in self.replicas[r].engine.incidents() {
-            let Some(h) = self.host_index(&incident.id.host) else { continue };
+            let Some(h) = self.host_index(&incident.id.host) else {
+                continue;
+            };
             let off = !self.hosts[h].power;
             let decision = match (incident.state, incident.held) {
                 (_, Some(cobaltcore_ha_engine::HeldReason::FenceFailed)) if off => Decision::AckFenced,
@@ -506,7 +543,9 @@ impl World {
     /// The replica that leads, if exactly one believes so.
     pub(crate) fn leader(&self) -> Option<usize> {
         let lead = |r: &usize| self.replicas[*r].alive() && self.replicas[*r].engine.leads().is_some();
-        (0..self.replicas.len()).filter(lead).max_by_key(|r| self.replicas[*r].engine.leads())
+        (0..self.replicas.len())
+            .filter(lead)
+            .max_by_key(|r| self.replicas[*r].engine.leads())
     }
 
     pub(crate) fn into_run(self) -> Run {

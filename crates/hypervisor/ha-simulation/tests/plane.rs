@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The sound engine keeps its promises: every row of the failure matrix ends as it must, the same
+//! seed tells the same story, and a batch of seeds breaks nothing.
+
+use cobaltcore_ha_simulation::{Batch, Options, run_batch, run_scenario, run_seed, scenarios};
+
+fn options(seed: u64, trace: bool) -> Options {
+    Options {
+        seed,
+        trace,
+        prepare: None,
+    }
+}
+
+#[test]
+fn every_row_of_the_failure_matrix_ends_as_it_must() {
+    let failed: Vec<String> = scenarios()
+        .iter()
+        .filter_map(|row| {
+            let run = run_scenario(row.name, options(7, false)).unwrap();
+            run.violation
+                .map(|violation| format!("{}: {violation}", row.name))
+        })
+        .collect();
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+    assert_eq!(
+        scenarios().len(),
+        59,
+        "all rows but the agent's own configuration file"
+    );
+}
+
+#[test]
+fn a_leader_may_crash_at_any_step() {
+    for seed in 0..48 {
+        let run = run_scenario("f14-leader-crashes-at-a-step", options(seed, false)).unwrap();
+        assert!(run.violation.is_none(), "seed {seed}: {}", run.violation.unwrap());
+        assert_eq!(run.recovered, 2, "seed {seed}: each guest moves once");
+    }
+}
+
+#[test]
+fn a_seed_repeats_exactly() {
+    let first = run_seed(options(42, true));
+    let second = run_seed(options(42, true));
+    assert!(!first.trace.is_empty());
+    assert_eq!(first.trace, second.trace);
+    assert_ne!(first.trace, run_seed(options(43, true)).trace);
+}
+
+#[test]
+fn a_batch_breaks_no_promise_and_does_something() {
+    let mut told = 0;
+    let report = run_batch(
+        Batch {
+            base: 1,
+            count: 60,
+            prepare: None,
+        },
+        |done| told = done,
+    );
+    let failure = report
+        .failure
+        .map(|f| format!("seed {}: {}", f.seed, f.violation));
+    assert_eq!(failure, None);
+    assert_eq!((report.seeds, told), (60, 60));
+    assert!(
+        report.recovered > 20 && report.fences > 10,
+        "{} moved, {} fenced",
+        report.recovered,
+        report.fences
+    );
+}
+
+#[test]
+fn an_unknown_row_is_said_so() {
+    assert!(run_scenario("f99", options(1, false)).is_none());
+}
