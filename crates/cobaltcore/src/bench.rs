@@ -23,6 +23,10 @@ pub(crate) enum Command {
     /// guests, then with 10, 50 and 200 guests that change state once a second. Takes about five minutes.
     /// Nothing is asserted about time: the report says which goals are met.
     NodeAgent(NodeAgentArgs),
+    /// Measure what a decision of the HA engine costs
+    ///
+    /// Fleets of 10, 100 and 1,000 hosts with fifty guests each, beside a plain walk over a map.
+    HaEngine,
 }
 
 #[derive(Debug, Args)]
@@ -36,10 +40,6 @@ pub(crate) struct NodeAgentArgs {
     /// How to print it
     #[arg(short, long, value_enum, default_value = "text")]
     output: Output,
-    /// Measure what a decision of the HA engine costs
-    ///
-    /// Fleets of 10, 100 and 1,000 hosts with fifty guests each, beside a plain walk over a map.
-    HaEngine,
 }
 
 #[derive(Debug, Args)]
