@@ -63,33 +63,31 @@ impl State {
     /// The best host.
     pub(crate) fn choose(&self, wanted: &Wanted<'_>) -> Result<HostName, NoHost> {
         let resources = flavor_resources(wanted.flavor, wanted.volume_backed);
-        let with_room: Vec<&Host> = match wanted.only {
+        let all: Vec<&Host> = match wanted.only {
             Some(only) => self.hosts.get(only).into_iter().collect(),
             None => self.hosts.values().collect(),
         };
-        let with_room: Vec<&Host> = with_room
+        let free = |host: &Host| {
+            let provider = self.placement.providers.get(&host.node_uuid);
+            provider.map_or(0, |provider| provider.free("MEMORY_MB"))
+        };
+        let mut with_room: Vec<(u64, &Host)> = all
             .into_iter()
             .filter(|host| self.has_room(host, &resources, wanted.flavor))
+            .map(|host| (free(host), host))
             .collect();
         if with_room.is_empty() {
             return Err(NoHost::Resources);
         }
-        let passes = |host: &&Host| {
+        // Most free memory first, equals by name; then the first that passes is the best, and few are looked at closely.
+        with_room.sort_by_key(|(free, _)| std::cmp::Reverse(*free));
+        let passes = |host: &Host| {
             wanted.not != Some(&host.name) && self.admits(host, wanted) && self.group_allows(host, wanted)
-        };
-        let free = |host: &Host| {
-            self.placement
-                .providers
-                .get(&host.node_uuid)
-                .map(|p| p.free("MEMORY_MB"))
         };
         with_room
             .into_iter()
-            .filter(passes)
-            // The first of equals wins: names decide, not chance.
-            .rev()
-            .max_by_key(|host| free(host))
-            .map(|host| host.name.clone())
+            .find(|(_, host)| passes(host))
+            .map(|(_, host)| host.name.clone())
             .ok_or(NoHost::Filters)
     }
 

@@ -51,7 +51,12 @@ pub(super) fn list(state: &mut State, req: &Req, detail: bool) -> Outcome {
         .into_iter()
         .map(|server| {
             if detail {
-                view::full(state, req, server, &mut zones)
+                let mut shown = view::full(state, req, server, &mut zones);
+                // Groups are shown with a single server only.
+                if let Some(fields) = shown.as_object_mut() {
+                    fields.remove("server_groups");
+                }
+                shown
             } else {
                 view::brief(req, server)
             }
