@@ -6,6 +6,7 @@ mod run;
 
 mod apiserver;
 mod bench;
+mod console;
 mod crds;
 mod ha;
 mod node_agent;
@@ -13,6 +14,7 @@ mod operator;
 mod people;
 mod rbac;
 mod signal;
+mod sim;
 mod up;
 
 use std::process::ExitCode;
@@ -55,6 +57,8 @@ enum Command {
     Maintenance(people::MaintenanceCommand),
     Onboard(people::OnboardArgs),
     Signal(signal::Args),
+    Console(console::Args),
+    Sim(sim::Args),
     #[command(subcommand)]
     Rbac(rbac::Command),
     #[command(subcommand)]
@@ -76,6 +80,8 @@ fn main() -> ExitCode {
         Command::Maintenance(command) => people::maintenance(&log, command),
         Command::Onboard(args) => people::onboard(&log, args),
         Command::Signal(args) => signal::run(&log, &args),
+        Command::Console(args) => console::run(&log, args),
+        Command::Sim(args) => sim::run(&log, args),
         Command::Rbac(command) => rbac::run(&log, command),
         Command::Ha(command) => ha::run(&log, command),
         Command::Bench(command) => bench::run(&log, command),

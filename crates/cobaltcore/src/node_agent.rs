@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `cobaltcore node-agent`: the agent on every hypervisor.
 
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -84,26 +83,9 @@ pub(crate) fn run(log: LogArgs, args: Args) -> ExitCode {
         let shutdown = Shutdown::new(GRACE)
             .on_signals()
             .context("cannot wait for signals")?;
-        let client = client(kubeconfig.as_deref()).await?;
+        let client = run::client(kubeconfig.as_deref()).await?;
         cobaltcore_node_agent::run(config, client, shutdown)
             .await
             .map_err(|error| Failure::from(anyhow::Error::from(error)))
     })
-}
-
-/// A client from the kubeconfig, or from the pod's own account.
-pub(crate) async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Client> {
-    let config = match kubeconfig.filter(|path| !path.as_os_str().is_empty()) {
-        Some(path) => {
-            let read = kube::config::Kubeconfig::read_from(path)
-                .with_context(|| format!("cannot read the kubeconfig {}", path.display()))?;
-            kube::Config::from_custom_kubeconfig(read, &kube::config::KubeConfigOptions::default())
-                .await
-                .with_context(|| format!("the kubeconfig {} cannot be used", path.display()))?
-        }
-        None => kube::Config::infer()
-            .await
-            .context("no Kubernetes cluster: run in a pod, or name a kubeconfig with --kubeconfig")?,
-    };
-    kube::Client::try_from(config).context("cannot make a client for the Kubernetes API")
 }

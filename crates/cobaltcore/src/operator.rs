@@ -72,7 +72,7 @@ async fn operate(flags: Flags) -> Result<(), Failure> {
         .on_signals()
         .context("cannot wait for signals")?;
     let surroundings = Surroundings {
-        client: crate::node_agent::client(flags.kubeconfig().map(std::path::PathBuf::as_path)).await?,
+        client: crate::run::client(flags.kubeconfig().map(std::path::PathBuf::as_path)).await?,
         telemetry,
         health: Health::new(),
         shutdown,

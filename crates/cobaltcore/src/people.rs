@@ -27,7 +27,7 @@ struct Cluster {
 impl Cluster {
     async fn desk(&self) -> anyhow::Result<Desk> {
         Ok(Desk::new(
-            crate::node_agent::client(self.kubeconfig.as_deref()).await?,
+            crate::run::client(self.kubeconfig.as_deref()).await?,
         ))
     }
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What every subcommand shares: logging, the runtime, and how a failure is told.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::Args;
 use cobaltcore_kit::startup::{self, Component, LogConfig, LogFormat, StartupGuard};
 
@@ -146,6 +147,27 @@ impl From<cobaltcore_apiserver::ServerError> for Failure {
 fn tell(failure: &Failure) -> ExitCode {
     eprintln!("error: {:#}", failure.error);
     ExitCode::from(failure.code)
+}
+
+/// The cluster of the kubeconfig, or of the pod's own account.
+pub(crate) async fn cluster(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Config> {
+    match kubeconfig.filter(|path| !path.as_os_str().is_empty()) {
+        Some(path) => {
+            let read = kube::config::Kubeconfig::read_from(path)
+                .with_context(|| format!("cannot read the kubeconfig {}", path.display()))?;
+            kube::Config::from_custom_kubeconfig(read, &kube::config::KubeConfigOptions::default())
+                .await
+                .with_context(|| format!("the kubeconfig {} cannot be used", path.display()))
+        }
+        None => kube::Config::infer()
+            .await
+            .context("no Kubernetes cluster: run in a pod, or name a kubeconfig with --kubeconfig"),
+    }
+}
+
+/// A client for that cluster.
+pub(crate) async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Client> {
+    kube::Client::try_from(cluster(kubeconfig).await?).context("cannot make a client for the Kubernetes API")
 }
 
 /// Where a role keeps its state unless told otherwise: the system's place for root, the user's own

@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | [`world`] | state and how it changes with time: hosts, guests, migrations, what Nova and Placement record, faults |
 //! | [`cloud`] | Keystone, Nova, Placement, Glance, Neutron and Cinder over HTTP, for our roles and the `openstack` client |
+//! | [`facts`] | the files an agent on a host reads about its machine |
 //! | [`hosts`] | one libvirt daemon per host, for the agents and `virsh` |
 //! | [`bmc`] | one Redfish BMC per host, for fencing |
 //!
@@ -14,6 +15,7 @@
 pub mod bmc;
 pub mod cloud;
 mod error;
+pub mod facts;
 pub mod hosts;
 pub mod world;
 

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `cobaltcore sim`: faults for the simulated world of a running `up`.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::{Args as ClapArgs, Subcommand};
+
+use crate::run::{self, Failure, LogArgs};
+use crate::up::{Fault, Reply, SOCKET};
+
+/// Break and mend the simulated world of a running `up`
+///
+/// The world reacts as a real one would: a host without power takes its guests along and falls silent, a cut network
+/// leaves them running where nobody can see them.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Args {
+    /// Data directory of the running `up`
+    #[arg(long, global = true, env = "COBALTCORE_KUBE_DATA_DIR", value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Take a host's power away
+    Kill { host: String },
+    /// Give a host its power back
+    Boot { host: String },
+    /// Cut a host's network
+    Cut { host: String },
+    /// Mend a host's network
+    Mend { host: String },
+    /// Let a host's libvirt accept connections and answer nothing
+    HangLibvirt { host: String },
+    /// Let it answer again
+    UnhangLibvirt { host: String },
+    /// Let a service of the cloud (compute, placement, identity, image, network, volume) answer later; 0 ends it
+    Slow {
+        service: String,
+        #[arg(value_name = "MS")]
+        milliseconds: u64,
+    },
+    /// Let the process of a guest die, by the server's UUID
+    CrashGuest { server: String },
+}
+
+impl From<Command> for Fault {
+    fn from(command: Command) -> Self {
+        match command {
+            Command::Kill { host } => Self::Kill { host },
+            Command::Boot { host } => Self::Boot { host },
+            Command::Cut { host } => Self::Cut { host },
+            Command::Mend { host } => Self::Mend { host },
+            Command::HangLibvirt { host } => Self::HangLibvirt { host, hangs: true },
+            Command::UnhangLibvirt { host } => Self::HangLibvirt { host, hangs: false },
+            Command::Slow {
+                service,
+                milliseconds,
+            } => Self::Slow {
+                service,
+                milliseconds,
+            },
+            Command::CrashGuest { server } => Self::CrashGuest { server },
+        }
+    }
+}
+
+pub(crate) fn run(log: &LogArgs, args: Args) -> ExitCode {
+    run::block_on(log, "sim", async move {
+        let folder = args.data_dir.unwrap_or_else(|| run::state_dir("up"));
+        match ask(&folder.join(SOCKET), &args.command.into())? {
+            Reply::Done { text } => {
+                say!("{text}");
+                Ok(())
+            }
+            Reply::Refused { why } => Err(Failure::from(anyhow::anyhow!(why))),
+        }
+    })
+}
+
+fn ask(socket: &Path, fault: &Fault) -> anyhow::Result<Reply> {
+    let mut stream = UnixStream::connect(socket).with_context(|| {
+        format!(
+            "nothing simulated runs behind {}; start `cobaltcore up`, or name its --data-dir",
+            socket.display()
+        )
+    })?;
+    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    writeln!(stream, "{}", serde_json::to_string(fault)?)?;
+    let mut line = String::new();
+    BufReader::new(stream)
+        .read_line(&mut line)
+        .context("no answer came")?;
+    serde_json::from_str(&line).context("the answer is not understood")
+}

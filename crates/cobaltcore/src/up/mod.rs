@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `cobaltcore up`: the platform on this machine, without a cluster, a cloud or root. The embedded
+//! Kubernetes API, a simulated cloud with its hosts on the far side of the real protocols, every
+//! role, and the console.
+
+mod control;
+mod nodes;
+mod roles;
+mod world;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context as _, anyhow};
+use clap::Args as ClapArgs;
+use cobaltcore_apiserver::Server;
+use cobaltcore_console::Console;
+
+use crate::apiserver::{ServeArgs, signals};
+use crate::run::{self, Failure, LogArgs};
+use world::Simulated;
+
+pub(crate) use control::{Fault, Reply, SOCKET};
+
+/// Run the platform on this machine
+///
+/// Starts the embedded Kubernetes API, a simulated cloud whose hosts speak the real libvirt and OpenStack protocols,
+/// every role of the platform, and the console. Nothing else is needed: no cluster, no cloud, no root. The state
+/// survives: start again with the same --data-dir to go on.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    world: world::WorldArgs,
+    /// Address of the console
+    #[arg(
+        long,
+        env = "COBALTCORE_CONSOLE_LISTEN",
+        default_value = "127.0.0.1:8080",
+        value_name = "ADDR"
+    )]
+    console_listen: SocketAddr,
+    #[command(flatten)]
+    serve: ServeArgs,
+}
+
+pub(crate) fn run(log: &LogArgs, args: Args) -> ExitCode {
+    run::block_on(log, "up", up(args))
+}
+
+async fn up(args: Args) -> Result<(), Failure> {
+    let began = Instant::now();
+    let shutdown = signals()?;
+    let config = args.serve.into_config("up");
+    let folder = config.data_dir.clone().context("a data directory is needed")?;
+    let server = Server::start(config).await?;
+    install_definitions(&server).await?;
+    let simulated = Simulated::start(&folder, &args.world).await?;
+    let client = roles::client(&server);
+    roles::namespaces(&client).await?;
+    nodes::register(&client, &simulated.world).await?;
+    let kept = nodes::keep(client.clone(), simulated.world.clone());
+    let controlled = control::serve(&folder, &simulated.world)?;
+    let agents = roles::agents(&simulated, &folder, &client, &shutdown);
+    let operator = roles::operator(&simulated, &client, &shutdown);
+    let (console, code) = roles::console(&server, &client, args.console_listen).await?;
+    announce(&server, &simulated, &console, &code, began);
+    shutdown.token().cancelled().await;
+    say!("stopping");
+    shutdown
+        .drain(async {
+            console.stop().await;
+            drop((controlled, kept));
+            operator.await.ok();
+            agents.await.ok();
+            if let Err(error) = simulated.stop() {
+                tracing::error!("{error:#}");
+            }
+            server.stop().await;
+        })
+        .await;
+    say!("stopped; everything is kept");
+    Ok(())
+}
+
+async fn install_definitions(server: &Server) -> anyhow::Result<()> {
+    for crd in &cobaltcore_api::crds() {
+        let name = crd.metadata.name.as_deref().unwrap_or_default();
+        let object = serde_json::to_value(crd).with_context(|| name.to_owned())?;
+        server
+            .apply(&object)
+            .await
+            .map_err(|error| anyhow!("cannot install {name}: {error}"))?;
+    }
+    Ok(())
+}
+
+fn announce(server: &Server, simulated: &Simulated, console: &Console, code: &str, began: Instant) {
+    let (hosts, guests) = simulated
+        .world
+        .read(|state| (state.hosts.len(), state.servers.len()));
+    say!("CobaltCore is up ({} ms)", began.elapsed().as_millis());
+    say!();
+    say!("  console         {}/sign-in#code={code}", console.url());
+    say!("  Kubernetes API  {}", server.url().unwrap_or_default());
+    let kubeconfig = server.kubeconfig().map(Path::display);
+    if let Some(path) = &kubeconfig {
+        say!("  kubeconfig      {path}");
+    }
+    say!(
+        "  cloud           {} (simulated: {hosts} hosts, {guests} servers)",
+        simulated.cloud.auth_url()
+    );
+    say!("  clouds.yaml     {}", simulated.clouds_yaml.display());
+    say!();
+    say!("Try, in another terminal:");
+    if let Some(path) = &kubeconfig {
+        say!("  KUBECONFIG={path} kubectl get hypervisors --watch");
+    }
+    say!(
+        "  OS_CLIENT_CONFIG_FILE={} openstack --os-cloud sim server list --all-projects",
+        simulated.clouds_yaml.display()
+    );
+    if let Some((host, uri)) = simulated.a_host() {
+        say!("  virsh -c '{uri}' list");
+        say!("  cobaltcore sim kill {host}");
+    }
+    say!();
+    say!("Ctrl-C stops it; the state is kept.");
+}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Stands in for the kubelets of simulated hosts: a Node for each, ready while its host has power
+//! and a network, unknown some time after it fell silent, as a cluster would report it.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use cobaltcore_api::{annotations, labels};
+use cobaltcore_sim::World;
+use cobaltcore_sim::world::{Host, HostName, Power};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::{Value, json};
+use tokio_util::task::AbortOnDropHandle;
+
+const MANAGER: &str = "simulated-kubelet";
+/// After this long without a sign of life a cluster calls a node's state unknown.
+const GRACE: Duration = Duration::from_secs(40);
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Makes a Node for every host.
+pub(crate) async fn register(client: &kube::Client, world: &World) -> anyhow::Result<()> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let hosts: Vec<Host> = world.read(|state| state.hosts.values().cloned().collect());
+    let params = PatchParams::apply(MANAGER).force();
+    for host in hosts {
+        let name = host.name.to_string();
+        let object = node(&host);
+        nodes
+            .patch(&name, &params, &Patch::Apply(&object))
+            .await
+            .with_context(|| format!("cannot make the Node {name}"))?;
+    }
+    Ok(())
+}
+
+fn node(host: &Host) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {
+            "name": host.name.as_str(),
+            "labels": {
+                labels::HOSTNAME.as_str(): host.name.as_str(),
+                labels::VIRT_DRIVER.as_str(): "kvm",
+                labels::LIFECYCLE.as_str(): "true",
+                labels::BUILDING_BLOCK.as_str(): host.building_block,
+                labels::METAL_NAME.as_str(): host.name.as_str(),
+                labels::ZONE.as_str(): host.zone,
+                labels::REGION.as_str(): host.zone.trim_end_matches(|c: char| c.is_ascii_alphabetic()),
+            },
+            "annotations": {
+                annotations::AGGREGATES.as_str(): format!("{},prod", host.zone),
+            },
+        },
+    })
+}
+
+/// What a cluster says about a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    Ready,
+    Unknown,
+}
+
+/// What is known about one kubelet.
+#[derive(Default)]
+struct Kubelet {
+    told: Option<Standing>,
+    silent_since: Option<Instant>,
+}
+
+impl Kubelet {
+    /// What a cluster would say now. A silence is noticed only after a while.
+    fn judge(&mut self, speaks: bool, now: Instant) -> Standing {
+        if speaks {
+            self.silent_since = None;
+            return Standing::Ready;
+        }
+        let since = *self.silent_since.get_or_insert(now);
+        if now.duration_since(since) < GRACE {
+            self.told.unwrap_or(Standing::Ready)
+        } else {
+            Standing::Unknown
+        }
+    }
+}
+
+fn speaks(host: &Host) -> bool {
+    host.power == Power::On && !host.cut
+}
+
+fn status(host: &Host, standing: Standing) -> Value {
+    let (status, reason, message) = match standing {
+        Standing::Ready => ("True", "KubeletReady", "kubelet is posting ready status"),
+        Standing::Unknown => (
+            "Unknown",
+            "NodeStatusUnknown",
+            "Kubelet stopped posting node status.",
+        ),
+    };
+    let now = Timestamp::now().to_string();
+    let calm = |type_: &str, reason: &str| json!({"type": type_, "status": "False", "reason": reason, "lastTransitionTime": now, "lastHeartbeatTime": now});
+    json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": host.name.as_str()},
+        "status": {
+            "addresses": [
+                {"type": "InternalIP", "address": host.ip},
+                {"type": "Hostname", "address": host.name.as_str()},
+            ],
+            "conditions": [
+                {"type": "Ready", "status": status, "reason": reason, "message": message,
+                 "lastTransitionTime": now, "lastHeartbeatTime": now},
+                calm("MemoryPressure", "KubeletHasSufficientMemory"),
+                calm("DiskPressure", "KubeletHasNoDiskPressure"),
+            ],
+        },
+    })
+}
+
+/// Keeps Nodes true to their hosts until the handle is dropped.
+pub(crate) fn keep(client: kube::Client, world: World) -> AbortOnDropHandle<()> {
+    AbortOnDropHandle::new(tokio::spawn(async move {
+        let nodes: Api<Node> = Api::all(client);
+        let mut kubelets: HashMap<HostName, Kubelet> = HashMap::new();
+        loop {
+            let hosts: Vec<Host> = world.read(|state| state.hosts.values().cloned().collect());
+            for host in &hosts {
+                let kubelet = kubelets.entry(host.name.clone()).or_default();
+                let standing = kubelet.judge(speaks(host), Instant::now());
+                if kubelet.told == Some(standing) {
+                    continue;
+                }
+                let params = PatchParams::apply(MANAGER).force();
+                let report = status(host, standing);
+                match nodes
+                    .patch_status(host.name.as_str(), &params, &Patch::Apply(&report))
+                    .await
+                {
+                    Ok(_) => kubelet.told = Some(standing),
+                    Err(error) => {
+                        tracing::warn!(node = %host.name, %error, "the Node's status is not written")
+                    }
+                }
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_silence_is_noticed_after_a_while_and_forgotten_at_once() {
+        let begin = Instant::now();
+        let mut kubelet = Kubelet::default();
+        assert_eq!(kubelet.judge(true, begin), Standing::Ready);
+        kubelet.told = Some(Standing::Ready);
+        assert_eq!(kubelet.judge(false, begin), Standing::Ready);
+        assert_eq!(kubelet.judge(false, begin + GRACE / 2), Standing::Ready);
+        assert_eq!(kubelet.judge(false, begin + GRACE), Standing::Unknown);
+        kubelet.told = Some(Standing::Unknown);
+        assert_eq!(kubelet.judge(false, begin + GRACE * 2), Standing::Unknown);
+        assert_eq!(kubelet.judge(true, begin + GRACE * 2), Standing::Ready);
+        kubelet.told = Some(Standing::Ready);
+        assert_eq!(
+            kubelet.judge(false, begin + GRACE * 3),
+            Standing::Ready,
+            "a new silence is a new wait"
+        );
+    }
+}

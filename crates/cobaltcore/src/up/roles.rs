@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Starts every role the way production does, each with its own configuration; only what is on
+//! the other side of their wires is simulated.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+use clap::{Args as _, FromArgMatches as _};
+use cobaltcore_apiserver::{Server, User};
+use cobaltcore_console::Console;
+use cobaltcore_kit::health::Health;
+use cobaltcore_kit::shutdown::Shutdown;
+use cobaltcore_kit::startup::Component;
+use cobaltcore_kit::telemetry::Telemetry;
+use cobaltcore_sim::World;
+use cobaltcore_sim::world::{Host, HostName, Power};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use serde_json::json;
+use tokio::task::JoinHandle;
+
+use super::world::Simulated;
+
+/// Where Migration objects go.
+const NAMESPACE: &str = "monsoon3";
+/// Where nova-compute and network agents would run.
+const AGENTS: &str = "openstack";
+const LOOK: Duration = Duration::from_millis(500);
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Speaks to the embedded API without leaving the process.
+pub(crate) fn client(server: &Server) -> kube::Client {
+    kube::Client::new(server.client_as(User::admin()), "default")
+}
+
+/// Runs a node agent on every host that has power and a network, until the end.
+pub(crate) fn agents(
+    simulated: &Simulated,
+    folder: &Path,
+    client: &kube::Client,
+    shutdown: &Shutdown,
+) -> JoinHandle<()> {
+    let names: Vec<HostName> = simulated
+        .world
+        .read(|state| state.hosts.keys().cloned().collect());
+    let mut agents = tokio::task::JoinSet::new();
+    for name in names {
+        let Some(uri) = simulated.hosts.uri(name.as_str()) else {
+            continue;
+        };
+        let agent = Agent {
+            root: folder.join("hosts").join(name.as_str()),
+            world: simulated.world.clone(),
+            client: client.clone(),
+            shutdown: shutdown.clone(),
+            name,
+            uri,
+        };
+        agents.spawn(agent.live());
+    }
+    tokio::spawn(async move { while agents.join_next().await.is_some() {} })
+}
+
+/// The node agent of one host.
+struct Agent {
+    name: HostName,
+    uri: String,
+    root: PathBuf,
+    world: World,
+    client: kube::Client,
+    shutdown: Shutdown,
+}
+
+impl Agent {
+    /// Starts with its host, dies with it.
+    async fn live(self) {
+        let end = self.shutdown.token();
+        while !end.is_cancelled() {
+            if let Some(host) = self.host().filter(reachable)
+                && let Err(error) = self.run(&host).await
+            {
+                tracing::warn!(host = %self.name, "the node agent ended: {error:#}");
+            }
+            tokio::select! {
+                () = end.cancelled() => {}
+                () = tokio::time::sleep(LOOK) => {}
+            }
+        }
+    }
+
+    fn host(&self) -> Option<Host> {
+        self.world.read(|state| state.hosts.get(&self.name).cloned())
+    }
+
+    async fn run(&self, host: &Host) -> anyhow::Result<()> {
+        cobaltcore_sim::facts::write(host, &self.root)?;
+        let own = Shutdown::new(GRACE);
+        let agent = cobaltcore_node_agent::run(self.config()?, self.client.clone(), own.clone());
+        let gone = async {
+            while !self.shutdown.has_begun()
+                && self
+                    .host()
+                    .is_some_and(|now| now.boot_id == host.boot_id && reachable(&now))
+            {
+                tokio::time::sleep(LOOK).await;
+            }
+            own.begin("the host is gone");
+        };
+        let (ended, ()) = tokio::join!(agent, gone);
+        ended.context("cannot run")
+    }
+
+    fn config(&self) -> anyhow::Result<cobaltcore_node_agent::Config> {
+        let bus = format!("unix:path={}", self.root.join("no-bus").display());
+        let command = cobaltcore_node_agent::Args::augment_args(clap::Command::new("node-agent"));
+        let given = [
+            "node-agent".into(),
+            format!("--node-name={}", self.name),
+            format!("--namespace={NAMESPACE}"),
+            format!("--libvirt-uri={}", self.uri),
+            format!("--host-root={}", self.root.display()),
+            format!("--state-dir={}", self.root.join("state").display()),
+            format!("--system-bus={bus}"),
+            "--metrics-bind-address=0".into(),
+            "--health-probe-bind-address=0".into(),
+        ];
+        let matches = command.try_get_matches_from(given)?;
+        let args = cobaltcore_node_agent::Args::from_arg_matches(&matches)?;
+        Ok(cobaltcore_node_agent::Config::new(args)?)
+    }
+}
+
+fn reachable(host: &Host) -> bool {
+    host.power == Power::On && !host.cut
+}
+
+/// Runs the hypervisor operator until the end.
+pub(crate) fn operator(simulated: &Simulated, client: &kube::Client, shutdown: &Shutdown) -> JoinHandle<()> {
+    let config = cobaltcore_operator::Config {
+        agent_namespaces: vec![AGENTS.into()],
+        health_probe_bind_address: "0".into(),
+        metrics_bind_address: "0".into(),
+        ..cobaltcore_operator::Config::default()
+    };
+    let component = Component {
+        name: "hypervisor-operator",
+        version: env!("CARGO_PKG_VERSION"),
+        commit: option_env!("COBALTCORE_COMMIT").unwrap_or("unknown"),
+    };
+    let surroundings = cobaltcore_operator::Surroundings {
+        client: client.clone(),
+        telemetry: Telemetry::new(&component),
+        health: Health::new(),
+        shutdown: shutdown.clone(),
+        clock: cobaltcore_operator::Clock::default(),
+    };
+    let _ = simulated;
+    tokio::spawn(async move {
+        if let Err(error) = cobaltcore_operator::run(config, surroundings).await {
+            tracing::error!("the operator ended: {error}");
+        }
+    })
+}
+
+/// Starts the console; the answer is it and the code that signs in as an administrator.
+pub(crate) async fn console(
+    server: &Server,
+    client: &kube::Client,
+    listen: SocketAddr,
+) -> anyhow::Result<(Console, String)> {
+    let path = server
+        .kubeconfig()
+        .ok_or_else(|| anyhow!("the embedded API has no kubeconfig"))?;
+    let kube = crate::run::cluster(Some(path)).await?;
+    let token = administrator(client)
+        .await
+        .context("nobody could sign in to the console")?;
+    let code = uuid::Uuid::new_v4().simple().to_string();
+    let config = cobaltcore_console::Config {
+        listen: Some(listen),
+        codes: HashMap::from([(code.clone(), token)]),
+        ..cobaltcore_console::Config::default()
+    };
+    Ok((Console::start(config, &kube).await?, code))
+}
+
+/// The bearer token of an account that may do everything.
+async fn administrator(client: &kube::Client) -> anyhow::Result<String> {
+    use k8s_openapi::api::authentication::v1::TokenRequest;
+    use k8s_openapi::api::core::v1::ServiceAccount;
+    use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+    const NAME: &str = "administrator";
+    let params = PatchParams::apply("cobaltcore-up").force();
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "default");
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": NAME}});
+    accounts.patch(NAME, &params, &Patch::Apply(&account)).await?;
+    let bindings: Api<ClusterRoleBinding> = Api::all(client.clone());
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": "cobaltcore:administrator"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"kind": "ServiceAccount", "namespace": "default", "name": NAME}],
+    });
+    bindings
+        .patch("cobaltcore:administrator", &params, &Patch::Apply(&binding))
+        .await?;
+    let request = TokenRequest::default();
+    let answer = accounts
+        .create_token_request(NAME, &PostParams::default(), &request)
+        .await?;
+    let token = answer.status.and_then(|status| status.token);
+    token.ok_or_else(|| anyhow!("the API gave no token"))
+}
+
+/// Makes the namespaces that roles write to.
+pub(crate) async fn namespaces(client: &kube::Client) -> anyhow::Result<()> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    for name in [NAMESPACE, AGENTS] {
+        let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        namespaces
+            .patch(
+                name,
+                &PatchParams::apply("cobaltcore-up").force(),
+                &Patch::Apply(&object),
+            )
+            .await
+            .with_context(|| format!("cannot make the namespace {name}"))?;
+    }
+    Ok(())
+}

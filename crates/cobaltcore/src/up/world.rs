@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The simulated part of `up`: a world that is loaded or made, the cloud that answers for it, and
+//! a libvirt daemon per host. It is saved every few seconds and at the end.
+
+use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::Args;
+use cobaltcore_sim::hosts::Place;
+use cobaltcore_sim::{Cloud, Hosts, World};
+use tokio_util::task::AbortOnDropHandle;
+
+const SAVED_EVERY: Duration = Duration::from_secs(5);
+const ZONES: [&str; 3] = ["qa-de-1a", "qa-de-1b", "qa-de-1d"];
+/// Local sockets have short names; the kernel allows 107 bytes.
+const LONGEST_SOCKET: usize = 100;
+
+/// What the world is made of.
+#[derive(Debug, Args)]
+pub(crate) struct WorldArgs {
+    /// Simulated hypervisors; a world that was kept stays as it is
+    #[arg(long, default_value_t = 8, value_name = "N", help_heading = "Simulation")]
+    hypervisors: usize,
+    /// Servers on each of them at the beginning
+    #[arg(long, default_value_t = 5, value_name = "N", help_heading = "Simulation")]
+    vms_per_host: usize,
+    /// Seed of everything random
+    #[arg(long, default_value_t = 1, value_name = "N", help_heading = "Simulation")]
+    seed: u64,
+    /// Address of the simulated cloud; the system chooses a port when it is 0
+    #[arg(
+        long,
+        env = "COBALTCORE_CLOUD_LISTEN",
+        default_value = "127.0.0.1:0",
+        value_name = "ADDR",
+        help_heading = "Simulation"
+    )]
+    cloud_listen: SocketAddr,
+}
+
+/// A world with its far sides.
+pub(crate) struct Simulated {
+    pub(crate) world: World,
+    pub(crate) cloud: Cloud,
+    pub(crate) hosts: Hosts,
+    pub(crate) clouds_yaml: PathBuf,
+    file: PathBuf,
+    _saver: AbortOnDropHandle<()>,
+}
+
+impl Simulated {
+    pub(crate) async fn start(folder: &Path, args: &WorldArgs) -> anyhow::Result<Self> {
+        let file = folder.join("world.json");
+        let world = if file.exists() {
+            World::load(&file, 1.0)?
+        } else {
+            World::builder()
+                .hosts(args.hypervisors)
+                .zones(ZONES)
+                .vms_per_host(args.vms_per_host)
+                .seed(args.seed)
+                .build()
+        };
+        world.save(&file)?;
+        let cloud = Cloud::start_on(world.clone(), args.cloud_listen).await?;
+        let hosts = Hosts::start(&world, place(folder)?).await?;
+        let clouds_yaml = folder.join("clouds.yaml");
+        write_private(&clouds_yaml, &cloud.clouds_yaml())?;
+        let saver = AbortOnDropHandle::new(tokio::spawn(keep_saving(world.clone(), file.clone())));
+        Ok(Self {
+            world,
+            cloud,
+            hosts,
+            clouds_yaml,
+            file,
+            _saver: saver,
+        })
+    }
+
+    /// The first host and its libvirt.
+    pub(crate) fn a_host(&self) -> Option<(String, String)> {
+        let host = self.world.read(|state| state.hosts.keys().next().cloned())?;
+        let uri = self.hosts.uri(host.as_str())?;
+        Some((host.to_string(), uri))
+    }
+
+    /// Ends it; what it was is kept.
+    pub(crate) fn stop(self) -> anyhow::Result<()> {
+        self.world
+            .save(&self.file)
+            .context("the simulated world is not kept")
+    }
+}
+
+fn place(folder: &Path) -> anyhow::Result<Place> {
+    let sockets = folder.join("libvirt");
+    if sockets.as_os_str().len() + "/node0000-bb000.sock".len() > LONGEST_SOCKET {
+        return Ok(Place::Tcp);
+    }
+    std::fs::create_dir_all(&sockets).with_context(|| format!("cannot make {}", sockets.display()))?;
+    Ok(Place::Unix(sockets))
+}
+
+fn write_private(path: &Path, text: &str) -> anyhow::Result<()> {
+    use std::io::Write as _;
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let write = |mut file: std::fs::File| file.write_all(text.as_bytes());
+    options
+        .open(path)
+        .and_then(write)
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+async fn keep_saving(world: World, file: PathBuf) {
+    loop {
+        tokio::time::sleep(SAVED_EVERY).await;
+        let (world, target) = (world.clone(), file.clone());
+        let saved = tokio::task::spawn_blocking(move || world.save(&target)).await;
+        if let Ok(Err(error)) = saved {
+            tracing::warn!("the simulated world is not saved: {error}");
+        }
+    }
+}
