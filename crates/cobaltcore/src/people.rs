@@ -26,9 +26,7 @@ struct Cluster {
 
 impl Cluster {
     async fn desk(&self) -> anyhow::Result<Desk> {
-        Ok(Desk::new(
-            crate::run::client(self.kubeconfig.as_deref()).await?,
-        ))
+        Ok(Desk::new(crate::run::client(self.kubeconfig.as_deref()).await?))
     }
 }
 

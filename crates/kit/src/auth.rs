@@ -67,8 +67,9 @@ impl Authorize for SharedToken {
     }
 }
 
-/// Compares without telling by its duration where the difference is.
-fn equal(one: &[u8], two: &[u8]) -> bool {
+/// Compares secrets without telling by its duration where the difference is. Nothing equals an
+/// empty secret.
+pub fn equal(one: &[u8], two: &[u8]) -> bool {
     one.len() == two.len() && !one.is_empty() && one.iter().zip(two).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
 }
 

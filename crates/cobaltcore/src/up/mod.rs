@@ -63,7 +63,7 @@ async fn up(args: Args) -> Result<(), Failure> {
     let kept = nodes::keep(client.clone(), simulated.world.clone());
     let controlled = control::serve(&folder, &simulated.world)?;
     let agents = roles::agents(&simulated, &folder, &client, &shutdown);
-    let operator = roles::operator(&simulated, &client, &shutdown);
+    let operator = roles::operator(&simulated, &client, &shutdown)?;
     let (console, code) = roles::console(&server, &client, args.console_listen).await?;
     announce(&server, &simulated, &console, &code, began);
     shutdown.token().cancelled().await;

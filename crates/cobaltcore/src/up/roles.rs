@@ -15,6 +15,8 @@ use cobaltcore_kit::health::Health;
 use cobaltcore_kit::shutdown::Shutdown;
 use cobaltcore_kit::startup::Component;
 use cobaltcore_kit::telemetry::Telemetry;
+use cobaltcore_openstack::{CloudConfig, Session, Settings};
+use cobaltcore_operator::config::HaMode;
 use cobaltcore_sim::World;
 use cobaltcore_sim::world::{Host, HostName, Power};
 use k8s_openapi::api::core::v1::Namespace;
@@ -138,8 +140,16 @@ fn reachable(host: &Host) -> bool {
 }
 
 /// Runs the hypervisor operator until the end.
-pub(crate) fn operator(simulated: &Simulated, client: &kube::Client, shutdown: &Shutdown) -> JoinHandle<()> {
+pub(crate) fn operator(
+    simulated: &Simulated,
+    client: &kube::Client,
+    shutdown: &Shutdown,
+) -> anyhow::Result<JoinHandle<()>> {
+    let cloud = CloudConfig::from_file(&simulated.clouds_yaml, "sim")?;
+    let session = Session::new(cloud, Settings::default())?;
     let config = cobaltcore_operator::Config {
+        // Nobody recovers guests here yet, and a host must not wait for that.
+        ha_mode: HaMode::Off,
         agent_namespaces: vec![AGENTS.into()],
         health_probe_bind_address: "0".into(),
         metrics_bind_address: "0".into(),
@@ -155,14 +165,14 @@ pub(crate) fn operator(simulated: &Simulated, client: &kube::Client, shutdown: &
         telemetry: Telemetry::new(&component),
         health: Health::new(),
         shutdown: shutdown.clone(),
-        clock: cobaltcore_operator::Clock::default(),
+        clock: cobaltcore_operator::Clock::new(),
+        openstack: Some(session),
     };
-    let _ = simulated;
-    tokio::spawn(async move {
+    Ok(tokio::spawn(async move {
         if let Err(error) = cobaltcore_operator::run(config, surroundings).await {
             tracing::error!("the operator ended: {error}");
         }
-    })
+    }))
 }
 
 /// Starts the console; the answer is it and the code that signs in as an administrator.

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// Keeps the page current and adds keys. Everything works without it, a reload at a time.
+"use strict";
+
+const pulse = document.getElementById("pulse");
+
+function put(piece) {
+  const there = document.getElementById(piece.id);
+  if (!there) return;
+  if (piece.inside) {
+    if (busy(there)) return;
+    const open = [...there.querySelectorAll("details")].map((d) => d.open);
+    const focus = there.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+    const places = [...there.querySelectorAll(".scroll")].map((s) => s.scrollLeft);
+    there.innerHTML = piece.html;
+    there.querySelectorAll("details").forEach((d, i) => { if (open[i]) d.open = true; });
+    there.querySelectorAll(".scroll").forEach((s, i) => { s.scrollLeft = places[i] || 0; });
+    if (focus) [...there.querySelectorAll("a")].find((a) => a.getAttribute("href") === focus)?.focus();
+  } else {
+    const focused = there === document.activeElement;
+    there.outerHTML = piece.html;
+    if (focused) document.getElementById(piece.id)?.focus();
+  }
+}
+
+// Somebody who is typing must not lose what they typed.
+function busy(element) {
+  const active = document.activeElement;
+  return element.contains(active) && ["INPUT", "SELECT", "TEXTAREA"].includes(active.tagName);
+}
+
+function follow(page) {
+  const source = new EventSource("/live?page=" + encodeURIComponent(page));
+  source.addEventListener("open", () => say("live"));
+  source.addEventListener("error", () => say(source.readyState === EventSource.CLOSED ? "reload to go on" : "connecting"));
+  source.addEventListener("pieces", (event) => {
+    JSON.parse(event.data).forEach(put);
+    say("live");
+  });
+  addEventListener("pagehide", () => source.close());
+}
+
+function say(text) {
+  if (pulse && pulse.textContent !== text) pulse.textContent = text;
+  if (pulse) pulse.dataset.state = text;
+}
+
+// A link printed at start carries a code after '#', which browsers keep to themselves.
+function signIn(form) {
+  const code = new URLSearchParams(location.hash.slice(1)).get("code");
+  if (!code) return;
+  history.replaceState(null, "", location.pathname + location.search);
+  form.elements.token.value = code;
+  form.submit();
+}
+
+function step(from, key) {
+  const tiles = [...document.querySelectorAll(".tile")];
+  const box = from.getBoundingClientRect();
+  const sideways = key === "ArrowLeft" || key === "ArrowRight";
+  const sign = key === "ArrowRight" || key === "ArrowDown" ? 1 : -1;
+  if (sideways) return tiles[tiles.indexOf(from) + sign];
+  const rows = tiles
+    .map((tile) => ({ tile, at: tile.getBoundingClientRect() }))
+    .filter(({ at }) => (at.top - box.top) * sign > 1);
+  rows.sort((a, b) => Math.abs(a.at.top - box.top) - Math.abs(b.at.top - box.top) || Math.abs(a.at.left - box.left) - Math.abs(b.at.left - box.left));
+  return rows[0]?.tile;
+}
+
+addEventListener("keydown", (event) => {
+  const typing = ["INPUT", "SELECT", "TEXTAREA"].includes(event.target.tagName);
+  if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey) {
+    const search = document.querySelector("[data-search]");
+    event.preventDefault();
+    if (search) search.focus();
+    else location.href = "/hypervisors";
+  } else if (event.key === "Escape" && typing) {
+    event.target.blur();
+  } else if (event.key.startsWith("Arrow") && event.target.classList.contains("tile")) {
+    const next = step(event.target, event.key);
+    if (next) {
+      event.preventDefault();
+      next.focus();
+    }
+  }
+});
+
+const form = document.querySelector("[data-sign-in]");
+if (form) signIn(form);
+if (document.body.dataset.live) follow(document.body.dataset.live);

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What happened lately: the Events of the objects the console shows.
+
+use askama::Template;
+use jiff::Timestamp;
+use k8s_openapi::api::events::v1::Event;
+
+use super::{Tone, ago, moment};
+use crate::fleet::Known;
+
+const KINDS: [&str; 4] = ["Hypervisor", "Eviction", "Migration", "Node"];
+
+/// The feed.
+#[derive(Debug, Template)]
+#[template(path = "activity.html")]
+pub struct Activity {
+    /// The newest first.
+    pub entries: Vec<Entry>,
+}
+
+/// One Event.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// When, for a person.
+    pub age: String,
+    /// When, in full.
+    pub at: String,
+    /// What it is about.
+    pub kind: String,
+    /// Which one.
+    pub name: String,
+    /// Where to read more.
+    pub link: Option<String>,
+    /// Why, in one word.
+    pub reason: String,
+    /// In words.
+    pub note: String,
+    /// How often.
+    pub count: i32,
+    /// How it is doing.
+    pub tone: Tone,
+}
+
+/// The moment an Event last occurred.
+fn occurred(event: &Event) -> Option<Timestamp> {
+    let series = event.series.as_ref().map(|series| series.last_observed_time.0);
+    let own = event.event_time.as_ref().map(|time| time.0);
+    let old = event.deprecated_last_timestamp.as_ref().map(|time| time.0);
+    series
+        .or(own)
+        .or(old)
+        .or_else(|| event.metadata.creation_timestamp.as_ref().map(|time| time.0))
+}
+
+impl Entry {
+    fn of(event: &Event, now: Timestamp) -> Option<(Timestamp, Self)> {
+        let about = event.regarding.as_ref()?;
+        let kind = about.kind.clone().filter(|kind| KINDS.contains(&kind.as_str()))?;
+        let name = about.name.clone().unwrap_or_default();
+        let at = occurred(event)?;
+        let link = match kind.as_str() {
+            "Hypervisor" | "Node" => Some(format!("/hypervisors/{name}")),
+            "Eviction" => Some("/evictions".into()),
+            "Migration" => Some("/migrations".into()),
+            _ => None,
+        };
+        let entry = Self {
+            age: ago(now, at),
+            at: moment(at),
+            kind,
+            name,
+            link,
+            reason: event.reason.clone().unwrap_or_default(),
+            note: event.note.clone().unwrap_or_default(),
+            count: event.series.as_ref().map_or(1, |series| series.count),
+            tone: if event.type_.as_deref() == Some("Warning") {
+                Tone::Warn
+            } else {
+                Tone::Good
+            },
+        };
+        Some((at, entry))
+    }
+}
+
+impl Activity {
+    /// The newest `most` entries that `wanted` lets through.
+    pub fn of(known: &Known, now: Timestamp, most: usize, wanted: impl Fn(&Entry) -> bool) -> Self {
+        let mut entries: Vec<(Timestamp, Entry)> = known
+            .events
+            .objects()
+            .filter_map(|event| Entry::of(event, now))
+            .filter(|(_, entry)| wanted(entry))
+            .collect();
+        entries.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
+        entries.truncate(most);
+        Self {
+            entries: entries.into_iter().map(|(_, entry)| entry).collect(),
+        }
+    }
+}

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a person does in a real browser, on a desk and on a phone, and whether everybody can.
+
+use serde_json::{Value, json};
+
+use crate::webdriver::Browser;
+use crate::world::{CODE, World, active, eventually};
+
+async fn small_fleet() -> World {
+    let world = World::start().await;
+    for index in 1..=8i64 {
+        let zone = if index <= 4 { "zone-a" } else { "zone-b" };
+        let memory = format!("{}Gi", index * 60);
+        world
+            .host(&format!("node{index:03}"), zone, active(index, &memory))
+            .await;
+    }
+    world.status("node003", json!({"phase": "Evicting"})).await;
+    world.status("node005", json!({"phase": "Maintenance"})).await;
+    world.status("node006", json!({"phase": "Aborted"})).await;
+    world
+        .status(
+            "node007",
+            json!({"conditions": [{"type": "LibVirtConnection", "status": "False", "reason": "Unreachable",
+            "message": "libvirtd does not answer", "lastTransitionTime": "2026-01-02T00:00:00Z"}]}),
+        )
+        .await;
+    world
+}
+
+/// Signs in with the link that a start prints.
+async fn sign_in(browser: &Browser, world: &World) {
+    browser
+        .go(&format!("{}/sign-in#code={CODE}", world.console.url()))
+        .await;
+    browser
+        .until("the fleet", "document.querySelectorAll('.tile').length === 8")
+        .await;
+    browser
+        .until(
+            "live news",
+            "document.getElementById('pulse').dataset.state === 'live'",
+        )
+        .await;
+    let address = browser.run("return location.href").await;
+    assert!(
+        !address.to_string().contains(CODE),
+        "the code does not stay in the address: {address}"
+    );
+}
+
+/// The contrast of every visible text with its own ground, and what is wrong with names and roles.
+const AUDIT: &str = r#"
+const faults = [];
+const canvas = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
+const rgb = (colour) => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1); return [...canvas.getImageData(0, 0, 1, 1).data]; };
+const light = ([r, g, b]) => { const part = (v) => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; return 0.2126 * part(r) + 0.7152 * part(g) + 0.0722 * part(b); };
+const grounds = (element) => {
+  for (let at = element; at; at = at.parentElement) {
+    const style = getComputedStyle(at);
+    if (style.backgroundImage !== 'none') return [...style.backgroundImage.matchAll(/rgba?\([^)]*\)/g)].map((m) => rgb(m[0]));
+    const ground = rgb(style.backgroundColor);
+    if (ground[3] > 0) return [ground];
+  }
+  return [[255, 255, 255, 255]];
+};
+const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+while (texts.nextNode()) {
+  const element = texts.currentNode.parentElement;
+  if (!texts.currentNode.textContent.trim() || !element.checkVisibility() || element.closest('.skip')) continue;
+  const text = light(rgb(getComputedStyle(element).color));
+  for (const ground of grounds(element)) {
+    const other = light(ground);
+    const contrast = (Math.max(text, other) + 0.05) / (Math.min(text, other) + 0.05);
+    if (contrast < 4.5) faults.push(`contrast ${contrast.toFixed(2)}: ${element.className} "${texts.currentNode.textContent.trim().slice(0, 30)}"`);
+  }
+}
+if (!document.documentElement.lang) faults.push('no language');
+if (document.querySelectorAll('h1').length !== 1) faults.push(`${document.querySelectorAll('h1').length} main headings`);
+if (!document.querySelector('main')) faults.push('no main landmark');
+for (const field of document.querySelectorAll('input:not([type=hidden]), select')) if (!field.labels?.length && !field.ariaLabel) faults.push(`no label: ${field.name}`);
+for (const link of document.querySelectorAll('a, button')) if (!link.textContent.trim() && !link.ariaLabel) faults.push(`no name: ${link.outerHTML}`);
+for (const picture of document.querySelectorAll('svg, img')) if (!picture.getAttribute('aria-label') && !picture.alt) faults.push('a picture without words');
+const ids = [...document.querySelectorAll('[id]')].map((e) => e.id);
+if (new Set(ids).size !== ids.length) faults.push('an id twice');
+if (document.documentElement.scrollWidth > innerWidth + 1) faults.push(`wider than the screen: ${document.documentElement.scrollWidth} > ${innerWidth}`);
+return [...new Set(faults)];
+"#;
+
+const PLACES: [(&str, &str); 7] = [
+    ("/", "fleet"),
+    ("/hypervisors", "hypervisors"),
+    ("/hypervisors/node003", "host"),
+    ("/hypervisors/node003/evict", "evict"),
+    ("/evictions", "evictions"),
+    ("/capacity", "capacity"),
+    ("/activity", "activity"),
+];
+
+async fn look_at_everything(width: u32, height: u32, device: &str) {
+    let Some(browser) = Browser::open(width, height).await else {
+        return;
+    };
+    let world = small_fleet().await;
+    sign_in(&browser, &world).await;
+    let mut faults: Vec<String> = Vec::new();
+    for scheme in ["light", "dark"] {
+        browser.scheme(scheme).await;
+        for (path, name) in PLACES {
+            browser.go(&format!("{}{path}", world.console.url())).await;
+            let found = browser.run(AUDIT).await;
+            let found = found
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|fault| format!("{scheme} {path}: {fault}"));
+            faults.extend(found);
+            browser.picture(&format!("{device}-{scheme}-{name}")).await;
+        }
+    }
+    assert_eq!(faults, [""; 0]);
+    assert_eq!(browser.complaints().await, [""; 0], "the page complains");
+    browser.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_page_is_readable_on_a_desk_in_light_and_dark() {
+    look_at_everything(1440, 900, "desk").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_page_is_readable_on_a_phone_in_light_and_dark() {
+    look_at_everything(390, 844, "phone").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_goes_down_is_seen_without_a_reload() {
+    let Some(browser) = Browser::open(1440, 900).await else {
+        return;
+    };
+    let world = small_fleet().await;
+    sign_in(&browser, &world).await;
+    browser.run("document.body.dataset.untouched = 'yes'").await;
+    browser
+        .until(
+            "a healthy tile",
+            "document.getElementById('tile-node001').classList.contains('good')",
+        )
+        .await;
+    world
+        .status(
+            "node001",
+            json!({"conditions": [{"type": "NodeReady", "status": "False", "reason": "NodeNotReady",
+            "message": "the kubelet is silent", "lastTransitionTime": "2026-01-02T00:00:00Z"}]}),
+        )
+        .await;
+    browser
+        .until(
+            "a troubled tile",
+            "document.getElementById('tile-node001').classList.contains('bad')",
+        )
+        .await;
+    assert_eq!(
+        browser.run("return document.body.dataset.untouched").await,
+        json!("yes"),
+        "no reload"
+    );
+    browser.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn maintenance_is_started_with_the_keyboard_alone() {
+    let Some(browser) = Browser::open(1440, 900).await else {
+        return;
+    };
+    let world = small_fleet().await;
+    sign_in(&browser, &world).await;
+    // "/" leads to the search, from any page.
+    browser.press("/").await;
+    browser
+        .until("the list", "location.pathname === '/hypervisors'")
+        .await;
+    browser.press("/").await;
+    browser
+        .until("the search", "document.activeElement.name === 'q'")
+        .await;
+    browser.type_into("[data-search]", "node002\u{e007}").await;
+    browser
+        .until(
+            "one host",
+            "document.querySelectorAll('#hosts tbody tr').length === 1",
+        )
+        .await;
+    browser
+        .run("document.querySelector('#hosts tbody a').focus()")
+        .await;
+    browser.press("\u{e007}").await;
+    browser
+        .until(
+            "the page of the host",
+            "location.pathname === '/hypervisors/node002'",
+        )
+        .await;
+    browser.run("[...document.querySelectorAll('.button')].find((b) => b.textContent.startsWith('Maintenance')).focus()").await;
+    browser.press("\u{e007}").await;
+    browser
+        .until("the question", "document.activeElement.name === 'reason'")
+        .await;
+    browser
+        .type_into("input[name=reason]", "new memory\u{e007}")
+        .await;
+    browser
+        .until("the way back", "location.pathname === '/hypervisors/node002'")
+        .await;
+    let host: Value = eventually("the wish in Kubernetes", async || {
+        let host = world.get("/apis/kvm.cloud.sap/v1/hypervisors/node002").await;
+        (host["spec"]["maintenance"] == "manual").then_some(host)
+    })
+    .await;
+    assert_eq!(host["spec"]["maintenanceReason"], "new memory");
+    browser.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn arrows_walk_over_the_tiles() {
+    let Some(browser) = Browser::open(1440, 900).await else {
+        return;
+    };
+    let world = small_fleet().await;
+    sign_in(&browser, &world).await;
+    browser
+        .run("document.getElementById('tile-node001').focus()")
+        .await;
+    browser.press("\u{e014}").await;
+    browser
+        .until("the next tile", "document.activeElement.id === 'tile-node002'")
+        .await;
+    browser.press("\u{e015}").await;
+    browser.until("a tile below", "document.activeElement.getBoundingClientRect().top > document.getElementById('tile-node001').getBoundingClientRect().top").await;
+    browser.click("#tile-node008").await;
+    browser
+        .until(
+            "the page of the host",
+            "location.pathname === '/hypervisors/node008'",
+        )
+        .await;
+    browser.close().await;
+}
