@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use cobaltcore_api::names::ServerId;
 use cobaltcore_openstack::nova::{
-    BlockMigration, Evacuation, Hypervisor, MigrationFilter, MigrationType, ServerFilter, ServiceState,
-    ServiceStatus, ServiceUpdate,
+    BlockMigration, ComputeService, Evacuation, Hypervisor, MigrationFilter, MigrationType, ServerFilter,
+    ServiceState, ServiceStatus, ServiceUpdate,
 };
 use cobaltcore_openstack::{AggregateId, HypervisorId, MigrationId, Optional as _, ServiceId};
 use jiff::Timestamp;
@@ -24,18 +24,17 @@ impl Cloud {
     pub(crate) async fn services(&self, max_age: Duration) -> Result<Arc<BTreeMap<String, Service>>> {
         let fetch = || async {
             let services = self.nova().compute_services().await?;
-            let known = services.into_iter().map(|service| {
-                let facts = Service {
-                    enabled: service.status == ServiceStatus::Enabled,
-                    up: service.state == ServiceState::Up,
-                    forced_down: service.forced_down,
-                    reason: service.disabled_reason.unwrap_or_default(),
-                };
-                (service.id.into(), facts)
-            });
+            let known = services
+                .into_iter()
+                .map(|service| (service.id.to_string(), read_service(service)));
             Ok(known.collect())
         };
         self.services.get(max_age, fetch).await
+    }
+
+    /// The compute service of a host as it is now.
+    pub(crate) async fn service(&self, host: &str) -> Result<Option<Service>> {
+        Ok(self.nova().compute_service(host).await?.map(read_service))
     }
 
     /// Puts a service into scheduling and takes back that it is dead.
@@ -250,6 +249,15 @@ impl Cloud {
             .abort_migration(&server.as_str().into(), MigrationId(migration))
             .await
             .map(drop)?)
+    }
+}
+
+fn read_service(service: ComputeService) -> Service {
+    Service {
+        enabled: service.status == ServiceStatus::Enabled,
+        up: service.state == ServiceState::Up,
+        forced_down: service.forced_down,
+        reason: service.disabled_reason.unwrap_or_default(),
     }
 }
 

@@ -30,7 +30,7 @@ use crate::Error;
 use crate::cloud::Cloud;
 use crate::config::selector_keys;
 use crate::context::Context;
-use crate::eviction::{claim_of, compute_host, controls, disabled_reason, order};
+use crate::eviction::{Service, claim_of, compute_host, controls, disabled_reason, order};
 use crate::look::{Statements, message, reason, says};
 use crate::metrics::OfKind;
 use crate::seen::LookAtHypervisor as _;
@@ -41,8 +41,6 @@ pub use decide::{Decision, Own, Snapshot, Step, Wanted, Wish, Word, decide, want
 const REASON: &str = "openstack-hypervisor-operator maintenance";
 /// How often an empty host is verified to be empty.
 const VERIFY: Duration = Duration::from_mins(5);
-/// How old the list of services may be when something is to be changed.
-const SERVICES: Duration = Duration::from_secs(5);
 
 /// The controller; its name is that of the running system.
 pub(crate) fn controller(context: &Context, cloud: &Cloud) -> SharedRunner<Maintenance> {
@@ -223,15 +221,25 @@ impl Maintenance {
             Wanted::Enabled => said == crate::look::Says::No && snapshot.wishes.is_empty(),
             Wanted::Disabled { .. } => false,
         };
-        let max_age = if settled {
-            self.context.config.drift_interval.0 / 2
-        } else {
-            SERVICES
-        };
-        match self.cloud.services(max_age).await {
-            Ok(services) => snapshot.service = services.get(&hypervisor.known().service_id).cloned(),
+        if settled {
+            let max_age = self.context.config.drift_interval.0 / 2;
+            let services = self.cloud.services(max_age).await;
+            let service = |services: Arc<BTreeMap<String, Service>>| {
+                services.get(&hypervisor.known().service_id).cloned()
+            };
+            snapshot.service = services.map(service).unwrap_or_default();
+        }
+        let changes = |step: &Step| matches!(step, Step::Enable | Step::Disable(_));
+        if settled && !decide(snapshot).steps.iter().any(changes) {
+            return;
+        }
+        // Nothing is changed, or called settled for the first time, on the word of a list that
+        // somebody may have overtaken.
+        match self.cloud.service(&compute_host(hypervisor)).await {
+            Ok(service) => snapshot.service = service,
             Err(error) => {
-                tracing::warn!(hypervisor = hypervisor.name_any(), %error, "nova does not tell about services");
+                snapshot.service = None;
+                tracing::warn!(hypervisor = hypervisor.name_any(), %error, "nova does not tell about the service");
             }
         }
     }

@@ -150,7 +150,13 @@ async fn drift_is_put_right_and_what_belongs_to_others_stays() {
         for aggregate in state.aggregates.values_mut().filter(|one| one.name == "prod") {
             aggregate.hosts.clear();
         }
-        let provider = state.placement.providers.values_mut().next().unwrap();
+        state.placement.custom_traits.insert("CUSTOM_FOREIGN".into());
+        let provider = state
+            .placement
+            .providers
+            .values_mut()
+            .find(|one| one.name.starts_with(NODE))
+            .unwrap();
         provider.traits.remove("CUSTOM_OURS");
         provider.traits.insert("CUSTOM_FOREIGN".into());
         provider.generation += 1;
@@ -160,9 +166,11 @@ async fn drift_is_put_right_and_what_belongs_to_others_stays() {
     })
     .await;
     let traits = || {
-        scene
-            .world()
-            .read(|state| state.placement.providers.values().next().unwrap().traits.clone())
+        scene.world().read(|state| {
+            let mut providers = state.placement.providers.values();
+            let ours = providers.find(|one| one.name.starts_with(NODE));
+            ours.unwrap().traits.clone()
+        })
     };
     until("our trait is back", || async { traits().contains("CUSTOM_OURS") }).await;
     assert!(traits().contains("CUSTOM_FOREIGN"));
@@ -350,12 +358,10 @@ async fn a_vanished_node_is_offboarded_only_when_it_is_empty() {
         .unwrap();
     let text = "False/Offboarding/node is gone but 1 instances are still assigned";
     scene.until(NODE, "Offboarded", text).await;
-    scene.world().change(|state| {
-        state
-            .servers
-            .retain(|_, server| server.host.as_ref().is_none_or(|host| host.to_string() != NODE))
-    });
-    scene.operator.clock.advance(Duration::from_secs(60));
+    let places = super::scene::places(scene.world());
+    let last = places.iter().find(|(_, host)| *host == NODE).unwrap().0;
+    let session = super::scene::session(&scene.cloud.auth_url());
+    session.nova().delete_server(&last.as_str().into()).await.unwrap();
     until("the object is gone", || async {
         scene.hypervisors().get_opt(NODE).await.unwrap().is_none()
     })
@@ -380,6 +386,8 @@ async fn the_whole_fleet_costs_one_list_of_aggregates() {
         .calls()
         .count(Service::Compute, "GET", "/os-aggregates");
     assert!(lists <= 4, "{lists} lists for 30 hosts");
+    // Events of what happened are still being sent.
+    tokio::time::sleep(Duration::from_secs(4)).await;
     scene.cloud.calls().reset();
     scene.server.assert_quiescent(Duration::from_secs(2)).await;
     assert_eq!(

@@ -52,7 +52,6 @@ pub(crate) fn session(auth_url: &str) -> Session {
 
 /// An operator at work.
 pub(crate) struct Operator {
-    pub(crate) clock: Clock,
     shutdown: Shutdown,
     task: JoinHandle<Result<(), Error>>,
 }
@@ -64,18 +63,17 @@ impl Operator {
             version: "0",
             commit: "none",
         };
-        let (clock, shutdown) = (Clock::new(), Shutdown::new(Duration::from_secs(10)));
+        let shutdown = Shutdown::new(Duration::from_secs(10));
         let surroundings = Surroundings {
             client,
             telemetry: Telemetry::new(&component),
             health: Health::new(),
             shutdown: shutdown.clone(),
-            clock: clock.clone(),
+            clock: Clock::new(),
             openstack: Some(openstack),
         };
         Self {
             task: tokio::spawn(cobaltcore_operator::run(config, surroundings)),
-            clock,
             shutdown,
         }
     }
