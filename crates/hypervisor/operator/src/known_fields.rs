@@ -6,10 +6,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
 use cobaltcore_kit::status::Intent;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::Value;
+use tokio::sync::watch;
 
 /// The names of the definitions that are read.
 const HYPERVISORS: &str = "hypervisors.kvm.cloud.sap";
@@ -24,24 +24,40 @@ pub enum OwnKind {
     Eviction,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Fields {
-    hypervisor: BTreeSet<String>,
-    eviction: BTreeSet<String>,
+    hypervisor: Option<BTreeSet<String>>,
+    eviction: Option<BTreeSet<String>>,
 }
 
 /// The fields of the statuses as the cluster declares them, kept up to date.
-#[derive(Clone, Debug, Default)]
-pub struct KnownFields(Arc<ArcSwap<Fields>>);
+#[derive(Clone, Debug)]
+pub struct KnownFields(Arc<watch::Sender<Fields>>);
+
+impl Default for KnownFields {
+    fn default() -> Self {
+        Self(Arc::new(watch::Sender::new(Fields::default())))
+    }
+}
 
 impl KnownFields {
     /// Whether the status of `kind` may hold `field`.
     pub fn has(&self, kind: OwnKind, field: &str) -> bool {
-        let fields = self.0.load();
-        match kind {
-            OwnKind::Hypervisor => fields.hypervisor.contains(field),
-            OwnKind::Eviction => fields.eviction.contains(field),
-        }
+        let fields = self.0.borrow();
+        let declared = match kind {
+            OwnKind::Hypervisor => &fields.hypervisor,
+            OwnKind::Eviction => &fields.eviction,
+        };
+        declared.as_ref().is_some_and(|fields| fields.contains(field))
+    }
+
+    /// Waits until both definitions were read once. Writing earlier would leave fields out that
+    /// nobody adds later.
+    pub(crate) async fn learned(&self) {
+        let mut fields = self.0.subscribe();
+        let both = |fields: &Fields| fields.hypervisor.is_some() && fields.eviction.is_some();
+        // The sender is in `self`, so the wait cannot fail.
+        let _ = fields.wait_for(both).await;
     }
 
     /// Adds a field to an intent if the status of `kind` may hold it.
@@ -59,15 +75,17 @@ impl KnownFields {
         let Some(name) = definition.metadata.name.as_deref() else {
             return;
         };
-        let fields = status_fields(definition);
-        let old = self.0.load();
-        let (mut hypervisor, mut eviction) = (old.hypervisor.clone(), old.eviction.clone());
-        match name {
-            HYPERVISORS => hypervisor = fields,
-            EVICTIONS => eviction = fields,
-            _ => return,
-        }
-        self.0.store(Arc::new(Fields { hypervisor, eviction }));
+        let fields = Some(status_fields(definition));
+        self.0.send_if_modified(|known| {
+            let place = match name {
+                HYPERVISORS => &mut known.hypervisor,
+                EVICTIONS => &mut known.eviction,
+                _ => return false,
+            };
+            let new = *place != fields;
+            *place = fields;
+            new
+        });
     }
 }
 

@@ -250,7 +250,17 @@ impl Starter {
         };
         supervisor.spawn(name, OnExit::Restart(Backoff::TASK), move |stop| {
             let runner = build(&context).options(options);
-            runner.run(metrics.clone(), health.clone(), stop)
+            let (fields, running) = (
+                context.fields.clone(),
+                runner.run(metrics.clone(), health.clone(), stop.clone()),
+            );
+            async move {
+                tokio::select! {
+                    () = stop.cancelled() => return Ok(()),
+                    () = fields.learned() => {}
+                }
+                running.await
+            }
         });
     }
 }

@@ -84,6 +84,7 @@ impl HaService {
     /// Built for each call: calls are rare, and certificates may have changed.
     fn client(&self) -> Result<reqwest::Client, Error> {
         let failed = |reason: String| Error::HaService(format!("preparing to ask the HA service: {reason}"));
+        cobaltcore_kit::startup::install_tls_provider();
         let mut builder = reqwest::Client::builder().timeout(TIME);
         if !self.ca_file.is_empty() {
             let text = std::fs::read(&self.ca_file).map_err(|e| failed(format!("{}: {e}", self.ca_file)))?;

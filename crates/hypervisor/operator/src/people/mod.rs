@@ -78,13 +78,11 @@ impl Desk {
         let ids: Vec<String> = moving.map(|moving| moving.id.clone()).collect();
         let migrations: Api<Migration> = Api::all(self.client.clone());
         // Figures of single migrations are a courtesy: without them the rest is still told.
-        let listed = match ids.is_empty() {
-            true => Vec::new(),
-            false => migrations
-                .list(&ListParams::default())
-                .await
-                .map(|list| list.items)
-                .unwrap_or_default(),
+        let listed = if ids.is_empty() {
+            Vec::new()
+        } else {
+            let list = migrations.list(&ListParams::default()).await;
+            list.map(|list| list.items).unwrap_or_default()
         };
         let current: Vec<Migration> = listed
             .into_iter()

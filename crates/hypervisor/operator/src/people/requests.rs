@@ -130,10 +130,8 @@ pub async fn enter_maintenance(desk: &Desk, host: &str, reason: &str) -> Result<
             "Say why with --reason; the next person on call will want to know",
         ));
     }
-    let hypervisor = desk.hypervisor(host).await?;
-    may_enter(&hypervisor).map_err(no)?;
     let spec = json!({"maintenance": "manual", "maintenanceReason": reason.trim()});
-    change(desk, &hypervisor, &json!({"spec": spec})).await?;
+    change(desk, host, may_enter, &json!({"spec": spec})).await?;
     Ok(Asked {
         eviction: Some(host.to_owned()),
         note: format!("{host} goes into maintenance; `cobaltcore maintenance leave {host}` ends it"),
@@ -170,13 +168,11 @@ fn may_enter(hypervisor: &Hypervisor) -> Result<(), String> {
 
 /// Returns a host to scheduling.
 pub async fn leave_maintenance(desk: &Desk, host: &str) -> Result<Asked, Refused> {
-    let hypervisor = desk.hypervisor(host).await?;
-    may_leave(&hypervisor).map_err(no)?;
     let patch = json!({
         "metadata": {"annotations": {annotations::MAINTENANCE_SET_BY.as_str(): null}},
         "spec": {"maintenance": "", "maintenanceReason": null},
     });
-    change(desk, &hypervisor, &patch).await?;
+    change(desk, host, may_leave, &patch).await?;
     Ok(Asked {
         eviction: None,
         note: format!("{host} leaves maintenance and takes servers again"),
@@ -199,11 +195,9 @@ fn may_leave(hypervisor: &Hypervisor) -> Result<(), String> {
 
 /// Starts onboarding again.
 pub async fn retry_onboarding(desk: &Desk, host: &str) -> Result<Asked, Refused> {
-    let hypervisor = desk.hypervisor(host).await?;
-    may_retry(&hypervisor).map_err(no)?;
     let stamp = Timestamp::now().to_string();
     let patch = json!({"metadata": {"annotations": {annotations::RESTART_ONBOARDING.as_str(): stamp}}});
-    change(desk, &hypervisor, &patch).await?;
+    change(desk, host, may_retry, &patch).await?;
     Ok(Asked {
         eviction: None,
         note: format!("Onboarding of {host} starts again"),
@@ -241,18 +235,29 @@ fn params() -> PatchParams {
     }
 }
 
-/// Changes a hypervisor as it was seen; a change in between is refused by the API.
-async fn change(desk: &Desk, hypervisor: &Hypervisor, patch: &Value) -> Result<(), Refused> {
+/// How often a request is looked at anew because somebody wrote to the host in between.
+const TRIES: usize = 8;
+
+/// Changes a hypervisor if `allowed` says so. The change is pinned to what was looked at, and
+/// looked at anew when somebody else was faster: agents write all the time.
+async fn change(
+    desk: &Desk,
+    host: &str,
+    allowed: fn(&Hypervisor) -> Result<(), String>,
+    patch: &Value,
+) -> Result<(), Refused> {
     let mut patch = patch.clone();
-    patch["metadata"]["resourceVersion"] = json!(hypervisor.resource_version());
-    let name = hypervisor.name_any();
-    let outcome = desk.all().patch(&name, &params(), &Patch::Merge(&patch)).await;
-    match failed(&format!("changing Hypervisor {name}"), outcome) {
-        Err(Refused::Failed(error)) if error.is_conflict() => Err(no(format!(
-            "{name} changed at the same moment; look at it and try again"
-        ))),
-        outcome => outcome.map(drop),
+    for _ in 0..TRIES {
+        let hypervisor = desk.hypervisor(host).await?;
+        allowed(&hypervisor).map_err(no)?;
+        patch["metadata"]["resourceVersion"] = json!(hypervisor.resource_version());
+        let outcome = desk.all().patch(host, &params(), &Patch::Merge(&patch)).await;
+        match failed(&format!("changing Hypervisor {host}"), outcome) {
+            Err(Refused::Failed(error)) if error.is_conflict() => {}
+            outcome => return outcome.map(drop),
+        }
     }
+    Err(no(format!("{host} keeps changing; look at it and try again")))
 }
 
 #[cfg(test)]

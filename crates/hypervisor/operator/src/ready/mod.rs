@@ -5,6 +5,7 @@
 mod decide;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cobaltcore_api::field_managers::FieldManager;
 use cobaltcore_api::reasons::EventReason;
@@ -12,6 +13,7 @@ use cobaltcore_api::{Hypervisor, LifecyclePhase};
 use cobaltcore_kit::controller::{Plan, Reconciler, SharedRunner};
 use cobaltcore_kit::events::Happening;
 use cobaltcore_kit::status::{Intent, NewCondition, Written};
+use kube::runtime::reflector::ObjectRef;
 
 use crate::context::Context;
 use crate::error::Error;
@@ -24,7 +26,27 @@ pub use decide::phase;
 pub(crate) fn controller(context: &Context) -> SharedRunner<Ready> {
     let hypervisors = &context.caches.hypervisors;
     let changed = hypervisors.own_triggers(|change| change.differs(decide::inputs));
-    SharedRunner::new("ready", hypervisors.store(), Ready(context.clone())).on(changed)
+    // A definition that gains the field of the phase has it filled in everywhere.
+    let (all, fields, had) = (
+        hypervisors.clone(),
+        context.fields.clone(),
+        AtomicBool::new(false),
+    );
+    let defined = context.caches.definitions.triggers(move |change| {
+        if let Some(definition) = &change.after {
+            fields.read(definition);
+        }
+        let has = fields.has(OwnKind::Hypervisor, "phase");
+        let gained = has && !had.swap(has, Ordering::Relaxed);
+        let whole = if gained { all.all() } else { Vec::new() };
+        whole
+            .into_iter()
+            .map(|hv| ObjectRef::from_obj(hv.as_ref()))
+            .collect::<Vec<_>>()
+    });
+    SharedRunner::new("ready", hypervisors.store(), Ready(context.clone()))
+        .on(changed)
+        .on(defined)
 }
 
 /// Sums Hypervisors up.

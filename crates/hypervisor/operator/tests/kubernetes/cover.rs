@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
 use crate::world::{
-    Operator, cluster, condition, config, create_node, edit, hypervisors, node, node_status, say, until,
+    Operator, cluster, condition, config, create_node, hypervisors, node, node_status, say, until,
     until_condition,
 };
 
@@ -116,7 +116,7 @@ async fn without_high_availability_every_host_says_so() {
     operator.stop().await;
 }
 
-const CERT_MANAGER: &str = "
+pub(crate) const CERT_MANAGER: &str = "
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: certificates.cert-manager.io}
@@ -228,12 +228,6 @@ async fn the_operator_works_with_the_definitions_of_the_running_system() {
             .await
             .unwrap();
     }
-    edit(
-        &hypervisors(&client),
-        "node1",
-        &json!({"spec": {"skipTests": true}}),
-    )
-    .await;
     until("the phase", || async {
         hypervisors(&client).get("node1").await.unwrap().status?.phase
     })

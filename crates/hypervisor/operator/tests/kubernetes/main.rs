@@ -4,9 +4,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps says where it failed")]
 
+mod alerts;
 mod cover;
 mod leaving;
 mod nodes;
+mod people;
+mod rights;
 mod taint;
 #[path = "../world/mod.rs"]
 mod world;
