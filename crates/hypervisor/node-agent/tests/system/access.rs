@@ -76,7 +76,10 @@ async fn the_shipped_rules_suffice_and_grant_nothing_in_vain() {
     let records = || scene.server.server().api().rbac_report_for(USER);
     eventually("every right was used", async || {
         let report = records();
-        let unused: BTreeSet<String> = report.unused.iter().flat_map(|unused| unused.lines()).collect();
+        let mut unused = BTreeSet::new();
+        for right in &report.unused {
+            unused.extend(right.lines());
+        }
         let expected: BTreeSet<String> = NO_OCCASION.iter().map(ToString::to_string).collect();
         let surplus: Vec<_> = unused.difference(&expected).cloned().collect();
         surplus.is_empty().then_some(()).ok_or(surplus)

@@ -263,7 +263,7 @@ struct Logind {
 #[interface(name = "org.freedesktop.login1.Manager")]
 impl Logind {
     /// Like logind, the service keeps one end of a pipe and learns from its closing that the lock was given back.
-    fn inhibit(&self, what: String, who: String, why: String, mode: String) -> fdo::Result<OwnedFd> {
+    fn inhibit(&self, what: String, who: String, why: String, mode: String) -> OwnedFd {
         let (mut near, far) = std::io::pipe().unwrap();
         self.state.lock().locks.push((what, who, why, mode));
         self.held.send_modify(|count| *count += 1);
@@ -272,7 +272,7 @@ impl Logind {
             let _ = near.read(&mut [0; 1]);
             held.send_modify(|count| *count -= 1);
         });
-        Ok(std::os::fd::OwnedFd::from(far).into())
+        std::os::fd::OwnedFd::from(far).into()
     }
 
     #[zbus(property, name = "InhibitDelayMaxUSec")]
