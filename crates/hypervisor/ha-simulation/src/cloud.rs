@@ -182,10 +182,18 @@ impl World {
             return;
         };
         if !self.hosts[destination].compute_works() || !self.rabbit_up {
-            if self.hosts[destination].power {
-                // The message waits in its queue.
-                self.schedule(5_000, Event::NovaMessage(m));
-            }
+            // The message waits in its queue.
+            self.schedule(5_000, Event::NovaMessage(m));
+            return;
+        }
+        // A guest that was brought up elsewhere meanwhile is not rebuilt once more.
+        let Migration {
+            server,
+            source,
+            status,
+            ..
+        } = self.migrations[m].clone();
+        if self.servers[server].host != source || status != MigrationStatus::Accepted {
             return;
         }
         if self.rng.u8(..100) < self.messages_lost {

@@ -253,6 +253,7 @@ impl World {
                         format!("manual maintenance of n{h:02} is overridden"),
                     );
                 }
+                self.check_in_flight();
                 self.hosts[h].maintenance = Maintenance::Ha;
             }
             Effect::Hold { .. } => self.hosts[h].tainted = true,
@@ -404,7 +405,6 @@ impl World {
             );
         }
         self.check_storm(h, incident);
-        let ledger = self.ledger();
         let epoch = incident.map_or(0, |id| id.epoch.0);
         let term_began = self.terms.get(&epoch).copied().unwrap_or(0);
         if first && self.now.saturating_sub(term_began) < 55_000 && self.hosts[h].power {
@@ -413,7 +413,16 @@ impl World {
                 format!("n{h:02} is switched off during warm-up"),
             );
         }
-        let in_flight = ledger.incidents.values().filter(|i| i.state.in_flight()).count();
+        self.check_in_flight();
+    }
+
+    fn check_in_flight(&mut self) {
+        let in_flight = self
+            .ledger()
+            .incidents
+            .values()
+            .filter(|i| i.state.in_flight())
+            .count();
         if in_flight > self.config.max_hosts_in_flight {
             self.violate(Invariant::S5InFlight, format!("{in_flight} hosts are in flight"));
         }
