@@ -180,7 +180,7 @@ impl<K: Watchable> Watched<K> {
         I::IntoIter: Send + 'static,
     {
         self.changes()
-            .flat_map(move |change| futures::stream::iter(map(&change).into_iter()))
+            .flat_map(move |change| futures::stream::iter(map(&change)))
             .boxed()
     }
 

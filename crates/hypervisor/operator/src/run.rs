@@ -171,12 +171,11 @@ fn start(config: Config, surroundings: &Surroundings, supervisor: &Supervisor) {
     controllers.start_alone("node-health", move |context| {
         health::controller(context, compute.as_ref())
     });
-    match openstack {
-        Some(session) => start_openstack(
-            &controllers,
-            &Cloud::new(session.clone(), &controllers.context.config),
-        ),
-        None => tracing::warn!("no cloud is configured: hosts are neither onboarded, drained nor offboarded"),
+    if let Some(session) = openstack {
+        let cloud = Cloud::new(session.clone(), &controllers.context.config);
+        start_openstack(&controllers, &cloud);
+    } else {
+        tracing::warn!("no cloud is configured: hosts are neither onboarded, drained nor offboarded");
     }
 }
 

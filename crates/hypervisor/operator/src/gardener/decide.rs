@@ -23,7 +23,7 @@ use super::signal;
 use crate::config::{Config, GardenerMode, HaMode};
 use crate::covers::covers;
 use crate::node::pods::has_offboarding_taint;
-use crate::seen::{LookAtHypervisor as _, elapsed, is_terminating, node_label};
+use crate::seen::{LookAtHypervisor as _, Seen, elapsed, is_terminating, node_label};
 
 /// What is known besides the Node.
 pub(crate) struct Facts {
@@ -164,7 +164,7 @@ fn clean_up(node: &Node, facts: &Facts) -> Vec<Action> {
 
 /// Whether the drain of a node may go on.
 pub(super) fn gate(node: &Node, hypervisor: &Hypervisor, rules: &Rules, now: Timestamp) -> Gate {
-    let Some(offboarded) = hypervisor.seen(Offboarded).filter(|seen| seen.is_true()) else {
+    let Some(offboarded) = hypervisor.seen(Offboarded).filter(Seen::is_true) else {
         return Gate::Closed;
     };
     let covered = rules.ha != HaMode::Off

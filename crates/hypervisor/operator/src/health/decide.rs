@@ -16,7 +16,7 @@ use k8s_openapi::api::core::v1::Node;
 use super::holds;
 use crate::config::Share;
 use crate::node::maintenance_set_by;
-use crate::seen::{LookAtHypervisor as _, elapsed, node_condition};
+use crate::seen::{LookAtHypervisor as _, Seen, elapsed, node_condition};
 
 /// Who set the mode when it was this controller.
 pub(super) const BY_NODE_HEALTH: &str = "node-health";
@@ -179,20 +179,20 @@ fn pressure(node: &Node, hypervisor: &Hypervisor, now: Timestamp) -> (NewConditi
     if let Some((_, reason)) = held {
         return (said(*reason, ""), None);
     }
-    let before = hypervisor.seen(NodePressure).filter(|seen| seen.is_true());
+    let before = hypervisor.seen(NodePressure).filter(Seen::is_true);
     let recovering = before.and_then(|before| {
         let same = |(_, reason): &&(NodeCondition, NodePressureReason)| reason.as_str() == before.reason;
         let (condition, reason) = PRESSURES.iter().find(same)?;
         let left = CALM.saturating_sub(lasted(node, *condition, now));
         (!left.is_zero()).then_some((*reason, left))
     });
-    match recovering {
-        Some((reason, left)) => (said(reason, " ended a moment ago"), Some(left)),
-        None => {
-            let reason = NodePressureReason::NoPressure;
-            (NewCondition::no(NodePressure, reason, ""), None)
-        }
+    if let Some((reason, left)) = recovering {
+        return (said(reason, " ended a moment ago"), Some(left));
     }
+    (
+        NewCondition::no(NodePressure, NodePressureReason::NoPressure, ""),
+        None,
+    )
 }
 
 /// What a judgement comes to besides the mirror.

@@ -8,7 +8,7 @@ use cobaltcore_api::reasons::EvictingReason;
 use cobaltcore_api::{Eviction, EvictionState, Migration};
 use kube::ResourceExt as _;
 
-use crate::seen::eviction_condition;
+use crate::seen::{Seen, eviction_condition};
 
 /// How far an eviction got.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -71,7 +71,7 @@ impl Progress {
 }
 
 fn end(eviction: &Eviction) -> Option<(bool, String)> {
-    let seen = eviction_condition(eviction, Evicting).filter(|seen| seen.is_false())?;
+    let seen = eviction_condition(eviction, Evicting).filter(Seen::is_false)?;
     let state = eviction
         .status
         .as_ref()
@@ -85,7 +85,7 @@ fn end(eviction: &Eviction) -> Option<(bool, String)> {
 }
 
 fn waiting_for(eviction: &Eviction) -> Option<String> {
-    let seen = eviction_condition(eviction, PreflightChecksSucceeded).filter(|seen| seen.is_false())?;
+    let seen = eviction_condition(eviction, PreflightChecksSucceeded).filter(Seen::is_false)?;
     Some(seen.message.to_owned())
 }
 

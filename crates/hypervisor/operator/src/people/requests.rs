@@ -12,7 +12,7 @@ use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use super::{Desk, Refused, failed};
-use crate::seen::{LookAtHypervisor as _, eviction_condition};
+use crate::seen::{LookAtHypervisor as _, Seen, eviction_condition};
 
 /// What became of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,30 +61,26 @@ pub async fn evict(desk: &Desk, host: &str, how: &Evict) -> Result<Asked, Refuse
     }
     let name = format!("evict-{host}");
     let what = format!("reading Eviction {name}");
-    match failed(&what, evictions.get_opt(&name).await)? {
-        Some(there) => again(&evictions, &there, host).await,
-        None => {
-            let object = eviction(&name, &hypervisor, how);
-            let params = PostParams {
-                field_manager: Some(FieldManager::CommandLine.into()),
-                ..PostParams::default()
-            };
-            failed(
-                &format!("creating Eviction {name}"),
-                evictions.create(&params, &object).await,
-            )?;
-            Ok(Asked {
-                note: format!("Eviction {name} created; delete it to return {host} to scheduling"),
-                eviction: Some(name),
-            })
-        }
+    if let Some(there) = failed(&what, evictions.get_opt(&name).await)? {
+        return again(&evictions, &there, host).await;
     }
+    let object = eviction(&name, &hypervisor, how);
+    let params = PostParams {
+        field_manager: Some(FieldManager::CommandLine.into()),
+        ..PostParams::default()
+    };
+    let created = evictions.create(&params, &object).await;
+    failed(&format!("creating Eviction {name}"), created)?;
+    Ok(Asked {
+        note: format!("Eviction {name} created; delete it to return {host} to scheduling"),
+        eviction: Some(name),
+    })
 }
 
 /// An eviction that is there already is followed, started again, or in the way.
 async fn again(evictions: &Api<Eviction>, there: &Eviction, host: &str) -> Result<Asked, Refused> {
     let name = there.name_any();
-    let ended = eviction_condition(there, EvictionCondition::Evicting).filter(|seen| seen.is_false());
+    let ended = eviction_condition(there, EvictionCondition::Evicting).filter(Seen::is_false);
     let note = match ended.map(|seen| EvictingReason::parse(seen.reason)) {
         None => format!("Eviction {name} is under way already"),
         Some(Some(EvictingReason::Failed)) => {

@@ -8,7 +8,7 @@ use cobaltcore_api::reasons::{OnboardingReason, ReadyReason};
 use cobaltcore_api::{Hypervisor, LifecyclePhase, Maintenance};
 use cobaltcore_kit::status::NewCondition;
 
-use crate::seen::LookAtHypervisor as _;
+use crate::seen::{LookAtHypervisor as _, Seen};
 
 /// Everything the two tables look at, and the answers as they stand.
 pub(super) fn inputs(hypervisor: &Hypervisor) -> impl PartialEq + use<> {
@@ -45,7 +45,7 @@ pub(super) fn ready(hypervisor: &Hypervisor) -> NewCondition {
         return no(ReadyReason::Terminating, "Hypervisor is terminating");
     }
     let onboarding = hypervisor.seen(Onboarding);
-    if let Some(running) = onboarding.filter(|seen| seen.is_true()) {
+    if let Some(running) = onboarding.filter(Seen::is_true) {
         let message = format!("Onboarding in progress: {}", running.message);
         return no(ReadyReason::Onboarding, &message);
     }
@@ -58,7 +58,7 @@ pub(super) fn ready(hypervisor: &Hypervisor) -> NewCondition {
             no(ReadyReason::Maintenance, "Hypervisor is in maintenance mode")
         };
     }
-    if let Some(disabled) = hypervisor.seen(HypervisorDisabled).filter(|seen| seen.is_true()) {
+    if let Some(disabled) = hypervisor.seen(HypervisorDisabled).filter(Seen::is_true) {
         let message = match disabled.message {
             "" => "Hypervisor is disabled",
             message => message,

@@ -185,7 +185,7 @@ fn what_is_there_is_not_applied_again() {
         match action {
             Action::Budget(budget) => facts.budget = Some(Arc::new(serde_json::from_value(budget).unwrap())),
             Action::Deployment(deployment) => {
-                facts.deployment = Some(Arc::new(serde_json::from_value(deployment).unwrap()))
+                facts.deployment = Some(Arc::new(serde_json::from_value(deployment).unwrap()));
             }
             other => panic!("{other:?}"),
         }
