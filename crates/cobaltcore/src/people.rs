@@ -18,7 +18,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Which cluster to talk to.
 #[derive(Debug, Args)]
-struct Cluster {
+pub(crate) struct Cluster {
     /// The kubeconfig to use [default: as kubectl does]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,

@@ -121,7 +121,7 @@ fn all_in(folder: &Path, phase: &str, count: usize) {
 #[test]
 fn a_fleet_comes_up_and_can_be_used_with_everybodys_own_tools() {
     let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &folder.path().join("up");
     let mut platform = Platform::start(
         folder,
         &["--hypervisors", "3", "--vms-per-host", "2", "--seed", "7"],
@@ -191,7 +191,7 @@ fn a_fleet_comes_up_and_can_be_used_with_everybodys_own_tools() {
 #[test]
 fn a_killed_platform_goes_on_where_it_was() {
     let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &folder.path().join("up");
     let mut platform = Platform::start(folder, &["--hypervisors", "2", "--vms-per-host", "3"]);
     all_in(folder, "Active", 2);
     ours(folder, &["evict", "node002-bb1", "--reason", "a test"]);
@@ -217,7 +217,7 @@ fn a_killed_platform_goes_on_where_it_was() {
 #[test]
 fn faults_reach_the_running_world_and_nonsense_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &folder.path().join("up");
     let sim = |arguments: &[&str]| {
         Command::new(PROGRAM)
             .arg("sim")

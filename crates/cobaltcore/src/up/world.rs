@@ -59,7 +59,7 @@ impl Simulated {
         } else {
             World::builder()
                 .hosts(args.hypervisors)
-                .zones(ZONES)
+                .zones(zones(args.hypervisors))
                 .vms_per_host(args.vms_per_host)
                 .seed(args.seed)
                 .build()
@@ -93,6 +93,11 @@ impl Simulated {
             .save(&self.file)
             .context("the simulated world is not kept")
     }
+}
+
+/// As many zones as leave every host a neighbour to move its guests to.
+fn zones(hosts: usize) -> impl Iterator<Item = &'static str> {
+    ZONES.into_iter().take((hosts / 2).max(1))
 }
 
 fn place(folder: &Path) -> anyhow::Result<Place> {

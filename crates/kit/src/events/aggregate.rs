@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Folds repetitions of an event into a series: the first is created, the second turns it
 //! into a series at once, later ones are counted and written at most once per quiet period.
+//! The note of an event cannot change, so another note is another event, a few times per quiet
+//! period; after that, notes that differ are only counted.
 
 use std::collections::HashMap;
 
@@ -15,6 +17,8 @@ use super::{Happening, Reporter, Severity};
 const SERIES_END: SignedDuration = SignedDuration::from_mins(6);
 const MOST_SERIES: usize = 4096;
 const LONGEST_NOTE: usize = 1024;
+/// Events of one kind about one object that may differ only in their notes, per quiet period.
+const MOST_NOTES: u32 = 10;
 const LONGEST_WORD: usize = 128;
 
 /// What to send.
@@ -40,6 +44,9 @@ struct Running {
     last: Timestamp,
     written: Timestamp,
     written_count: i32,
+    /// Events made for this key since `notes_since`.
+    notes: u32,
+    notes_since: Timestamp,
 }
 
 pub(super) struct Aggregator {
@@ -64,14 +71,24 @@ impl Aggregator {
     pub(super) fn take(&mut self, object: &ObjectReference, happening: &Happening, now: Timestamp) -> Write {
         let end = SERIES_END.max(self.quiet);
         let key = key(object, happening);
+        let note = cut(&happening.note, LONGEST_NOTE);
+        let (mut notes, mut notes_since) = (1, now);
         if let Some(series) = self
             .running
             .get_mut(&key)
             .filter(|series| now.duration_since(series.last) < end)
         {
+            if now.duration_since(series.notes_since) >= self.quiet {
+                (series.notes, series.notes_since) = (0, now);
+            }
+            (notes, notes_since) = (series.notes.saturating_add(1), series.notes_since);
+        }
+        if let Some(series) = self.running.get_mut(&key).filter(|series| {
+            let same = series.event.note.as_deref() == Some(note.as_str());
+            now.duration_since(series.last) < end && (same || notes > MOST_NOTES)
+        }) {
             series.count = series.count.saturating_add(1);
             series.last = now;
-            series.event.note = Some(cut(&happening.note, LONGEST_NOTE));
             let early = series.count > 2 && now.duration_since(series.written) < self.quiet;
             return if early {
                 Write::Nothing
@@ -87,6 +104,8 @@ impl Aggregator {
             last: now,
             written: now,
             written_count: 1,
+            notes,
+            notes_since,
         };
         self.running.insert(key, running);
         Write::Create(event)
@@ -221,17 +240,13 @@ mod tests {
             panic!()
         };
         assert_eq!((first.series, first.type_.as_deref()), (None, Some("Warning")));
-        let Write::Series(second) = events.take(&host("n1"), &lost("two"), at(10)) else {
+        let Write::Series(second) = events.take(&host("n1"), &lost("one"), at(10)) else {
             panic!()
         };
         assert_eq!(second.series.as_ref().map(|s| s.count), Some(2));
         assert_eq!(second.metadata.name, first.metadata.name);
-        assert_eq!(second.note.as_deref(), Some("two"));
         for second in 11..100 {
-            assert_eq!(
-                events.take(&host("n1"), &lost("more"), at(second)),
-                Write::Nothing
-            );
+            assert_eq!(events.take(&host("n1"), &lost("one"), at(second)), Write::Nothing);
         }
         assert_eq!(events.due(at(300)), []);
         let [Write::Series(late)] = &events.due(at(610))[..] else {
@@ -240,6 +255,25 @@ mod tests {
         let series = late.series.as_ref().unwrap();
         assert_eq!((series.count, series.last_observed_time.0), (91, at(99)));
         assert_eq!(events.due(at(9999)), [], "nothing new to tell");
+    }
+
+    #[test]
+    fn another_note_is_another_event_until_there_are_too_many() {
+        let mut events = aggregator();
+        for count in 0..MOST_NOTES {
+            let made = events.take(&host("n1"), &lost(&format!("{count} left")), at(i64::from(count)));
+            assert!(matches!(made, Write::Create(_)), "{made:?}");
+        }
+        let Write::Series(more) = events.take(&host("n1"), &lost("one more"), at(20)) else {
+            panic!("counted, not created")
+        };
+        assert_eq!(more.note.as_deref(), Some("9 left"), "a note cannot change");
+        assert_eq!(
+            events.take(&host("n1"), &lost("and another"), at(21)),
+            Write::Nothing
+        );
+        let later = events.take(&host("n1"), &lost("much later"), at(610));
+        assert!(matches!(later, Write::Create(_)), "{later:?}");
     }
 
     #[test]

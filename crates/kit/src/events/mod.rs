@@ -212,7 +212,7 @@ impl EventWorker {
     }
 
     async fn extend(&self, event: &Event) -> Result<(), kube::Error> {
-        let patch = serde_json::json!({"series": event.series, "note": event.note});
+        let patch = serde_json::json!({"series": event.series});
         let name = event.metadata.name.as_deref().unwrap_or_default();
         limit(
             self.api(event)

@@ -49,8 +49,11 @@ async fn record_twice(gone: bool) -> Vec<(String, String, Value)> {
     };
     let (recorder, worker) = channel(client, reporter);
     let node: Node = serde_json::from_value(json!({"metadata": {"name": "node1", "uid": "u"}})).unwrap();
-    for note in ["first", "second", "third"] {
-        recorder.record(&node, Happening::warning("LibvirtLost", "Connecting", note));
+    for _ in 0..3 {
+        recorder.record(
+            &node,
+            Happening::warning("LibvirtLost", "Connecting", "no answer"),
+        );
     }
     let stop = CancellationToken::new();
     stop.cancel();
@@ -82,10 +85,8 @@ async fn an_event_is_created_once_and_then_extended() {
         path.ends_with(event["metadata"]["name"].as_str().unwrap()),
         "{path}"
     );
-    assert_eq!(
-        (&patch["series"]["count"], &patch["note"]),
-        (&json!(2), &json!("second"))
-    );
+    assert_eq!(patch["series"]["count"], 2);
+    assert_eq!(patch.get("note"), None, "the note of an event cannot change");
 }
 
 #[tokio::test]
