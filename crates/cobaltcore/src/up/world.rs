@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The simulated part of `up`: a world that is loaded or made, the cloud that answers for it, and
-//! a libvirt daemon per host. It is saved every few seconds and at the end.
+//! a libvirt daemon per host. It is saved soon after every change and at the end.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use clap::Args;
@@ -13,7 +13,9 @@ use cobaltcore_sim::hosts::Place;
 use cobaltcore_sim::{Cloud, Hosts, World};
 use tokio_util::task::AbortOnDropHandle;
 
-const SAVED_EVERY: Duration = Duration::from_secs(5);
+/// A change is on disk this much later at most, and saving takes a tenth of the time at most.
+const SAVED_WITHIN: Duration = Duration::from_millis(250);
+const REST: u32 = 10;
 const ZONES: [&str; 3] = ["qa-de-1a", "qa-de-1b", "qa-de-1d"];
 /// Local sockets have short names; the kernel allows 107 bytes.
 const LONGEST_SOCKET: usize = 100;
@@ -121,12 +123,19 @@ fn write_private(path: &Path, text: &str) -> anyhow::Result<()> {
 }
 
 async fn keep_saving(world: World, file: PathBuf) {
+    let (mut saved, mut pause) = (world.changes(), SAVED_WITHIN);
     loop {
-        tokio::time::sleep(SAVED_EVERY).await;
-        let (world, target) = (world.clone(), file.clone());
-        let saved = tokio::task::spawn_blocking(move || world.save(&target)).await;
-        if let Ok(Err(error)) = saved {
-            tracing::warn!("the simulated world is not saved: {error}");
+        tokio::time::sleep(pause).await;
+        let changes = world.changes();
+        if changes == saved {
+            continue;
         }
+        let (copy, target, began) = (world.clone(), file.clone(), Instant::now());
+        match tokio::task::spawn_blocking(move || copy.save(&target)).await {
+            Ok(Ok(())) => saved = changes,
+            Ok(Err(error)) => tracing::warn!("the simulated world is not saved: {error}"),
+            Err(error) => tracing::warn!("the simulated world is not saved: {error}"),
+        }
+        pause = SAVED_WITHIN.max(began.elapsed() * REST);
     }
 }

@@ -25,6 +25,7 @@ mod timers;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -65,6 +66,7 @@ pub(crate) type Watcher = Arc<Notify>;
 struct Inner {
     state: Mutex<State>,
     clock: Clock,
+    changes: AtomicU64,
     wake: Notify,
     listeners: Mutex<HashMap<HostName, Listener>>,
     watchers: Mutex<HashMap<HostName, Watcher>>,
@@ -102,6 +104,7 @@ impl World {
         Self(Arc::new(Inner {
             state: Mutex::new(state),
             clock,
+            changes: AtomicU64::new(0),
             wake: Notify::new(),
             listeners: Mutex::default(),
             watchers: Mutex::default(),
@@ -116,6 +119,9 @@ impl World {
     fn lock(&self) -> MutexGuard<'_, State> {
         let mut state = self.0.state.lock();
         let now = self.0.clock.now();
+        if state.next_due().is_some_and(|at| at <= now) {
+            self.0.changes.fetch_add(1, Ordering::Relaxed);
+        }
         state.advance(now);
         self.deliver(&mut state);
         state
@@ -142,6 +148,12 @@ impl World {
         }
     }
 
+    /// Counts what happened; while it stays the same, so does the world, its time aside.
+    pub fn changes(&self) -> u64 {
+        drop(self.lock());
+        self.0.changes.load(Ordering::Relaxed)
+    }
+
     /// Looks at the world as it is now.
     pub fn read<R>(&self, look: impl FnOnce(&State) -> R) -> R {
         look(&self.lock())
@@ -150,6 +162,7 @@ impl World {
     /// Changes the world as it is now. Meant for the wires and for tests that need a state no API can make.
     pub fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.lock();
+        self.0.changes.fetch_add(1, Ordering::Relaxed);
         let before = state.next_due();
         let result = change(&mut state);
         self.deliver(&mut state);
