@@ -35,7 +35,7 @@ impl Scene {
         Self {
             server: server().await,
             far,
-            directory: directory,
+            directory,
         }
     }
 

@@ -383,7 +383,13 @@ fn on_error<R: Reconciler>(
     let verdict = context
         .limiter
         .failed(&key(object.as_ref()), &error.to_string(), Instant::now(), known);
-    if verdict.tell {
+    if verdict.failures == 1 && overtaken(error) {
+        tracing::debug!(
+            controller = context.name,
+            object = object.name_any(),
+            "somebody else was faster; looking again"
+        );
+    } else if verdict.tell {
         tracing::warn!(
             controller = context.name,
             object = object.name_any(),
@@ -395,6 +401,18 @@ fn on_error<R: Reconciler>(
         );
     }
     Action::requeue(verdict.pause)
+}
+
+/// Whether the object changed between reading and writing, which the next pass settles.
+fn overtaken(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut at = Some(error);
+    while let Some(cause) = at {
+        if let Some(kube::Error::Api(status)) = cause.downcast_ref::<kube::Error>() {
+            return status.code == 409;
+        }
+        at = cause.source();
+    }
+    false
 }
 
 fn key<K: Resource<DynamicType = ()>>(object: &K) -> (String, String) {

@@ -125,9 +125,10 @@ impl World {
                 record.state = MigrationState::Failed;
                 continue;
             };
-            let rests = match record.live {
-                true => ServerState::Active,
-                false => ServerState::Shutoff,
+            let rests = if record.live {
+                ServerState::Active
+            } else {
+                ServerState::Shutoff
             };
             record.updated = self.now;
             match (record.state, dice.roll(10)) {
@@ -319,21 +320,20 @@ fn end(world: &World, operator: &Operator, seed: u64) {
         .values()
         .filter(|server| server.host.as_deref() == Some(HOST))
         .collect();
-    match reason(&status.conditions, EvictionCondition::Evicting) {
-        "Succeeded" => assert!(left.is_empty(), "seed {seed}: success with {left:?}"),
-        _ => {
-            for server in &left {
-                let named = status
-                    .non_migratable_instances
-                    .iter()
-                    .any(|given_up| given_up.id == server.id.as_str() && !given_up.reason.is_empty());
-                assert!(named, "seed {seed}: {} is not accounted for", server.id);
-            }
-            assert!(
-                !status.non_migratable_instances.is_empty(),
-                "seed {seed}: failed for nothing"
-            );
+    if reason(&status.conditions, EvictionCondition::Evicting) == "Succeeded" {
+        assert!(left.is_empty(), "seed {seed}: success with {left:?}");
+    } else {
+        for server in &left {
+            let named = status
+                .non_migratable_instances
+                .iter()
+                .any(|given_up| given_up.id == server.id.as_str() && !given_up.reason.is_empty());
+            assert!(named, "seed {seed}: {} is not accounted for", server.id);
         }
+        assert!(
+            !status.non_migratable_instances.is_empty(),
+            "seed {seed}: failed for nothing"
+        );
     }
     for (server, times) in &world.arrived {
         assert_eq!(*times, 1, "seed {seed}: {server} was moved {times} times");

@@ -364,7 +364,9 @@ fn failed(snapshot: &Snapshot, decision: &mut Decision, failure: &Failure, serve
     let attempts = before + i64::from(failure.counts);
     decision.progress.attempts = Some(attempts);
     decision.progress.last_failure.clone_from(&text);
-    decision.progress.server_id = server.unwrap_or_default().to_owned();
+    server
+        .unwrap_or_default()
+        .clone_into(&mut decision.progress.server_id);
     decision.tell(Word::TestFailed(text.clone()));
     if attempts >= i64::from(max) {
         let text = format!("Aborted after {attempts} failed tests: {text}");

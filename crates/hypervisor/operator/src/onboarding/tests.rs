@@ -149,7 +149,8 @@ fn full_names_beat_short_ones_and_what_is_unclear_is_refused() {
 #[test]
 fn registration_zone_and_aggregates_have_a_time_limit() {
     type Edit = fn(&mut Snapshot);
-    let table: &[(Option<(&str, &str)>, Edit, &str)] = &[
+    type Row = (Option<(&'static str, &'static str)>, Edit, &'static str);
+    let table: &[Row] = &[
         (None, |s| s.lookup = Lookup::Absent, "did not register"),
         (
             None,
@@ -253,9 +254,9 @@ fn failed_tests_are_told_counted_once_and_end_in_aborted() {
     }
     let mut aborting = snapshot(Some(("True", "Aborted")));
     aborting.servers = Some(vec![server("ERROR", None)]);
-    assert_eq!(said(&decide(&aborting)).0, true, "until the test server is gone");
+    assert!(said(&decide(&aborting)).0, "until the test server is gone");
     aborting.servers = Some(Vec::new());
-    assert_eq!(said(&decide(&aborting)).0, false);
+    assert!(!said(&decide(&aborting)).0);
 }
 
 #[test]
