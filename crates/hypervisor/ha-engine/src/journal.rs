@@ -43,7 +43,7 @@ pub enum Entry {
         kind: IncidentKind,
         by: String,
         boot: Option<BootId>,
-        evidence: Evidence,
+        evidence: Box<Evidence>,
     },
     /// A person decided.
     Decided {

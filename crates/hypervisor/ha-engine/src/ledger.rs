@@ -298,7 +298,7 @@ impl Ledger {
                 boot,
                 evidence,
             } => {
-                let opened = opened(incident, *kind, by, boot.clone(), evidence.clone());
+                let opened = opened(incident, *kind, by, boot.clone(), Evidence::clone(evidence));
                 self.incidents.insert(incident.clone(), opened);
             }
             Entry::Decided {

@@ -317,7 +317,7 @@ impl Engine {
         if facts.maintenance == Maintenance::Auto && facts.instances == 0 {
             return;
         }
-        let evidence = host.evidence.clone();
+        let evidence = Box::new(host.evidence.clone());
         let boot = host.signals.agent.boot.clone();
         host.suspicion = None;
         let Some(incident) = self.next_incident(name) else {

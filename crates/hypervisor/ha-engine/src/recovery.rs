@@ -51,7 +51,10 @@ impl Engine {
             IncidentState::Fencing | IncidentState::Fenced | IncidentState::Evacuating => {
                 self.recover(id, now)
             }
-            IncidentState::Recovered | IncidentState::Failed => self.guard(id, now),
+            IncidentState::Recovered | IncidentState::Failed => {
+                self.guard(id, now);
+                Ok(())
+            }
             IncidentState::Releasing => self.release(id, now),
             IncidentState::Released | IncidentState::Cancelled | IncidentState::Closed => Ok(()),
         };
@@ -321,11 +324,13 @@ impl Engine {
         };
         let evidence = self.evidence(host, now);
         if incident.asserted && !evidence.any_alive() {
-            return self.fenced(id, incident.level, Grade::Asserted, now);
+            self.fenced(id, incident.level, Grade::Asserted, now);
+            return Ok(());
         }
         let watchdog = evidence.of(Group::W).verdict == Verdict::Dead;
         if watchdog && self.config.required_grade <= Grade::SelfFence {
-            return self.fenced(id, incident.level, Grade::SelfFence, now);
+            self.fenced(id, incident.level, Grade::SelfFence, now);
+            return Ok(());
         }
         let heard = evidence.of(Group::A).verdict == Verdict::Alive;
         let level = self.choose_level(id, incident.level, now);
@@ -341,7 +346,8 @@ impl Engine {
                 .fence_levels
                 .get(level)
                 .map_or(Grade::Storage, |l| l.grade);
-            return self.fenced(id, level, grade, now);
+            self.fenced(id, level, grade, now);
+            return Ok(());
         }
         self.power_off(id, level, now)?;
         self.disable_early(id, now);
@@ -349,7 +355,7 @@ impl Engine {
         Err(late.then_some(HeldReason::FenceFailed))
     }
 
-    fn fenced(&mut self, id: &IncidentId, level: usize, grade: Grade, now: Now) -> Pass {
+    fn fenced(&mut self, id: &IncidentId, level: usize, grade: Grade, now: Now) {
         self.write(
             Entry::Fenced {
                 incident: id.clone(),
@@ -362,7 +368,6 @@ impl Engine {
         let asked = run.off_reads.map_or(now.mono, |(_, last)| last);
         run.hold_ok = Some(asked);
         run.retry.remove(&Slot::Off);
-        Ok(())
     }
 
     /// Two readings of Off, far enough apart, asked for after the power-off ended.
@@ -422,10 +427,9 @@ impl Engine {
         }
         let known = self.known_machine(id);
         let read = self.run(id, now).identity.clone();
-        let answer = match &read {
-            Some((_, identity)) => Some(known.as_ref().is_some_and(|known| known.matches(identity))),
-            None => None,
-        };
+        let answer = read
+            .as_ref()
+            .map(|(_, identity)| known.as_ref().is_some_and(|known| known.matches(identity)));
         if answer == Some(true) {
             return Ok(());
         }
@@ -574,9 +578,9 @@ impl Engine {
 
     /// After the guests are safe the fence is still guarded; and a host may be taken back by
     /// itself once it was repaired.
-    fn guard(&mut self, id: &IncidentId, now: Now) -> Pass {
+    fn guard(&mut self, id: &IncidentId, now: Now) {
+        self.check_hold(id, now);
         self.auto_release(id, now);
-        Ok(())
     }
 
     fn hold(&mut self, id: &IncidentId, now: Now) -> Pass {

@@ -25,7 +25,8 @@ impl Engine {
             return self.release_fence(id, incident.level, incident.fence_release_intended, now);
         }
         let early = self.broken.is(Mutation::ReleaseEarly);
-        if !early && !(self.back(id, now) && self.no_zombie(id)) {
+        let repaired = self.back(id, now) && self.no_zombie(id);
+        if !early && !repaired {
             self.run(id, now).healthy_since = None;
             return Err(None);
         }

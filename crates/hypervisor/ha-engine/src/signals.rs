@@ -54,12 +54,10 @@ impl Agent {
             return Heard::Nothing;
         }
         let known = self.boot.is_some();
-        if new_boot {
-            if let Some(old) = self.boot.replace(beat.boot.clone()) {
-                self.past_boots.push_back(old);
-                if self.past_boots.len() > BOOTS {
-                    self.past_boots.pop_front();
-                }
+        if new_boot && let Some(old) = self.boot.replace(beat.boot.clone()) {
+            self.past_boots.push_back(old);
+            if self.past_boots.len() > BOOTS {
+                self.past_boots.pop_front();
             }
         }
         self.last = Some(now);

@@ -236,7 +236,7 @@ impl Engine {
         }
         let evacuation = |m: &&MigrationFacts| m.kind == MigrationKind::Evacuation && m.status.open();
         if let Some(open) = seen.migrations.iter().find(evacuation)
-            && !self.destination_fenced(open)
+            && !self.destination_fenced(open, now)
             && !self.broken.is(Mutation::ResendBlindly)
         {
             self.set(id, &vm.server, VmProgress::InFlight { migration: open.id }, now);
@@ -341,9 +341,14 @@ impl Engine {
     }
 
     /// Whether an evacuation went to a host that is itself off by now, so that nothing can come of it.
-    fn destination_fenced(&self, migration: &MigrationFacts) -> bool {
+    fn destination_fenced(&self, migration: &MigrationFacts, now: Now) -> bool {
         let Some(destination) = &migration.destination else {
             return false;
+        };
+        // A fence of somebody else's incident counts only while it is seen to hold, like our own.
+        let looked_at = |id: &IncidentId| {
+            let checked = self.runs.get(id).and_then(|run| run.hold_ok);
+            checked.is_some_and(|at| now.mono.since(at) <= self.config.hold_max_age)
         };
         self.ledger.incidents.values().any(|incident| {
             incident.id.host == *destination
@@ -351,6 +356,7 @@ impl Engine {
                 && incident.fenced(self.config.required_grade)
                 && !incident.fence_release_intended
                 && incident.planned
+                && looked_at(&incident.id)
         })
     }
 
@@ -506,7 +512,7 @@ impl Engine {
             }
             MigrationStatus::Error => self.again(id, vm, FailedReason::NoValidHost, now),
             MigrationStatus::Failed => self.again(id, vm, FailedReason::NovaError, now),
-            _ if self.destination_fenced(record) => self.again(id, vm, FailedReason::NovaError, now),
+            _ if self.destination_fenced(record, now) => self.again(id, vm, FailedReason::NovaError, now),
             _ => {}
         }
     }

@@ -2,6 +2,8 @@
 //! What must hold whatever comes in: the journal tells exactly what the engine knows, records
 //! survive being written down, and old or doubled telemetry changes nothing.
 
+#![allow(clippy::unwrap_used)]
+
 use cobaltcore_api::Maintenance;
 use cobaltcore_api::names::HostName;
 use cobaltcore_ha_engine::{
@@ -188,9 +190,13 @@ impl Play {
 
 fn right(effect: &Effect, how: u8) -> Answer {
     match effect {
-        Effect::ReadPower { .. } => Answer::Power(if how % 3 == 0 { Power::On } else { Power::Off }),
+        Effect::ReadPower { .. } => Answer::Power(if how.is_multiple_of(3) {
+            Power::On
+        } else {
+            Power::Off
+        }),
         Effect::Identify { host, .. } => Answer::Identity(machine(host.as_str()[1..].parse().unwrap())),
-        Effect::ReadMaintenance { .. } => Answer::Maintenance(if how % 2 == 0 {
+        Effect::ReadMaintenance { .. } => Answer::Maintenance(if how.is_multiple_of(2) {
             Maintenance::Off
         } else {
             Maintenance::Ha
@@ -198,15 +204,15 @@ fn right(effect: &Effect, how: u8) -> Answer {
         Effect::ReadService { .. } => Answer::Service(ServiceFacts {
             updated_at: "1".into(),
             up: false,
-            disabled: how % 2 == 0,
-            forced_down: how % 2 == 0,
+            disabled: how.is_multiple_of(2),
+            forced_down: how.is_multiple_of(2),
         }),
         Effect::ListServers { host } => {
             let n = host.as_str()[1..].parse().unwrap();
             Answer::Servers {
                 servers: vec![server(n)],
                 migrations: Vec::new(),
-                complete: how % 2 == 0,
+                complete: how.is_multiple_of(2),
             }
         }
         Effect::ReadServer { server: id } => {
@@ -236,7 +242,7 @@ proptest! {
             let _ = second;
         }
         for (pick, how, renew) in script {
-            play.second(silent, renew || pick % 4 != 0);
+            play.second(silent, renew || !pick.is_multiple_of(4));
             for n in 0..3 {
                 play.answer(pick as usize + n, how.wrapping_add(n as u8), silent);
             }

@@ -30,7 +30,7 @@ impl World {
         let incident = action.incident.as_ref();
         match &action.effect {
             Effect::Investigate { host, peers } => (10, self.investigate(r, host, peers)),
-            Effect::ReadPower { host, .. } => self.at_device(r, host, |world, h| world.read_power(h)),
+            Effect::ReadPower { host, .. } => self.at_device(r, host, Self::read_power),
             Effect::Identify { host, .. } => self.at_device(r, host, |world, h| {
                 let machine = world.hosts[h].bmc.wired_to.unwrap_or(h);
                 Answer::Identity(world.hosts[machine].identity())
@@ -89,7 +89,7 @@ impl World {
         let latency = self.rng.u64(20..600);
         let roll = self.rng.u8(..100);
         if roll < self.nova_flaky {
-            if roll % 2 == 0 {
+            if roll.is_multiple_of(2) {
                 return (latency * 3, Err(Trouble::Unknown));
             }
             // The effect without the answer.
@@ -488,7 +488,12 @@ impl World {
         // A host that was switched on a moment ago runs nothing yet; the fence is looked at in time.
         // A device that lies about a dead machine harms nobody.
         let host = &self.hosts[h];
-        let on = host.power && self.now - host.power_since > 11_500 && (host.kernel || !host.bmc.lies);
+        let lied = host.bmc.lies
+            || host
+                .bmc
+                .lied_until
+                .is_some_and(|until| self.now - until <= 11_500);
+        let on = host.power && self.now - host.power_since > 11_500 && (host.kernel || !lied);
         if on {
             self.violate(
                 Invariant::S2Fenced,

@@ -106,7 +106,13 @@ impl World {
             Fault::Complete(on) => self.list_complete = on,
             Fault::Capacity(on) => self.capacity = on,
             Fault::Bmc(h, on) => self.hosts[h].bmc.reachable = on,
-            Fault::BmcLies(h, on) => self.hosts[h].bmc.lies = on,
+            Fault::BmcLies(h, on) => {
+                let bmc = &mut self.hosts[h].bmc;
+                if bmc.lies && !on {
+                    bmc.lied_until = Some(self.now);
+                }
+                bmc.lies = on;
+            }
             Fault::Clock(h, skew) => self.hosts[h].clock_skew_ms = skew,
             Fault::ReplicaClock(r, skew) => self.replicas[r].wall_skew_ms = skew,
             Fault::Delete(n) => {
@@ -185,6 +191,9 @@ impl World {
             let host = &mut self.hosts[h];
             host.mgmt = true;
             host.bmc.reachable = true;
+            if host.bmc.lies {
+                host.bmc.lied_until = Some(self.now);
+            }
             host.bmc.lies = false;
             host.agent = true;
             host.kubelet = true;

@@ -14,6 +14,7 @@ pub(crate) struct Bmc {
     pub(crate) reachable: bool,
     /// Says Off whatever is true.
     pub(crate) lies: bool,
+    pub(crate) lied_until: Option<u64>,
     /// Belongs to another host.
     pub(crate) wired_to: Option<usize>,
     /// Milliseconds an answer takes.
@@ -80,6 +81,7 @@ impl Host {
             bmc: Bmc {
                 reachable: true,
                 lies: false,
+                lied_until: None,
                 wired_to: None,
                 slow: 200,
                 off_delay: 1500,
