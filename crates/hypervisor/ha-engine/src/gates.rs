@@ -163,7 +163,7 @@ impl Engine {
         }
     }
 
-    fn storm_gate(&self, incident: &Incident, now: Mono) -> Result<(), HeldReason> {
+    pub(crate) fn storm_gate(&self, incident: &Incident, now: Mono) -> Result<(), HeldReason> {
         let bypass = self.config.proven_dead_bypass && self.proven(&incident.id.host);
         if incident.approved || bypass || self.broken.is(Mutation::NoStormBrake) {
             return Ok(());
@@ -258,7 +258,7 @@ impl Engine {
         }
     }
 
-    fn warmup_gate(&self, incident: &Incident, now: Mono) -> Result<(), HeldReason> {
+    pub(crate) fn warmup_gate(&self, incident: &Incident, now: Mono) -> Result<(), HeldReason> {
         if self.proven(&incident.id.host) || self.broken.is(Mutation::NoWarmUp) {
             return Ok(());
         }

@@ -327,6 +327,7 @@ impl Ledger {
                 incident.state = incident.state.max(IncidentState::Fenced);
                 incident.level = *level;
                 incident.grade = Some(*grade);
+                incident.fence_intended = true;
             }
             Entry::FenceLost { incident } => {
                 let incident = self.get(incident)?;
