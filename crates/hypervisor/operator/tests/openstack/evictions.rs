@@ -104,7 +104,7 @@ async fn manual_without_a_reason_is_refused() {
     let patch = kube::api::Patch::Merge(json!({"spec": {"maintenance": "manual"}}));
     let refused = scene
         .hypervisors()
-        .patch(NODE, &Default::default(), &patch)
+        .patch(NODE, &kube::api::PatchParams::default(), &patch)
         .await
         .unwrap_err();
     assert!(

@@ -208,6 +208,29 @@ impl Browser {
     }
 }
 
+/// A test that fails must not leave its browser behind: only the driver can close it.
+impl Drop for Browser {
+    fn drop(&mut self) {
+        use std::io::{Read as _, Write as _};
+        let Some((host, path)) = self
+            .session
+            .strip_prefix("http://")
+            .and_then(|rest| rest.split_once('/'))
+        else {
+            return;
+        };
+        let Ok(mut stream) = std::net::TcpStream::connect(host) else {
+            return;
+        };
+        let _ = stream.set_read_timeout(Some(std::time::Duration::from_secs(5)));
+        let _ = write!(
+            stream,
+            "DELETE /{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+        );
+        let _ = stream.read(&mut [0; 512]);
+    }
+}
+
 fn installed(name: &str) -> bool {
     std::env::var_os("PATH")
         .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(name).is_file()))
