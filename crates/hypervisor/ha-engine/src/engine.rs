@@ -10,11 +10,11 @@ use cobaltcore_api::names::{HostName, ServerId};
 
 use crate::action::{Action, Effect};
 use crate::config::Config;
-use crate::evidence::{Evidence, Group, assess};
+use crate::evidence::{Evidence, Group, GroupVerdict, assess};
 use crate::guests::Guests;
 use crate::ids::{ActionId, Epoch, IncidentId, Mono, Now, ReplicaId};
 use crate::input::{
-    Answer, HostFacts, Identity, Input, Inventory, MigrationFacts, Observation, Pause, ServerFacts,
+    Answer, HostFacts, Identity, Input, Inventory, MigrationFacts, Observation, Pause, Power, ServerFacts,
     ServiceFacts, Trouble,
 };
 use crate::journal::{Entry, Record, VERSION};
@@ -49,6 +49,16 @@ pub(crate) struct Host {
     /// The verdict of the latest round.
     pub(crate) evidence: Evidence,
     pub(crate) monitors: HostMonitors,
+}
+
+impl Host {
+    /// Takes a power reading. One that says On ends a proof at once, not with the next round.
+    pub(crate) fn power_read(&mut self, power: Option<Power>, asked_at: Mono) {
+        self.signals.power(power, asked_at);
+        if power == Some(Power::On) {
+            self.evidence.groups[Group::B as usize] = GroupVerdict::default();
+        }
+    }
 }
 
 /// The term of this leader.
@@ -536,7 +546,7 @@ impl Engine {
                         Ok(Answer::Power(power)) => Some(power),
                         _ => None,
                     };
-                    host.signals.power(power, asked_at);
+                    host.power_read(power, asked_at);
                 }
             }
             (None, Slot::Guest(server)) => self.guest_outcome(&server, asked_at, result, now),

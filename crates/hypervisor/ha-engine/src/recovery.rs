@@ -843,7 +843,7 @@ impl Engine {
                     Power::Off => {}
                 }
                 if let Some(host) = self.hosts.get_mut(&id.host) {
-                    host.signals.power(Some(power), asked);
+                    host.power_read(Some(power), asked);
                 }
             }
             // A person vouches for a host whose device is dead; then silence is all there is to see.
