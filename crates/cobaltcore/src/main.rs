@@ -87,3 +87,14 @@ fn main() -> ExitCode {
         Command::Bench(command) => bench::run(&log, command),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Cli;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_holds_together() {
+        Cli::command().debug_assert();
+    }
+}

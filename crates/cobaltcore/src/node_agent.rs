@@ -20,6 +20,7 @@ const GRACE: Duration = Duration::from_mins(10);
 /// and one Migration object per moving server. It never changes a guest. It waits for whatever is missing (libvirt,
 /// the Hypervisor object, Kubernetes) and says so; only a mistake in these settings ends it.
 #[derive(Debug, ClapArgs)]
+#[group(id = "node-agent")]
 pub(crate) struct Args {
     #[command(flatten)]
     agent: cobaltcore_node_agent::Args,
