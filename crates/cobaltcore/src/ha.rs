@@ -94,17 +94,15 @@ fn tell(name: &str, run: &Run) -> anyhow::Result<()> {
     for line in &run.trace {
         say!("{line}");
     }
-    match &run.violation {
-        Some(violation) => bail!("{name} broke {violation}"),
-        None => {
-            say!(
-                "{name}: ok, {} guests moved, {} power-offs",
-                run.recovered,
-                run.fences
-            );
-            Ok(())
-        }
+    if let Some(violation) = &run.violation {
+        bail!("{name} broke {violation}");
     }
+    say!(
+        "{name}: ok, {} guests moved, {} power-offs",
+        run.recovered,
+        run.fences
+    );
+    Ok(())
 }
 
 fn many(count: u64, base: u64) -> anyhow::Result<()> {

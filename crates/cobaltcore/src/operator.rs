@@ -43,12 +43,11 @@ pub(crate) struct Args {
 fn banner() -> &'static str {
     static BANNER: OnceLock<String> = OnceLock::new();
     // The command line puts the name in front itself.
-    let text = BANNER.get_or_init(|| {
+    BANNER.get_or_init(|| {
         COMPONENT
             .banner()
             .replacen("openstack-hypervisor-operator ", "", 1)
-    });
-    text
+    })
 }
 
 pub(crate) fn run(log: LogArgs, args: Args) -> ExitCode {

@@ -141,7 +141,7 @@ pub(crate) fn keep(client: kube::Client, world: World) -> AbortOnDropHandle<()> 
                 {
                     Ok(_) => kubelet.told = Some(standing),
                     Err(error) => {
-                        tracing::warn!(node = %host.name, %error, "the Node's status is not written")
+                        tracing::warn!(node = %host.name, %error, "the Node's status is not written");
                     }
                 }
             }

@@ -22,7 +22,10 @@ macro_rules! breakers {
     };
 }
 
-fn all() -> Vec<(Mutation, fn(&mut Engine))> {
+/// A mutation and what it does to an engine.
+type Mutant = (Mutation, fn(&mut Engine));
+
+fn all() -> Vec<Mutant> {
     breakers![
         SkipFenceVerification,
         AcceptStalePower,
