@@ -649,7 +649,12 @@ impl Engine {
                 host: id.host.clone(),
                 change: ServiceChange::ForceDown,
             };
-            self.act(Some(id), Slot::Update, effect, now);
+            let until = self
+                .run(id, now)
+                .hold_ok
+                .unwrap_or(now.mono)
+                .after(self.config.hold_max_age);
+            self.act_until(Some(id), Slot::Update, effect, until, now);
             if self.broken.is(Mutation::IgnoreForcedDownFailure) {
                 self.write(Entry::ForcedDown { incident: id.clone() }, now);
             }

@@ -292,7 +292,7 @@ impl World {
         match change {
             ServiceChange::Disable => self.hosts[h].disabled = true,
             ServiceChange::ForceDown => {
-                if fenced != Some(true) {
+                if fenced != Some(true) && !self.just_lost(incident) {
                     self.violate(
                         Invariant::S12Order,
                         format!("n{h:02} is forced down before it is fenced"),
@@ -479,6 +479,16 @@ impl World {
         fences <= 1
     }
 
+    /// A request decided while the fence was seen to hold may leave until that look is ten seconds old.
+    fn just_lost(&self, incident: Option<&IncidentId>) -> bool {
+        let lost =
+            |entry: &Entry| matches!(entry, Entry::FenceLost { incident: about } if Some(about) == incident);
+        let lost_at = self.journal.iter().rposition(|record| lost(&record.entry));
+        lost_at
+            .and_then(|n| self.written_at.get(n))
+            .is_some_and(|at| self.now - at <= 11_500)
+    }
+
     fn check_evacuate(&mut self, n: usize, from: &HostName, incident: Option<&IncidentId>) {
         let Some(h) = self.host_index(from) else { return };
         let ledger = self.ledger();
@@ -500,13 +510,7 @@ impl World {
                 format!("guest {n} is moved although n{h:02} is on"),
             );
         }
-        // A request decided while the fence was seen to hold may leave until that look is ten seconds old.
-        let lost =
-            |entry: &Entry| matches!(entry, Entry::FenceLost { incident: about } if Some(about) == incident);
-        let lost_at = self.journal.iter().rposition(|record| lost(&record.entry));
-        let just_lost = lost_at
-            .and_then(|n| self.written_at.get(n))
-            .is_some_and(|at| self.now - at <= 11_500);
+        let just_lost = self.just_lost(incident);
         if fence.is_none() && !just_lost {
             self.violate(
                 Invariant::S2Fenced,
