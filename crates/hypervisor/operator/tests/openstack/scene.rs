@@ -184,7 +184,7 @@ impl Scene {
     /// Waits until a condition of a Hypervisor begins with `wanted`.
     pub(crate) async fn until(&self, name: &str, type_: &str, wanted: &str) -> Hypervisor {
         let mut last = String::new();
-        for _ in 0..1200 {
+        for _ in 0..6000 {
             let object = self.hypervisors().get(name).await.unwrap();
             last = condition(
                 object.status.as_ref().map_or(&[], |status| &status.conditions),
@@ -205,7 +205,7 @@ impl Scene {
     /// Waits until a condition of an Eviction begins with `wanted`.
     pub(crate) async fn until_eviction(&self, name: &str, type_: &str, wanted: &str) -> Eviction {
         let mut last = None;
-        for _ in 0..1200 {
+        for _ in 0..6000 {
             last = self.evictions().get_opt(name).await.unwrap();
             if let Some(object) = &last {
                 let conditions = object
@@ -264,7 +264,7 @@ where
     F: FnMut() -> Fut,
     Fut: Future<Output = bool>,
 {
-    for _ in 0..1200 {
+    for _ in 0..6000 {
         if look().await {
             return;
         }
