@@ -496,14 +496,14 @@ impl World {
             .and_then(|id| ledger.incidents.get(id))
             .and_then(|i| i.grade);
         // A host that was switched on a moment ago runs nothing yet; the fence is looked at in time.
-        // A device that lies about a dead machine harms nobody.
+        // A device that lies about a machine on which nothing runs yet harms nobody.
         let host = &self.hosts[h];
         let lied = host.bmc.lies
             || host
                 .bmc
                 .lied_until
                 .is_some_and(|until| self.now - until <= 11_500);
-        let on = host.power && self.now - host.power_since > 11_500 && (host.kernel || !lied);
+        let on = host.power && self.now - host.power_since > 11_500 && (host.user || !lied);
         if on {
             self.violate(
                 Invariant::S2Fenced,
