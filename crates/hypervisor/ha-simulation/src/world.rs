@@ -521,6 +521,8 @@ impl World {
                         | cobaltcore_ha_engine::HeldReason::OperatorCleared,
                     ),
                 ) if !self.hosts[h].shows_life() => Decision::Approve,
+                // Somebody took it back and it lives: this is over.
+                (_, Some(cobaltcore_ha_engine::HeldReason::OperatorCleared)) => Decision::Abort,
                 _ => continue,
             };
             self.decide(r, &incident.id, decision);
