@@ -23,6 +23,11 @@ pub(crate) enum Command {
     /// guests, then with 10, 50 and 200 guests that change state once a second. Takes about five minutes.
     /// Nothing is asserted about time: the report says which goals are met.
     NodeAgent(NodeAgentArgs),
+    /// Measure the hypervisor operator: fleets from their first Node to rest, and a drain
+    ///
+    /// Runs the operator as a process of its own between an embedded API and a simulated cloud. Nothing is asserted
+    /// about time: the report shows each figure beside a baseline of the same run.
+    Operator(OperatorArgs),
     /// Measure what a decision of the HA engine costs
     ///
     /// Fleets of 10, 100 and 1,000 hosts with fifty guests each, beside a plain walk over a map.
@@ -35,6 +40,25 @@ pub(crate) struct NodeAgentArgs {
     #[arg(long)]
     quick: bool,
     /// Measure the agent of another build of this program
+    #[arg(long, value_name = "FILE")]
+    program: Option<std::path::PathBuf>,
+    /// How to print it
+    #[arg(short, long, value_enum, default_value = "text")]
+    output: Output,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct OperatorArgs {
+    /// Sizes of the fleets
+    #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [10, 100, 1000])]
+    sizes: Vec<usize>,
+    /// Leave the drain of forty servers out
+    #[arg(long)]
+    no_drain: bool,
+    /// How long to watch a fleet at rest, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    idle: u64,
+    /// Measure the operator of another build of this program
     #[arg(long, value_name = "FILE")]
     program: Option<std::path::PathBuf>,
     /// How to print it
@@ -73,6 +97,7 @@ pub(crate) fn run(log: &LogArgs, command: Command) -> ExitCode {
         match command {
             Command::Apiserver(args) => apiserver(args).await.map_err(Failure::from),
             Command::NodeAgent(args) => node_agent(args).await.map_err(Failure::from),
+            Command::Operator(args) => operator(args).await.map_err(Failure::from),
             Command::HaEngine => {
                 let lines = cobaltcore_ha_simulation::bench::run();
                 say!("{}", cobaltcore_ha_simulation::bench::to_text(&lines).trim_end());
@@ -94,6 +119,30 @@ async fn node_agent(args: NodeAgentArgs) -> anyhow::Result<()> {
         progress: |text| eprintln!("{text}"),
     };
     let report = cobaltcore_node_agent_bench::run(options).await?;
+    let text = match output {
+        Output::Text => report.to_text(),
+        output => print_data(&report, output)?,
+    };
+    say!("{}", text.trim_end());
+    Ok(())
+}
+
+async fn operator(args: OperatorArgs) -> anyhow::Result<()> {
+    let OperatorArgs {
+        sizes,
+        no_drain,
+        idle,
+        program,
+        output,
+    } = args;
+    let options = cobaltcore_operator_bench::Options {
+        program: this_program(program)?,
+        sizes,
+        drain: !no_drain,
+        idle_seconds: idle,
+        progress: |text| eprintln!("{text}"),
+    };
+    let report = cobaltcore_operator_bench::run(options).await?;
     let text = match output {
         Output::Text => report.to_text(),
         output => print_data(&report, output)?,

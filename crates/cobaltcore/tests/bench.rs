@@ -158,3 +158,38 @@ fn the_node_agent_is_measured_beside_its_baselines_and_nothing_is_left_behind() 
     }
     assert_eq!((processes_over(home.path()), files_in(home.path())), (0, 0));
 }
+
+#[test]
+fn the_operator_is_measured_from_the_first_node_to_rest() {
+    let output = Command::new(env!("CARGO_BIN_EXE_cobaltcore"))
+        .args([
+            "bench",
+            "operator",
+            "--sizes",
+            "3",
+            "--no-drain",
+            "--idle",
+            "1",
+            "-o",
+            "json",
+        ])
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let fleet = &report["fleets"][0];
+    assert_eq!(fleet["hypervisors"], 3);
+    for figure in [
+        "secondsToActive",
+        "secondsOfRawWrites",
+        "writesPerHost",
+        "cloudCallsPerHost",
+        "residentMib",
+    ] {
+        assert!(
+            fleet[figure].as_f64().is_some_and(|value| value > 0.0),
+            "{figure}: {fleet}"
+        );
+    }
+}

@@ -28,6 +28,7 @@ mod apply_shared;
 mod bad_input;
 mod cel;
 mod collector;
+mod contention;
 mod conversion;
 mod custom;
 mod definitions;
