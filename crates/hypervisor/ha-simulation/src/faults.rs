@@ -378,13 +378,18 @@ fn unsettled(world: &World) -> Option<(Invariant, String)> {
     };
     let engine = &world.replicas[r].engine;
     let incidents = engine.incidents();
+    let miswired = incidents
+        .iter()
+        .any(|i| i.held == Some(HeldReason::IdentityMismatch));
     for incident in &incidents {
         let waits = matches!(
             incident.held,
             Some(HeldReason::HaDisabled | HeldReason::IdentityMismatch)
         );
         let working = incident.state.in_flight() || incident.state == IncidentState::Confirmed;
-        if working && !waits {
+        // A guest on its way to a host that cannot be fenced waits for that host, as it must.
+        let for_another = incident.state == IncidentState::Evacuating && miswired;
+        if working && !waits && !for_another {
             let what = format!(
                 "{} is still {:?}, held for {:?}",
                 incident.id, incident.state, incident.held
