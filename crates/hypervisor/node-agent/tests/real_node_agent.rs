@@ -327,9 +327,14 @@ fn fifty_idle_guests_cost_three_calls_a_minute_and_no_write() {
                     && status["cells"].is_array()
             })
             .await;
-            // Until the questions that come with a new connection are answered.
-            tokio::time::sleep(Duration::from_secs(5)).await;
-            let (calls, version) = (proxy.calls(), resource_version(&server).await);
+            // Until the questions that come with a new connection are answered, and what takes a while to be known,
+            // such as that there is no system bus, is written.
+            let mut version = None;
+            while version != resource_version(&server).await {
+                version = resource_version(&server).await;
+                tokio::time::sleep(Duration::from_secs(15)).await;
+            }
+            let calls = proxy.calls();
             const MINUTES: u64 = 3;
             tokio::time::sleep(Duration::from_secs(60 * MINUTES)).await;
             let made = proxy.calls() - calls;

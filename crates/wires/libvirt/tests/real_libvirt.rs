@@ -259,10 +259,12 @@ fn the_life_of_a_guest_is_told_in_events() {
                 "{reset:?}"
             );
             host.destroy(&guest).await.unwrap();
-            assert_eq!(
-                lifecycle(&mut events, 2).await,
-                ["shutdown/host", "stopped/destroyed"]
-            );
+            // QEMU says goodbye only if it gets to it before its monitor is closed.
+            let mut end = lifecycle(&mut events, 1).await;
+            if end == ["shutdown/host"] {
+                end = lifecycle(&mut events, 1).await;
+            }
+            assert_eq!(end, ["stopped/destroyed"]);
             host.undefine(&guest).await.unwrap();
             assert_eq!(lifecycle(&mut events, 1).await, ["undefined/removed"]);
             events.remove(&host, EventId::LIFECYCLE).await.unwrap();
