@@ -451,6 +451,10 @@ impl World {
     }
 
     pub(crate) fn reboot(&mut self, h: usize, kernel_after: u64, user_after: u64) {
+        // A machine on its way down does not come up again by itself.
+        if self.hosts[h].bmc.says_off_from.is_some() {
+            return;
+        }
         self.stop_kernel(h);
         let host = &mut self.hosts[h];
         host.power_generation += 1;
