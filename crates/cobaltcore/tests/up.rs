@@ -205,7 +205,13 @@ fn a_killed_platform_goes_on_where_it_was() {
     let folder = &folder.path().join("up");
     let mut platform = Platform::start(folder, &["--hypervisors", "2", "--vms-per-host", "3"]);
     all_in(folder, "Active", 2);
+    eventually("no test server", || {
+        (guests(folder, "node001-bb1"), guests(folder, "node002-bb1")) == (3, 3)
+    });
     ours(folder, &["evict", "node002-bb1", "--reason", "a test"]);
+    eventually("an eviction under way", || guests(folder, "node002-bb1") < 3);
+    // The simulated cloud is on disk a quarter of a second later; a real one forgets nothing.
+    std::thread::sleep(Duration::from_secs(1));
     platform.signal(Signal::KILL);
     let _platform = Platform::start(folder, &[]);
     eventually("the eviction at its end", || {
