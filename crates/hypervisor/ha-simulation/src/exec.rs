@@ -43,6 +43,9 @@ impl World {
                 {
                     self.hosts[h].tainted = false;
                     self.gain_power(h);
+                    if self.hosts[h].user && !self.hosts[h].compute {
+                        self.compute_starts(h);
+                    }
                 }
                 answer
             }

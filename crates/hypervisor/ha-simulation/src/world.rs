@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use cobaltcore_api::names::{HostName, ServerId};
 use cobaltcore_ha_engine::{
     Action, AgentId, Answer, BootId, Command, Config, Decision, DomainState, Engine, GuestEvent,
-    GuestEventKind, Heartbeat, Input, Inventory, Notice, Observation, Pause, Record, Trouble,
+    GuestEventKind, Heartbeat, IncidentState, Input, Inventory, Notice, Observation, Pause, Record, Trouble,
 };
 
 use crate::cloud::Migration;
@@ -525,6 +525,10 @@ impl World {
                         | cobaltcore_ha_engine::HeldReason::OperatorCleared,
                     ),
                 ) if !self.hosts[h].shows_life() => Decision::Approve,
+                // It was repaired: take it back.
+                (IncidentState::Recovered | IncidentState::Failed, None) if self.hosts[h].user => {
+                    Decision::Release
+                }
                 // Somebody took it back and it lives: this is over.
                 (_, Some(cobaltcore_ha_engine::HeldReason::OperatorCleared)) => Decision::Abort,
                 _ => continue,
