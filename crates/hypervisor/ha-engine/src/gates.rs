@@ -111,7 +111,7 @@ impl Engine {
     }
 
     /// Whether the power of the host reads Off and nothing speaks against it.
-    fn proven(&self, host: &HostName) -> bool {
+    pub(crate) fn proven(&self, host: &HostName) -> bool {
         self.hosts
             .get(host)
             .is_some_and(|h| h.evidence.proven() && !h.evidence.proof_contradicted && !h.evidence.any_alive())
