@@ -58,7 +58,21 @@ impl World {
         self.schedule(after, Event::Do(fault));
     }
 
+    /// A device that says Off about a living host nobody reaches cannot be told from the truth. No
+    /// engine could act on a dead host and not on that one, so the two never come together here.
+    fn undecidable(&self, fault: &Fault) -> bool {
+        match fault {
+            Fault::Mgmt(h, false) => self.hosts[*h].bmc.lies,
+            Fault::Uplink(rack, false) => self.hosts.iter().any(|host| host.rack == *rack && host.bmc.lies),
+            Fault::BmcLies(h, true) => !self.hosts[*h].mgmt || !self.uplinks[self.hosts[*h].rack],
+            _ => false,
+        }
+    }
+
     pub(crate) fn inject(&mut self, fault: Fault) {
+        if self.undecidable(&fault) {
+            return;
+        }
         self.story(|| format!("*** {fault:?}"));
         match fault {
             Fault::PowerLoss(h) => self.lose_power(h),
