@@ -369,18 +369,21 @@ impl Engine {
         seen: &Seen,
         now: Now,
     ) -> bool {
-        let live = seen
+        let live: Vec<&MigrationFacts> = seen
             .migrations
             .iter()
-            .any(|m| m.kind == MigrationKind::Live && m.status.open());
+            .filter(|m| m.kind == MigrationKind::Live && m.status.open())
+            .collect();
+        let first_seen = self.vm_run(id, &vm.server, now).live_seen;
+        // The guest may have arrived. That its destination says nothing proves nothing.
+        let arrived = live.iter().any(|m| !self.did_not_arrive(m, first_seen, now));
         let fenced_since = self.run(id, now).state_since;
         let run = self.vm_run(id, &vm.server, now);
-        if live {
+        if !live.is_empty() {
             let since = *run.live_seen.get_or_insert(now.mono);
-            if now.mono.since(since) < SECOND * 60 {
+            if arrived || now.mono.since(since) < SECOND * 60 {
                 return false;
             }
-            // The guest may have arrived; only fresh inventories of everybody else rule that out.
             run.needs_reset = true;
         }
         let busy = !server.task.is_empty() && server.task != "rebuilding";
@@ -392,6 +395,27 @@ impl Engine {
             return now.mono.since(run.since) >= SECOND * 60;
         }
         true
+    }
+
+    /// Whether a live migration is known not to have brought the guest to its destination: the
+    /// destination listed its guests since we began to ask and has not got it, or it is off.
+    fn did_not_arrive(&self, migration: &MigrationFacts, since: Option<Mono>, now: Now) -> bool {
+        let listed = || {
+            let (at, inventory) = self
+                .hosts
+                .get(migration.destination.as_ref()?)?
+                .inventory
+                .as_ref()?;
+            let fresh = *at >= since? && now.mono.since(*at) <= self.config.inventory_fresh;
+            let absent = !inventory
+                .domains
+                .get(&migration.server)
+                .is_some_and(|state| state.active());
+            Some(fresh && absent)
+        };
+        self.broken.is(Mutation::IgnoreGuestElsewhere)
+            || listed() == Some(true)
+            || self.destination_fenced(migration, now)
     }
 
     /// Whether Nova would accept it; makes it acceptable if not.
