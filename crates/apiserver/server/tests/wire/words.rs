@@ -131,9 +131,9 @@ pub(crate) fn condition<'a>(object: &'a Value, kind: &str) -> &'a Value {
     all.iter().find(|c| c["type"] == kind).unwrap_or(&Value::Null)
 }
 
-/// Asks until `done` says so; panics with the last answer after ten seconds.
+/// Asks until `done` says so; panics with the last answer after a minute.
 pub(crate) async fn until(caller: &Caller, path: &str, done: impl Fn(&Reply) -> bool) -> Reply {
-    for _ in 0..1_000 {
+    for _ in 0..6_000 {
         let reply = caller.get(path).await;
         if done(&reply) {
             return reply;
