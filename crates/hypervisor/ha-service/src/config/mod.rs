@@ -1,0 +1,425 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the HA service can be told: one YAML file, read strictly. Every mistake is reported at
+//! once with file, line and key; secrets stand in files or as hashes, never as text.
+
+mod access;
+mod evidence;
+mod fencing;
+mod recovery;
+mod sources;
+
+use std::path::Path;
+use std::time::Duration;
+
+use cobaltcore_kit::config::{ConfigErrors, HumanDuration, Mistakes};
+use serde::Deserialize;
+
+pub use access::{Access, Compat, Limits, Server, ServerTlsFiles, TokenHash, Tokens};
+pub use evidence::{Agents, Distrust, DwellWord, Evidence, Probe, SelfCheck};
+pub use fencing::{Driver, DriverKind, ExecProtocol, FencedHost, Fencing, GradeWord, MetalMode};
+pub use recovery::{
+    Capacity, CapacityCheck, EphemeralBackend, Exclusion, Instance, InstancePolicy, Maintenance, PolicyWord,
+    Recovery, Release, ReleaseMode, Storm, VerifyBy,
+};
+pub use sources::{Pull, PullKind, Push, PushSchema, Rule, RuleVerdict, Sources, TargetsFrom};
+
+pub(crate) const fn seconds(count: u64) -> HumanDuration {
+    HumanDuration(Duration::from_secs(count))
+}
+
+pub(crate) const fn minutes(count: u64) -> HumanDuration {
+    HumanDuration(Duration::from_secs(60 * count))
+}
+
+/// Everything the service can be told.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Where it listens, and how much it takes.
+    pub server: Server,
+    /// What older callers may do.
+    pub compat: Compat,
+    /// Who may call it.
+    pub access: Access,
+    /// Where it keeps what it hears.
+    pub storage: Storage,
+    /// Who of the replicas acts.
+    pub leader: Leader,
+    /// Where decisions are written before they are carried out.
+    pub journal: Journal,
+    /// What it does in Kubernetes.
+    pub kubernetes: Kubernetes,
+    /// The cloud.
+    pub openstack: OpenStack,
+    /// Signs of life of agents.
+    pub agents: Agents,
+    /// Telemetry besides that of agents.
+    pub sources: Sources,
+    /// When a host is dead.
+    pub evidence: Evidence,
+    /// How hosts are switched off.
+    pub fencing: Fencing,
+    /// When there are too many dead hosts to believe.
+    pub storm: Storm,
+    /// How guests are brought back.
+    pub recovery: Recovery,
+    /// Guests that crash on a living host.
+    pub instance: Instance,
+    /// What is done with a host that has a lasting trouble: tell, or disable it in Nova.
+    pub degraded_action: DegradedAction,
+    /// What a host must show before HA is enabled for it.
+    pub ha_gate: HaGate,
+    /// Whether there is room for the guests.
+    pub capacity: Capacity,
+    /// Planned work.
+    pub maintenance: Maintenance,
+    /// Hosts that come back.
+    pub release: Release,
+    /// Whether the service itself is cut off.
+    pub self_check: SelfCheck,
+    /// How long things are kept.
+    pub retention: Retention,
+}
+
+/// Where the service keeps what it hears.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Storage {
+    /// The folder of the databases.
+    pub path: String,
+    /// Most bytes of telemetry.
+    pub max_bytes: u64,
+}
+
+impl Default for Storage {
+    fn default() -> Self {
+        Self {
+            path: "/var/lib/kvm-ha-service".into(),
+            max_bytes: 8 << 30,
+        }
+    }
+}
+
+/// Who of the replicas acts.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Leader {
+    /// Whether replicas elect a leader; without it, this process is the only one.
+    pub enabled: bool,
+    /// The namespace of the lease; the pod's own when empty.
+    pub namespace: String,
+    /// The name of the lease.
+    pub name: String,
+    /// How long others wait after the last sign of life.
+    pub lease_duration: HumanDuration,
+    /// How long the leader may act without having renewed.
+    pub renew_deadline: HumanDuration,
+    /// The pause between attempts.
+    pub retry_period: HumanDuration,
+    /// All replicas, in the order of their ordinals, as base addresses; this one among them.
+    pub peers: Vec<String>,
+    /// Which of the peers this replica is; the number at the end of the host name when not given.
+    pub ordinal: Option<u8>,
+    /// The file with the token by which replicas know each other.
+    pub peer_token_file: String,
+    /// The authorities of the peers' certificates; the system's own when empty.
+    pub peer_ca_file: String,
+}
+
+impl Default for Leader {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            namespace: String::new(),
+            name: "kvm-ha-service".into(),
+            lease_duration: seconds(15),
+            renew_deadline: seconds(10),
+            retry_period: seconds(2),
+            peers: Vec::new(),
+            ordinal: None,
+            peer_token_file: String::new(),
+            peer_ca_file: String::new(),
+        }
+    }
+}
+
+/// Where decisions are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum JournalBackend {
+    /// `kubernetes` with an elected leader, `sqlite` without one.
+    #[default]
+    Auto,
+    /// Objects in the Kubernetes API; every replica can go on.
+    #[serde(alias = "crd")]
+    Kubernetes,
+    /// A file of this replica alone.
+    Sqlite,
+}
+
+/// Where decisions are written before they are carried out.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Journal {
+    /// Where.
+    pub backend: JournalBackend,
+}
+
+/// What happens to a running eviction when its host dies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EvictionOnTakeover {
+    /// Our operator stops it by itself.
+    #[default]
+    Keep,
+    /// The upstream operator does not; the object is deleted.
+    Delete,
+}
+
+/// What the service does in Kubernetes.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Kubernetes {
+    /// Whether there is a cluster; without one, hosts come from Nova only.
+    pub enabled: bool,
+    /// Look after matching Hypervisors only.
+    pub label_selector: String,
+    /// Whether node leases are a signal.
+    pub node_lease: bool,
+    /// What happens to a running eviction when its host dies.
+    pub eviction_on_takeover: EvictionOnTakeover,
+    /// Labels of nodes that name their failure domains, outermost first.
+    pub failure_domains: Vec<String>,
+}
+
+impl Default for Kubernetes {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            label_selector: String::new(),
+            node_lease: true,
+            eviction_on_takeover: EvictionOnTakeover::Keep,
+            failure_domains: vec![
+                "topology.kubernetes.io/zone".into(),
+                "kubernetes.metal.cloud.sap/bb".into(),
+            ],
+        }
+    }
+}
+
+/// The cloud.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct OpenStack {
+    /// Whether there is one; without it nothing can be brought back and everything is only told.
+    pub enabled: bool,
+    /// The entry of `clouds.yaml`; `OS_*` variables when empty.
+    pub cloud: String,
+    /// The file with that entry.
+    pub clouds_file: String,
+    /// The microversion of evacuations: 2.90 keeps the guest's state, 2.95 leaves it stopped.
+    pub evacuate_microversion: String,
+    /// The longest time for one call.
+    pub timeout: HumanDuration,
+    /// Calls per second while guests are moved, at most.
+    pub rps: u32,
+    /// How often compute services are listed.
+    pub services_interval: HumanDuration,
+    /// How often they are listed while a host is suspected.
+    pub suspect_interval: HumanDuration,
+    /// How often hypervisors are listed.
+    pub hypervisors_interval: HumanDuration,
+    /// How often changed servers are listed.
+    pub servers_interval: HumanDuration,
+}
+
+impl Default for OpenStack {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            cloud: String::new(),
+            clouds_file: String::new(),
+            evacuate_microversion: "2.90".into(),
+            timeout: seconds(10),
+            rps: 10,
+            services_interval: seconds(10),
+            suspect_interval: seconds(3),
+            hypervisors_interval: seconds(60),
+            servers_interval: seconds(30),
+        }
+    }
+}
+
+/// What is done with a host that has a lasting trouble.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DegradedAction {
+    /// People are told.
+    #[default]
+    Alert,
+    /// The operator is asked to empty it.
+    Drain,
+}
+
+/// What a host must show before HA is enabled for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub enum HaGate {
+    /// Nothing besides its Hypervisor.
+    #[default]
+    #[serde(rename = "spec")]
+    Spec,
+    /// A fresh heartbeat.
+    #[serde(rename = "agent")]
+    Agent,
+    /// A fresh heartbeat, and a fencing device that answers and is this machine's.
+    #[serde(rename = "agent+fence")]
+    AgentAndFence,
+}
+
+/// How long things are kept.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Retention {
+    /// Events of guests.
+    pub events: HumanDuration,
+    /// Heartbeats, counted per minute.
+    pub heartbeats: HumanDuration,
+    /// Samples of pulled metrics.
+    pub samples: HumanDuration,
+    /// Verdicts of signals.
+    pub signals: HumanDuration,
+    /// Streams of agents that are gone.
+    pub streams: HumanDuration,
+    /// Guests nobody knows any more.
+    pub vms: HumanDuration,
+    /// Hosts nobody knows any more.
+    pub hosts: HumanDuration,
+    /// Incidents and the audit of people's actions.
+    pub incidents: HumanDuration,
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        const fn days(count: u64) -> HumanDuration {
+            seconds(86_400 * count)
+        }
+        Self {
+            events: days(14),
+            heartbeats: days(30),
+            samples: seconds(6 * 3600),
+            signals: days(2),
+            streams: days(90),
+            vms: days(7),
+            hosts: days(30),
+            incidents: days(400),
+        }
+    }
+}
+
+impl Config {
+    /// Reads a file; every mistake is named.
+    pub fn load(path: &Path) -> Result<Self, ConfigErrors> {
+        cobaltcore_kit::config::Config::new()
+            .file(Some(path))
+            .load_checked(Self::check)
+    }
+
+    /// Reads a text under a name.
+    pub fn parse(name: &str, text: &str) -> Result<Self, ConfigErrors> {
+        cobaltcore_kit::config::Config::new()
+            .text(name, text)
+            .load_checked(Self::check)
+    }
+
+    fn check(&self, mistakes: &mut Mistakes<'_>) {
+        self.access.check(mistakes);
+        self.server.check(mistakes);
+        self.sources.check(&self.access, mistakes);
+        self.evidence.check(mistakes);
+        self.fencing.check(mistakes);
+        self.storm.check(mistakes);
+        self.recovery.check(mistakes);
+        self.check_leader(mistakes);
+        for (key, value) in [
+            ("openstack.timeout", self.openstack.timeout),
+            ("openstack.services_interval", self.openstack.services_interval),
+            ("openstack.suspect_interval", self.openstack.suspect_interval),
+            (
+                "openstack.hypervisors_interval",
+                self.openstack.hypervisors_interval,
+            ),
+            ("openstack.servers_interval", self.openstack.servers_interval),
+        ] {
+            if value.0.is_zero() {
+                mistakes.add(key, "must be longer than nothing");
+            }
+        }
+        if self.openstack.timeout.0 > Duration::from_secs(10) {
+            mistakes.add(
+                "openstack.timeout",
+                "must be at most 10s: a leader that lost its lease must not have a call under way for longer",
+            );
+        }
+        if self.openstack.rps == 0 {
+            mistakes.add("openstack.rps", "must be at least 1");
+        }
+    }
+
+    fn check_leader(&self, mistakes: &mut Mistakes<'_>) {
+        let Leader {
+            enabled,
+            peers,
+            ordinal,
+            renew_deadline,
+            lease_duration,
+            ..
+        } = &self.leader;
+        if *enabled && !self.kubernetes.enabled {
+            mistakes.add(
+                "leader.enabled",
+                "needs kubernetes.enabled: the lease is kept there; set it to false for a single replica",
+            );
+        }
+        if !*enabled && !peers.is_empty() {
+            mistakes.add(
+                "leader.peers",
+                "needs leader.enabled: several replicas must elect one",
+            );
+        }
+        if self.journal.backend == JournalBackend::Kubernetes && !self.kubernetes.enabled {
+            mistakes.add("journal.backend", "kubernetes needs kubernetes.enabled");
+        }
+        if self.journal.backend == JournalBackend::Sqlite && *enabled && peers.len() > 1 {
+            mistakes.add(
+                "journal.backend",
+                "sqlite is read by one replica only; several need kubernetes",
+            );
+        }
+        if let Some(ordinal) = ordinal
+            && !peers.is_empty()
+            && usize::from(*ordinal) >= peers.len()
+        {
+            mistakes.add("leader.ordinal", format!("there are only {} peers", peers.len()));
+        }
+        if renew_deadline >= lease_duration {
+            mistakes.add(
+                "leader.renew_deadline",
+                "must be shorter than leader.lease_duration",
+            );
+        }
+    }
+
+    /// Where decisions are written, `auto` resolved.
+    pub fn journal_in_kubernetes(&self) -> bool {
+        match self.journal.backend {
+            JournalBackend::Auto => self.leader.enabled && self.kubernetes.enabled,
+            JournalBackend::Kubernetes => true,
+            JournalBackend::Sqlite => false,
+        }
+    }
+
+    /// How many replicas there are.
+    pub fn replicas(&self) -> u8 {
+        u8::try_from(self.leader.peers.len().max(1)).unwrap_or(u8::MAX)
+    }
+}

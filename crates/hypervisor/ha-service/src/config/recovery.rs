@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How guests are brought back, and the brakes: storms, capacity, planned work, release.
+
+use std::collections::BTreeMap;
+
+use cobaltcore_kit::config::{HumanDuration, Mistakes};
+use serde::Deserialize;
+
+use super::{minutes, seconds};
+
+/// When there are too many dead hosts to believe.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Storm {
+    /// Hosts between fencing and evacuation.
+    pub max_hosts_in_flight: usize,
+    /// Share of the fleet, never less than two hosts.
+    pub max_fleet_percent: u32,
+    /// Hosts of one failure domain.
+    pub max_domain_hosts: usize,
+    /// Share of a failure domain, never less than one host.
+    pub max_domain_percent: u32,
+    /// How long it must be calm.
+    pub cooldown: HumanDuration,
+    /// How long a finished incident still counts.
+    pub memory: HumanDuration,
+    /// Hosts whose power is off may go on during a storm.
+    pub proven_dead_bypass: bool,
+}
+
+impl Default for Storm {
+    fn default() -> Self {
+        Self {
+            max_hosts_in_flight: 3,
+            max_fleet_percent: 10,
+            max_domain_hosts: 2,
+            max_domain_percent: 10,
+            cooldown: minutes(5),
+            memory: minutes(60),
+            proven_dead_bypass: true,
+        }
+    }
+}
+
+impl Storm {
+    pub(super) fn check(&self, mistakes: &mut Mistakes<'_>) {
+        if self.max_hosts_in_flight == 0 {
+            mistakes.add(
+                "storm.max_hosts_in_flight",
+                "must be at least 1; pause the service to stop it",
+            );
+        }
+        if self.max_fleet_percent > 100 || self.max_domain_percent > 100 {
+            mistakes.add("storm", "a share is at most 100");
+        }
+    }
+}
+
+/// What high availability does for a guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PolicyWord {
+    /// Moved when its host dies.
+    Evacuate,
+    /// Restarted in place only.
+    Restart,
+    /// Left alone.
+    Ignore,
+}
+
+/// What is done with guests whose disk would be rebuilt empty.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LocalDiskWord {
+    /// They are left alone.
+    #[default]
+    Skip,
+    /// They are rebuilt; their data is lost.
+    Rebuild,
+}
+
+/// Where ephemeral disks live.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EphemeralBackend {
+    /// In Ceph.
+    #[default]
+    Rbd,
+    /// On shared storage.
+    Shared,
+    /// On the host.
+    Local,
+}
+
+/// Who confirms that a guest runs at its new place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum VerifyBy {
+    /// The agent of the destination, while it reports.
+    #[default]
+    Agent,
+    /// Nova.
+    Nova,
+}
+
+/// Guests that are never touched. Every field that is given must fit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Exclusion {
+    /// The name, with `*` for any text.
+    pub name: String,
+    /// The project.
+    pub project: String,
+    /// The flavor's name, with `*` for any text.
+    pub flavor: String,
+    /// Metadata that the server must have.
+    pub metadata: BTreeMap<String, String>,
+    /// A tag of its image.
+    pub image_tag: String,
+}
+
+/// How guests are brought back.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Recovery {
+    /// Guests of one incident at once.
+    pub vm_concurrency: usize,
+    /// Guests of all incidents at once.
+    pub global_concurrency: usize,
+    /// After how long a moving guest counts as stuck.
+    pub vm_timeout: HumanDuration,
+    /// How often a guest is tried.
+    pub vm_attempts: u32,
+    /// The first pause between attempts; doubles.
+    pub backoff: HumanDuration,
+    /// Whether servers are locked meanwhile, so that their owners do not interfere.
+    pub lock_servers: bool,
+    /// What is done for guests that say nothing.
+    pub default_policy: PolicyWord,
+    /// What is done with guests whose disk would be rebuilt empty.
+    pub local_disk: LocalDiskWord,
+    /// Must be set for `local_disk: rebuild`.
+    pub accept_data_loss: bool,
+    /// Where ephemeral disks live.
+    pub ephemeral_backend: EphemeralBackend,
+    /// Hosts where that differs.
+    pub ephemeral_backend_of: BTreeMap<String, EphemeralBackend>,
+    /// Who confirms that a guest runs.
+    pub verify: VerifyBy,
+    /// Whether guests in `error` are moved.
+    pub move_error_state: bool,
+    /// Guests that are never touched.
+    pub exclude: Vec<Exclusion>,
+}
+
+impl Default for Recovery {
+    fn default() -> Self {
+        Self {
+            vm_concurrency: 16,
+            global_concurrency: 48,
+            vm_timeout: seconds(600),
+            vm_attempts: 5,
+            backoff: seconds(10),
+            lock_servers: true,
+            default_policy: PolicyWord::Evacuate,
+            local_disk: LocalDiskWord::Skip,
+            accept_data_loss: false,
+            ephemeral_backend: EphemeralBackend::Rbd,
+            ephemeral_backend_of: BTreeMap::new(),
+            verify: VerifyBy::Agent,
+            move_error_state: true,
+            exclude: vec![
+                Exclusion {
+                    name: "amphora-*".into(),
+                    ..Exclusion::default()
+                },
+                Exclusion {
+                    image_tag: "amphora".into(),
+                    ..Exclusion::default()
+                },
+            ],
+        }
+    }
+}
+
+impl Recovery {
+    pub(super) fn check(&self, mistakes: &mut Mistakes<'_>) {
+        if self.local_disk == LocalDiskWord::Rebuild && !self.accept_data_loss {
+            mistakes.add(
+                "recovery.local_disk",
+                "rebuild destroys the guests' data and needs recovery.accept_data_loss: true",
+            );
+        }
+        if self.vm_concurrency == 0 || self.global_concurrency == 0 || self.vm_attempts == 0 {
+            mistakes.add(
+                "recovery",
+                "vm_concurrency, global_concurrency and vm_attempts must be at least 1",
+            );
+        }
+        if self.exclude.contains(&Exclusion::default()) {
+            mistakes.add(
+                "recovery.exclude",
+                "an entry without any field excludes every guest",
+            );
+        }
+    }
+}
+
+/// Whether crashed guests that say nothing are restarted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum InstancePolicy {
+    /// Only those that ask for it.
+    #[default]
+    OptIn,
+    /// All that do not refuse.
+    OptOut,
+}
+
+/// Guests that crash on a living host.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Instance {
+    /// Which are restarted.
+    pub default_policy: InstancePolicy,
+    /// How often, within the window.
+    pub max_restarts: usize,
+    /// The window.
+    pub window: HumanDuration,
+}
+
+impl Default for Instance {
+    fn default() -> Self {
+        Self {
+            default_policy: InstancePolicy::OptIn,
+            max_restarts: 3,
+            window: minutes(60),
+        }
+    }
+}
+
+/// What is done when there may not be room.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CapacityCheck {
+    /// Nothing is compared.
+    Off,
+    /// People are told.
+    #[default]
+    Warn,
+}
+
+/// Whether there is room for the guests.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Capacity {
+    /// What is done.
+    pub check: CapacityCheck,
+}
+
+/// Planned work.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Maintenance {
+    /// After how long a dead host in `auto` maintenance is taken over.
+    pub auto_takeover: HumanDuration,
+    /// How long an announced shutdown may take to come back.
+    pub planned_grace: HumanDuration,
+}
+
+impl Default for Maintenance {
+    fn default() -> Self {
+        Self {
+            auto_takeover: minutes(10),
+            planned_grace: minutes(15),
+        }
+    }
+}
+
+/// Who enables a released host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ReleaseMode {
+    /// The hypervisor operator.
+    #[default]
+    Operator,
+    /// This service: there is no operator.
+    Nova,
+}
+
+/// Hosts that come back.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Release {
+    /// Who enables them.
+    pub mode: ReleaseMode,
+    /// Whether they are released without being asked.
+    pub auto: bool,
+    /// After how long of good health.
+    pub healthy_for: HumanDuration,
+}
+
+impl Default for Release {
+    fn default() -> Self {
+        Self {
+            mode: ReleaseMode::Operator,
+            auto: false,
+            healthy_for: minutes(5),
+        }
+    }
+}

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The HA service: collects signs of life of hosts and guests, lets the engine judge, carries out
+//! what it decides, and tells people why.
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | [`config`] | what the service can be told |
+//! | [`sources`] | telemetry besides that of agents |
+//! | [`act`] | how the engine's actions meet the world |
+//! | [`directory`] | what is known of every host |
+//!
+//! The judgement is not here: it is `cobaltcore-ha-engine`, pure and simulated. This crate promises
+//! it what its contract asks for: inputs as they were seen, records durable before actions, no
+//! action after its time.
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+pub mod act;
+pub mod clock;
+pub mod commands;
+pub mod config;
+pub mod deps;
+pub mod directory;
+pub mod error;
+pub mod leadership;
+pub mod maintenance;
+pub mod metrics;
+pub mod peers;
+pub mod probe;
+pub mod sources;
+
+pub use config::Config;
+pub use error::Error;
