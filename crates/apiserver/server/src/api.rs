@@ -87,6 +87,14 @@ pub struct Api {
 }
 
 impl Api {
+    /// Ends the server: everything that waits is told.
+    pub fn end(&self) {
+        self.stop.cancel();
+        for table in self.store.tables() {
+            table.wake();
+        }
+    }
+
     /// The served types.
     pub fn types(&self) -> Arc<Registry> {
         self.registry.load_full()

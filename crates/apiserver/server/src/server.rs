@@ -223,7 +223,7 @@ impl Server {
     /// Stops: readiness fails, watches end, running requests finish, everything is on disk.
     pub async fn stop(mut self) {
         self.api.ready.store(false, Ordering::Release);
-        self.api.stop.cancel();
+        self.api.end();
         if let Some(mut tasks) = self.tasks.take() {
             while tasks.join_next().await.is_some() {}
         }
@@ -237,7 +237,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.api.stop.cancel();
+        self.api.end();
     }
 }
 

@@ -4,6 +4,7 @@
 //! falls too far behind is cut off; nobody waits for it.
 
 use std::collections::VecDeque;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -50,8 +51,10 @@ struct Watch {
     revision: u64,
     bookmarks: bool,
     columns_due: bool,
-    next_bookmark: Instant,
     deadline: Instant,
+    /// Rings for the next bookmark, or at the deadline. Kept between events, so that a delivery costs
+    /// no timer.
+    alarm: Pin<Box<tokio::time::Sleep>>,
     queue: VecDeque<Bytes>,
     /// When the client was last handed something.
     handed: Instant,
@@ -122,15 +125,15 @@ impl Api {
             revision: 0,
             bookmarks: options.bookmarks,
             columns_due: true,
-            next_bookmark: now,
             deadline: now + timeout_of(&options),
+            alarm: Box::pin(tokio::time::sleep_until(now)),
             queue: VecDeque::new(),
             handed: now,
             ended: false,
             remaining,
             _count: count,
         };
-        watch.plan_bookmark();
+        watch.set_alarm();
         watch.changes.mark_unchanged();
         if expired {
             watch.fail(&too_old(asked.unwrap_or(0), self.store.revision()));
@@ -245,22 +248,25 @@ impl Watch {
                 self.handed = Instant::now();
                 return Some(bytes);
             }
-            if self.ended || self.api.stop.is_cancelled() || self.outdated() {
+            if self.ended || self.outdated() {
                 return None;
             }
             self.catch_up(std::mem::take(&mut neglected)).await;
             if !self.queue.is_empty() || self.ended {
                 continue;
             }
-            if self.type_is_gone() {
+            if self.type_is_gone() || self.api.stop.is_cancelled() {
                 return None;
             }
-            let stop = self.api.stop.clone();
+            // The end of the server wakes every table.
             tokio::select! {
                 changed = self.changes.changed() => if changed.is_err() { return None },
-                () = tokio::time::sleep_until(self.deadline) => return None,
-                () = tokio::time::sleep_until(self.next_bookmark), if self.bookmarks => self.push_bookmark(),
-                () = stop.cancelled() => return None,
+                () = self.alarm.as_mut() => {
+                    if Instant::now() >= self.deadline {
+                        return None;
+                    }
+                    self.push_bookmark();
+                }
             }
         }
     }
@@ -433,19 +439,19 @@ impl Watch {
     fn push_bookmark(&mut self) {
         let line = self.bookmark(false);
         self.queue.push_back(line);
-        self.plan_bookmark();
+        self.set_alarm();
     }
 
-    /// The next bookmark: regularly, and once shortly before the stream ends by itself.
-    fn plan_bookmark(&mut self) {
+    /// The next bookmark comes regularly, and once shortly before the stream ends by itself.
+    fn set_alarm(&mut self) {
         let now = Instant::now();
-        let regular = now + jittered(BOOKMARK_EVERY);
         let last = self.deadline.checked_sub(LAST_BOOKMARK).unwrap_or(self.deadline);
-        self.next_bookmark = if last > now {
-            regular.min(last)
+        let next = if self.bookmarks && last > now {
+            last.min(now + jittered(BOOKMARK_EVERY))
         } else {
-            self.deadline + BOOKMARK_EVERY
+            self.deadline
         };
+        self.alarm.as_mut().reset(next);
     }
 
     fn bookmark(&mut self, initial_end: bool) -> Bytes {
