@@ -12,6 +12,8 @@
 //! # }
 //! ```
 
+mod writes;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,22 +31,8 @@ use crate::clock::Clock;
 use crate::config::{Authorization, Config};
 use crate::faults::Faults;
 use crate::server::{Server, ServerError};
-use crate::store::Op;
 
-/// One change the server stored.
-#[derive(Debug, Clone)]
-pub struct WriteEntry {
-    /// `plural.group`, or the plural alone for the core group.
-    pub resource: String,
-    /// Namespace.
-    pub namespace: String,
-    /// Name.
-    pub name: String,
-    /// `added`, `modified` or `deleted`.
-    pub operation: &'static str,
-    /// Revision.
-    pub revision: u64,
-}
+pub use writes::WriteEntry;
 
 /// A server of one's own.
 #[derive(Debug)]
@@ -94,17 +82,8 @@ impl TestServer {
             let Some(table) = api.upgrade().and_then(|api| api.store.by_id(table)) else {
                 return;
             };
-            log.lock().push(WriteEntry {
-                resource: crate::status::qualified(&table.group, &table.plural),
-                namespace: event.key.namespace.to_string(),
-                name: event.key.name.to_string(),
-                operation: match event.op {
-                    Op::Added => "added",
-                    Op::Modified => "modified",
-                    Op::Deleted => "deleted",
-                },
-                revision: event.revision,
-            });
+            let resource = crate::status::qualified(&table.group, &table.plural);
+            log.lock().push(WriteEntry::new(resource, event));
         }));
         Ok(Self {
             server: Some(server),
@@ -158,9 +137,7 @@ impl TestServer {
 
     /// Panics if anything is stored during `time`: a controller that has nothing to do must not write.
     pub async fn assert_quiescent(&self, time: Duration) {
-        // Readers see a change a moment before the log does. An empty commit is answered when the
-        // log has caught up with everything before it.
-        let _ = self.server().api().store.commit(Vec::new()).await;
+        self.log_catches_up().await;
         let before = self.writes.lock().len();
         tokio::time::sleep(time).await;
         let new: Vec<WriteEntry> = self.writes.lock().iter().skip(before).cloned().collect();
@@ -168,6 +145,20 @@ impl TestServer {
             new.is_empty(),
             "the server should be quiet, but these were stored: {new:#?}"
         );
+    }
+
+    /// Panics if a field went from one manager to another more often than `limit`: two controllers
+    /// that fight never come to rest.
+    pub async fn assert_no_conflicting_managers(&self, limit: usize) {
+        self.log_catches_up().await;
+        let contested = writes::contested(&self.writes(), limit);
+        assert!(contested.is_empty(), "managers fight over fields: {contested:#?}");
+    }
+
+    /// Readers see a change a moment before the log does. An empty commit is answered when the log
+    /// has caught up with everything before it.
+    async fn log_catches_up(&self) {
+        let _ = self.server().api().store.commit(Vec::new()).await;
     }
 
     /// Applies every document of a YAML text.
@@ -404,9 +395,9 @@ impl Events {
         tokio::time::timeout(time, self.next()).await.ok().flatten()
     }
 
-    /// The next event; panics when none comes within ten seconds.
+    /// The next event; panics when none comes within a minute.
     pub async fn expect(&mut self) -> Value {
-        self.within(Duration::from_secs(10))
+        self.within(Duration::from_mins(1))
             .await
             .unwrap_or_else(|| panic!("no event came"))
     }

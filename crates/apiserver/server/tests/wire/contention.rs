@@ -53,3 +53,35 @@ async fn merge_patches_that_race_all_succeed() {
     .await;
     assert_eq!(codes, [200; WRITERS]);
 }
+
+/// Two managers each put the same field to their own value, three times.
+async fn fight(server: &TestServer) {
+    for round in 0..6 {
+        let who = ["left", "right"][round % 2];
+        let object = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "shared"},
+            "data": {"contested": who, who: "mine"},
+        });
+        let path = format!("{PATH}?fieldManager={who}&force=true");
+        assert!(server.admin().apply(&path, &object).await.code < 300);
+    }
+}
+
+#[tokio::test]
+#[should_panic(expected = "configmaps default/shared .data.contested: taken 5 times, by right, left")]
+async fn managers_that_fight_are_named() {
+    let server = TestServer::start().await;
+    fight(&server).await;
+    server.assert_no_conflicting_managers(2).await;
+}
+
+#[tokio::test]
+async fn the_log_says_who_wrote_what() {
+    let server = TestServer::start().await;
+    fight(&server).await;
+    server.assert_no_conflicting_managers(5).await;
+    let log = server.writes();
+    let last = log.iter().rfind(|entry| entry.name == "shared").unwrap();
+    assert_eq!(last.managers().into_iter().collect::<Vec<_>>(), ["left", "right"]);
+    assert_eq!(last.changes(), [r#"/data/contested: "left" -> "right""#]);
+}

@@ -22,7 +22,10 @@ async fn seven(admin: &Caller) -> &'static str {
         made(admin, path, &object).await;
     }
     // The certificate of a new namespace comes when it comes, and would change what is counted.
-    until(admin, &format!("{path}/kube-root-ca.crt"), |reply| reply.code == 200).await;
+    until(admin, &format!("{path}/kube-root-ca.crt"), |reply| {
+        reply.code == 200
+    })
+    .await;
     path
 }
 
