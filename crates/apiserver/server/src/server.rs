@@ -203,6 +203,14 @@ impl Server {
         crate::manifests::apply_one(&self.api, object).await
     }
 
+    /// Applies every document of a YAML text, as [`Self::apply`] does.
+    pub async fn apply_yaml(&self, text: &str) -> Result<(), String> {
+        for document in crate::yaml::decode_all(text.as_bytes())? {
+            self.apply(&document.value).await?;
+        }
+        Ok(())
+    }
+
     /// Serves the webhooks of a service inside this process: calls for it need no network, no
     /// certificate and no Service object.
     pub fn register_webhook(

@@ -3,6 +3,7 @@
 //! Kubernetes API, a simulated cloud with its hosts on the far side of the real protocols, every
 //! role, and the console.
 
+mod accounts;
 mod control;
 mod nodes;
 mod roles;
@@ -59,13 +60,13 @@ async fn up(args: Args) -> Result<(), Failure> {
     let server = Server::start(config).await?;
     install_definitions(&server).await?;
     let simulated = Simulated::start(&folder, &args.world).await?;
-    let client = roles::client(&server);
-    roles::namespaces(&client).await?;
+    accounts::install(&server).await?;
+    let client = accounts::administrator(&server);
     nodes::register(&client, &simulated.world).await?;
     let kept = nodes::keep(client.clone(), simulated.world.clone());
     let controlled = control::serve(&folder, &simulated.world)?;
-    let agents = roles::agents(&simulated, &folder, &client, &shutdown);
-    let operator = roles::operator(&simulated, &client, &shutdown)?;
+    let agents = roles::agents(&simulated, &folder, &accounts::node_agent(&server), &shutdown);
+    let operator = roles::operator(&simulated, &accounts::operator(&server), &shutdown)?;
     let (console, code) = roles::console(&server, &client, args.console_listen).await?;
     announce(&server, &simulated, &console, &code, began);
     shutdown.token().cancelled().await;

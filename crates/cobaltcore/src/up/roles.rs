@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use clap::{Args as _, FromArgMatches as _};
-use cobaltcore_apiserver::{Server, User};
+use cobaltcore_apiserver::Server;
 use cobaltcore_console::Console;
 use cobaltcore_kit::health::Health;
 use cobaltcore_kit::shutdown::Shutdown;
@@ -19,24 +19,14 @@ use cobaltcore_openstack::{CloudConfig, Session, Settings};
 use cobaltcore_operator::config::HaMode;
 use cobaltcore_sim::World;
 use cobaltcore_sim::world::{Host, HostName, Power};
-use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::json;
 use tokio::task::JoinHandle;
 
 use super::world::Simulated;
 
-/// Where Migration objects go.
-const NAMESPACE: &str = "monsoon3";
-/// Where nova-compute and network agents would run.
-const AGENTS: &str = "openstack";
 const LOOK: Duration = Duration::from_millis(500);
 const GRACE: Duration = Duration::from_secs(5);
-
-/// Speaks to the embedded API without leaving the process.
-pub(crate) fn client(server: &Server) -> kube::Client {
-    kube::Client::new(server.client_as(User::admin()), "default")
-}
 
 /// Runs a node agent on every host that has power and a network, until the end.
 pub(crate) fn agents(
@@ -121,7 +111,7 @@ impl Agent {
         let given = [
             "node-agent".into(),
             format!("--node-name={}", self.name),
-            format!("--namespace={NAMESPACE}"),
+            format!("--namespace={}", super::accounts::AGENTS),
             format!("--libvirt-uri={}", self.uri),
             format!("--host-root={}", self.root.display()),
             format!("--state-dir={}", self.root.join("state").display()),
@@ -150,7 +140,7 @@ pub(crate) fn operator(
     let config = cobaltcore_operator::Config {
         // Nobody recovers guests here yet, and a host must not wait for that.
         ha_mode: HaMode::Off,
-        agent_namespaces: vec![AGENTS.into()],
+        agent_namespaces: vec![super::accounts::AGENTS.into()],
         health_probe_bind_address: "0".into(),
         metrics_bind_address: "0".into(),
         ..cobaltcore_operator::Config::default()
@@ -223,21 +213,4 @@ async fn administrator(client: &kube::Client) -> anyhow::Result<String> {
         .await?;
     let token = answer.status.and_then(|status| status.token);
     token.ok_or_else(|| anyhow!("the API gave no token"))
-}
-
-/// Makes the namespaces that roles write to.
-pub(crate) async fn namespaces(client: &kube::Client) -> anyhow::Result<()> {
-    let namespaces: Api<Namespace> = Api::all(client.clone());
-    for name in [NAMESPACE, AGENTS] {
-        let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-        namespaces
-            .patch(
-                name,
-                &PatchParams::apply("cobaltcore-up").force(),
-                &Patch::Apply(&object),
-            )
-            .await
-            .with_context(|| format!("cannot make the namespace {name}"))?;
-    }
-    Ok(())
 }

@@ -163,10 +163,7 @@ impl TestServer {
 
     /// Applies every document of a YAML text.
     pub async fn apply_yaml(&self, text: &str) -> Result<(), String> {
-        for document in crate::yaml::decode_all(text.as_bytes())? {
-            crate::manifests::apply_one(self.server().api(), &document.value).await?;
-        }
-        Ok(())
+        self.server().apply_yaml(text).await
     }
 
     /// Stops the server and waits for it.

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Who the roles of `up` are: each acts as the account of its own manifests, with the rights written
+//! there and no others, so that a right that is missing in production is missing here as well.
+
+use anyhow::{Context as _, anyhow};
+use cobaltcore_apiserver::{Server, User};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::json;
+
+/// Where agents run and Migration objects go.
+pub(crate) const AGENTS: &str = "monsoon3";
+/// Where everything else runs.
+const PLATFORM: &str = "cobaltcore";
+
+/// The manifests, word for word. Those of agents are moved to their namespace, as an overlay would.
+const MANIFESTS: [(&str, &str, &str); 5] = [
+    (
+        "hypervisor-operator/service-account.yaml",
+        PLATFORM,
+        include_str!("../../../../deploy/hypervisor-operator/service-account.yaml"),
+    ),
+    (
+        "hypervisor-operator/rbac.yaml",
+        PLATFORM,
+        include_str!("../../../../deploy/hypervisor-operator/rbac.yaml"),
+    ),
+    (
+        "hypervisor-operator/namespaced-rbac.yaml",
+        PLATFORM,
+        include_str!("../../../../deploy/hypervisor-operator/namespaced-rbac.yaml"),
+    ),
+    (
+        "node-agent/serviceaccount.yaml",
+        AGENTS,
+        include_str!("../../../../deploy/node-agent/serviceaccount.yaml"),
+    ),
+    (
+        "node-agent/rbac.yaml",
+        AGENTS,
+        include_str!("../../../../deploy/node-agent/rbac.yaml"),
+    ),
+];
+
+/// Makes the namespaces, accounts and rights of all roles.
+pub(crate) async fn install(server: &Server) -> anyhow::Result<()> {
+    let namespaces: Api<Namespace> = Api::all(administrator(server));
+    for name in [PLATFORM, AGENTS] {
+        let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        namespaces
+            .patch(
+                name,
+                &PatchParams::apply("cobaltcore-up").force(),
+                &Patch::Apply(&object),
+            )
+            .await
+            .with_context(|| format!("cannot make the namespace {name}"))?;
+    }
+    for (path, namespace, text) in MANIFESTS {
+        let moved = text.replace("namespace: cobaltcore", &format!("namespace: {namespace}"));
+        server
+            .apply_yaml(&moved)
+            .await
+            .map_err(|error| anyhow!("cannot apply deploy/{path}: {error}"))?;
+    }
+    Ok(())
+}
+
+/// Speaks to the embedded API without leaving the process, and may do everything.
+pub(crate) fn administrator(server: &Server) -> kube::Client {
+    kube::Client::new(server.client_as(User::admin()), "default")
+}
+
+/// The same as the node agents.
+pub(crate) fn node_agent(server: &Server) -> kube::Client {
+    account(server, AGENTS, "kvm-node-agent")
+}
+
+/// The same as the hypervisor operator.
+pub(crate) fn operator(server: &Server) -> kube::Client {
+    account(server, PLATFORM, "hypervisor-operator")
+}
+
+fn account(server: &Server, namespace: &str, name: &str) -> kube::Client {
+    kube::Client::new(
+        server.client_as(User::service_account(namespace, name, None)),
+        namespace,
+    )
+}
