@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `cobaltcore node-agent`: the agent on every hypervisor.
 
+mod emulate;
+
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -24,6 +26,11 @@ const GRACE: Duration = Duration::from_mins(10);
 pub(crate) struct Args {
     #[command(flatten)]
     agent: cobaltcore_node_agent::Args,
+    /// Report an emulated host instead of this machine, for a look without libvirt and systemd; a file describes
+    /// another host than the usual one
+    #[arg(long, env = "EMULATE", num_args = 0..=1, require_equals = true, default_missing_value = "true",
+        value_name = "FILE", help_heading = "Emulation")]
+    emulate: Option<String>,
     #[command(flatten)]
     former: Former,
 }
@@ -76,10 +83,18 @@ impl Former {
 }
 
 pub(crate) fn run(log: LogArgs, args: Args) -> ExitCode {
-    let Args { agent, former } = args;
+    let Args {
+        mut agent,
+        emulate,
+        former,
+    } = args;
     let kubeconfig = agent.kubeconfig.clone();
     // One thread is plenty for one host, and memory on a hypervisor belongs to its guests.
     run::block_on_one(&former.log(log), "node-agent", async move {
+        let _emulated = match emulate.filter(|given| !given.is_empty()) {
+            Some(given) => Some(emulate::start(&given, &mut agent).await?),
+            None => None,
+        };
         let config = Config::new(agent).map_err(|error| Failure::config(error.to_string()))?;
         let shutdown = Shutdown::new(GRACE)
             .on_signals()

@@ -8,6 +8,7 @@
 //! | [`facts`] | the files an agent on a host reads about its machine |
 //! | [`hosts`] | one libvirt daemon per host, for the agents and `virsh` |
 //! | [`bmc`] | one Redfish BMC per host, for fencing |
+//! | [`system`] | systemd, logind and hostnamed of a host, on a message bus |
 //!
 //! A role under test talks to these over the same protocols as in production and cannot tell the difference. A world is
 //! seeded: with a manual clock, the same calls in the same order give the same answers.
@@ -17,10 +18,12 @@ pub mod cloud;
 mod error;
 pub mod facts;
 pub mod hosts;
+pub mod system;
 pub mod world;
 
 pub use bmc::Bmcs;
 pub use cloud::Cloud;
 pub use error::Error;
 pub use hosts::Hosts;
+pub use system::System;
 pub use world::World;

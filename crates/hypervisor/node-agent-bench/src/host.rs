@@ -36,6 +36,8 @@ struct Facts {
     driver: String,
     capabilities: String,
     domain_capabilities: Option<String>,
+    /// Free pages, cell by cell and size by size; `None` for a driver that does not tell.
+    free_pages: Option<Vec<u64>>,
 }
 
 #[derive(Debug)]
@@ -107,6 +109,7 @@ impl FarHost {
             driver: "QEMU".to_owned(),
             capabilities: capabilities(4),
             domain_capabilities: Some(DOMAIN_CAPABILITIES.to_owned()),
+            free_pages: None,
         };
         let inner = Arc::new(Inner {
             guests: Mutex::default(),
@@ -161,6 +164,11 @@ impl FarHost {
     /// Other capabilities, right or wrong.
     pub fn set_capabilities(&self, xml: &str) {
         xml.clone_into(&mut self.inner.facts.lock().capabilities);
+    }
+
+    /// How many pages are free, cell by cell and size by size.
+    pub fn set_free_pages(&self, counts: Vec<u64>) {
+        self.inner.facts.lock().free_pages = Some(counts);
     }
 
     /// Answers a procedure with an error, or as usual again.
@@ -328,6 +336,10 @@ impl Inner {
             }
             Procedure::CONNECT_GET_DOMAIN_CAPABILITIES => match facts.domain_capabilities {
                 Some(xml) => request.answer::<calls::ConnectGetDomainCapabilities>(|_| Ok(xml)),
+                None => Err(RpcError::unsupported(request.procedure)),
+            },
+            Procedure::NODE_GET_FREE_PAGES => match facts.free_pages {
+                Some(counts) => request.answer::<calls::NodeGetFreePages>(|_| Ok(List(counts))),
                 None => Err(RpcError::unsupported(request.procedure)),
             },
             Procedure::NODE_GET_INFO => request.answer::<calls::NodeGetInfo>(|()| {

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use crate::capacity::{Claim, HostCells};
+use crate::capacity::{Claim, FreePages, HostCells};
 
 /// How the connection to libvirt stands.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -124,6 +124,8 @@ pub struct LibvirtView {
     pub hypervisor_version: Option<String>,
     /// The host's cells.
     pub cells: Option<HostCells>,
+    /// Free huge pages by cell and size; `None` until asked for, and where the driver does not tell.
+    pub free_pages: Option<FreePages>,
     /// What guests may have.
     pub domain_capabilities: Option<DomainCapabilities>,
     /// Guests by UUID; `None` until they were listed for the first time.

@@ -22,6 +22,8 @@ pub struct HostCell {
     pub cpus: u64,
     /// Their numbers, if libvirt lists them.
     pub cpu_ids: BTreeSet<u32>,
+    /// How many huge pages there are, by their size in bytes. Ordinary pages are memory and nothing else.
+    pub huge_pages: BTreeMap<u64, u64>,
 }
 
 /// The NUMA cells of the host.
@@ -35,7 +37,16 @@ pub struct HostCells {
     pub problems: Vec<String>,
 }
 
+/// How many huge pages are free, by cell and by their size in bytes.
+pub type FreePages = BTreeMap<u64, BTreeMap<u64, u64>>;
+
 impl HostCells {
+    /// The sizes of huge pages that some cell has, in bytes.
+    pub fn page_sizes(&self) -> BTreeSet<u64> {
+        let cells = self.cells.values();
+        cells.flat_map(|cell| cell.huge_pages.keys().copied()).collect()
+    }
+
     /// Bytes and processors over all cells.
     pub fn total(&self) -> Amount {
         self.cells.values().fold(Amount::default(), |sum, cell| {
@@ -303,6 +314,7 @@ mod tests {
             memory: 64 << 30,
             cpus: 4,
             cpu_ids: (id * 4..id * 4 + 4).collect(),
+            huge_pages: BTreeMap::new(),
         };
         HostCells {
             arch: "x86_64".into(),

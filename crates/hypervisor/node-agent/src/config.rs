@@ -139,6 +139,10 @@ pub struct Args {
     /// Address of this host, for certificates and for libvirt over TCP
     #[arg(long, env = "HOST_IP_ADDRESS", value_name = "ADDRESS")]
     pub host_ip_address: Option<std::net::IpAddr>,
+    /// Port where libvirt serves TLS; a new certificate is believed when it is seen there
+    #[arg(long, env = "LIBVIRT_TLS_PORT", default_value_t = cobaltcore_libvirt::uri::TLS_PORT, value_name = "PORT",
+        help_heading = "Certificates")]
+    pub libvirt_tls_port: u16,
     /// Restart libvirtd when it cannot be told to load a new certificate
     #[arg(long, env = "TLS_RESTART_LIBVIRTD", default_value_t = false, num_args = 0..=1, default_missing_value = "true",
         action = clap::ArgAction::Set, value_name = "BOOL", help_heading = "Certificates")]
@@ -225,6 +229,8 @@ pub struct CertificateConfig {
     pub manage: bool,
     /// cert-manager Issuer to use.
     pub issuer: String,
+    /// Where libvirt serves TLS.
+    pub tls_port: u16,
     /// Restart libvirtd when it cannot be told to load a new certificate.
     pub restart_libvirtd: bool,
 }
@@ -284,6 +290,7 @@ impl Config {
             manage_certificate,
             issuer_name,
             host_ip_address,
+            libvirt_tls_port,
             tls_restart_libvirtd,
             metrics_bind_address,
             metrics_secure,
@@ -329,6 +336,7 @@ impl Config {
                 key_gid: pki_gid,
                 manage: manage_certificate,
                 issuer: issuer_name,
+                tls_port: libvirt_tls_port,
                 restart_libvirtd: tls_restart_libvirtd,
             },
             metrics_address: address(metrics_bind_address),

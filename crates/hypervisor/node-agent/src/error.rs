@@ -2,6 +2,8 @@
 //! What can go wrong in the agent, each with what was tried on what. Little of it ends the process: only a mistake in
 //! the configuration or a listener that cannot be opened does.
 
+use std::time::Duration;
+
 /// What can go wrong in the agent.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -30,7 +32,7 @@ pub enum Error {
         /// What was tried on what.
         what: String,
         /// How long it was waited for.
-        limit: std::time::Duration,
+        limit: Duration,
     },
     /// An XML document of libvirt cannot be read.
     #[error("{document}: {reason}")]
@@ -40,6 +42,21 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+}
+
+/// Makes a call to the Kubernetes API that must be answered within `limit`.
+pub(crate) async fn in_time<T>(
+    what: &str,
+    limit: Duration,
+    call: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, Error> {
+    match tokio::time::timeout(limit, call).await {
+        Ok(answer) => answer.map_err(|error| Error::kube(what, error)),
+        Err(_) => Err(Error::Deadline {
+            what: what.to_owned(),
+            limit,
+        }),
+    }
 }
 
 impl Error {

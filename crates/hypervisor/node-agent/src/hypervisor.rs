@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cobaltcore_api::Hypervisor;
-use cobaltcore_kit::health::Check;
+use cobaltcore_kit::health::{Check, Heartbeat};
 use cobaltcore_kit::{BoxError, CancellationToken};
 use futures::StreamExt as _;
 use kube::Api;
@@ -15,31 +15,56 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use crate::context::Seen;
+use crate::metrics::{Metrics, Source};
 
 const REMIND: Duration = Duration::from_mins(1);
+/// Loops must show progress well within the minute that liveness allows.
+pub(crate) const BEAT: Duration = Duration::from_secs(20);
 
-/// Follows the Hypervisor called `name` until `stop`. `ready` turns well with the first answer of the API.
+/// Who hears what the watch tells.
+#[derive(Clone)]
+pub(crate) struct Listeners {
+    /// Everybody who needs the object.
+    pub(crate) seen: watch::Sender<Seen>,
+    /// Turns well with the first answer of the API.
+    pub(crate) ready: Check,
+    /// Beats while the loop goes round.
+    pub(crate) beat: Heartbeat,
+    pub(crate) metrics: Metrics,
+}
+
+/// Follows the Hypervisor called `name` until `stop`.
 pub(crate) async fn follow(
     client: kube::Client,
     name: String,
-    seen: watch::Sender<Seen>,
-    ready: Check,
+    listeners: Listeners,
     stop: CancellationToken,
 ) -> Result<(), BoxError> {
+    let Listeners {
+        seen,
+        ready,
+        beat,
+        metrics,
+    } = listeners;
     let api: Api<Hypervisor> = Api::all(client);
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let mut events = watcher(api, config).default_backoff().boxed();
     let mut found = false;
     let mut reminded: Option<Instant> = None;
     loop {
+        beat.beat();
         let event = tokio::select! {
+            biased;
             () = stop.cancelled() => return Ok(()),
             event = events.next() => event,
-            () = sleep(REMIND) => {
+            () = sleep(BEAT) => {
                 remind(&name, &seen, &mut reminded);
                 continue;
             }
         };
+        if matches!(event, Some(Ok(_))) {
+            metrics.ages.fresh(Source::Hypervisor);
+        }
         match event {
             None => return Err("the watch ended".into()),
             Some(Err(error)) => tracing::warn!(hypervisor = name, %error, "cannot watch the Hypervisor"),

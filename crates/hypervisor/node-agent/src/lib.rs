@@ -14,7 +14,8 @@
 //! | [`metrics`] | what it counts |
 //!
 //! A part is an `async fn(Context, CancellationToken)`; it puts what it learns on the [`board::Board`] and reads the
-//! own Hypervisor from [`context::Context::hypervisor`]. [`run::run`] starts all of them.
+//! own Hypervisor from [`context::Context::hypervisor`]. [`run::run`] starts all of them. When all stop, the first
+//! to end closes the channels that others read, so a part looks at its token before it looks at anything else.
 
 // A test that unwraps says where it failed just as well.
 #![cfg_attr(test, allow(clippy::unwrap_used))]

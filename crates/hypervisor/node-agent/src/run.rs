@@ -2,7 +2,6 @@
 //! Starts the parts of the agent and keeps them running until it is asked to stop. Nothing outside may end it: a part
 //! that fails is restarted, and libvirt, systemd and Kubernetes may come and go.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,7 +25,7 @@ use crate::board::Board;
 use crate::config::Config;
 use crate::context::{Context, Seen};
 use crate::error::Error;
-use crate::hypervisor::follow;
+use crate::hypervisor::{BEAT, Listeners, follow};
 use crate::metrics::Metrics;
 use crate::status::{Standing, publish};
 use crate::systemd::{self, Link};
@@ -81,16 +80,15 @@ pub async fn run(config: Config, client: kube::Client, shutdown: Shutdown) -> Re
             }
         }
     });
-    let api_ready = health.check("kubernetes", Kind::Ready);
     let name = config.host.to_string();
+    let listeners = Listeners {
+        seen,
+        ready: health.check("kubernetes", Kind::Ready),
+        beat: health.heartbeat("hypervisor-watch", 3 * BEAT),
+        metrics: context.metrics.clone(),
+    };
     supervisor.spawn("hypervisor", AGAIN, move |stop| {
-        follow(
-            client.clone(),
-            name.clone(),
-            seen.clone(),
-            api_ready.clone(),
-            stop,
-        )
+        follow(client.clone(), name.clone(), listeners.clone(), stop)
     });
     let standing = standing(&config);
     spawn_each(&supervisor, &context, "publisher", move |context, stop| {
@@ -187,8 +185,8 @@ type SystemPart =
 /// Starts a part of the agent that is started again whenever it ends.
 pub(crate) fn spawn_each<F, Fut>(supervisor: &Supervisor, context: &Context, name: &str, start: F)
 where
-    F: Fn(Context, cobaltcore_kit::CancellationToken) -> Fut + Send + 'static,
-    Fut: Future<Output = Result<(), cobaltcore_kit::BoxError>> + Send + 'static,
+    F: Fn(Context, CancellationToken) -> Fut + Send + 'static,
+    Fut: Future<Output = Result<(), BoxError>> + Send + 'static,
 {
     let context = context.clone();
     supervisor.spawn(name, AGAIN, move |stop| start(context.clone(), stop));
@@ -196,23 +194,17 @@ where
 
 /// What the status says about the agent itself.
 fn standing(config: &Config) -> Standing {
-    let boot_id = read_boot_id(&config.system.host_root);
+    let boot = host::HostFiles::below(&config.system.host_root).boot_id();
     Standing {
         agent: AgentInfo {
             version: COMPONENT.version.to_owned(),
-            boot_id: boot_id.unwrap_or_default(),
+            boot_id: boot.map(|boot| boot.as_str().to_owned()).unwrap_or_default(),
             started_at: Some(Time(whole_second(Timestamp::now()))),
             ..AgentInfo::default()
         },
         units: config.system.watch_units.clone(),
         additions: true,
     }
-}
-
-/// The kernel's id of this boot.
-pub fn read_boot_id(root: &Path) -> Option<String> {
-    let text = std::fs::read_to_string(root.join("proc/sys/kernel/random/boot_id")).ok()?;
-    Some(text.trim().to_owned()).filter(|id| !id.is_empty())
 }
 
 /// Times in the API have no fractions.

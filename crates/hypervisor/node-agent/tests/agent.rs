@@ -424,6 +424,11 @@ async fn an_older_definition_is_served_with_what_it_knows() {
     let fields = status.as_object_mut().unwrap();
     fields.remove("agent").unwrap();
     fields.remove("unplacedAllocation").unwrap();
+    fields["cells"]["items"]["properties"]
+        .as_object_mut()
+        .unwrap()
+        .remove("pages")
+        .unwrap();
     fields["instances"]["items"]["properties"]
         .as_object_mut()
         .unwrap()
@@ -443,4 +448,118 @@ async fn an_older_definition_is_served_with_what_it_knows() {
         (None, None)
     );
     agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn huge_pages_are_counted_again_when_guests_come_and_go() {
+    let scene = Scene::new().await;
+    let pages = "<pages unit='KiB' size='4'>1</pages><pages unit='KiB' size='2048'>512</pages><cpus num='4'>";
+    let capabilities = cobaltcore_node_agent_bench::host::capabilities(2);
+    scene
+        .far
+        .set_capabilities(&capabilities.replace("<cpus num='4'>", pages));
+    scene.far.set_free_pages(vec![512, 512]);
+    let guest = scene.far.populate(1)[0];
+    create(&scene.server, NODE).await;
+    let agent = scene.agent(&["--resync-interval", "1h"]);
+    let status = scene
+        .until("told", |status| status["cells"][1]["pages"][0]["free"] == 512)
+        .await;
+    let pool = json!([{"size": "2Mi", "total": 512, "free": 512}]);
+    assert_eq!(status["cells"][0]["pages"], pool);
+    scene.far.set_free_pages(vec![512, 256]);
+    scene.far.stop_guest(guest, 1);
+    let status = scene
+        .until("told again", |status| {
+            status["cells"][1]["pages"][0]["free"] == 256
+        })
+        .await;
+    assert_eq!(status["cells"][0]["pages"], pool);
+    agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_former_agent_wrote_is_taken_over_and_nothing_is_left_in_its_name() {
+    let left = after_the_former_agent(true).await;
+    assert_eq!(left, ["f:conditions", "f:traits"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_right_to_take_over_conditions_of_the_former_agent_still_go() {
+    let left = after_the_former_agent(false).await;
+    assert!(left.contains(&"f:traits".to_owned()), "{left:?}");
+}
+
+/// Lets an agent take over; returns which fields of the status are still owned under the former name.
+async fn after_the_former_agent(may_write_objects: bool) -> Vec<String> {
+    let scene = Scene::new().await;
+    create(&scene.server, NODE).await;
+    // As the agent of the running system leaves it; a trait by somebody else under the same name stays.
+    let old_condition = |type_: &str| {
+        json!({"type": type_, "status": "True", "reason": "Running", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"})
+    };
+    let old = json!({"status": {"numInstances": 7, "libVirtVersion": "8.0.0", "traits": ["CUSTOM_A"],
+        "instances": [{"id": "x", "name": "gone", "active": true}],
+        "conditions": [old_condition("libvirtd.service"), old_condition("openvswitch-switch.service"), old_condition("Ready")]}});
+    let params = kube::api::PatchParams {
+        field_manager: Some("manager".to_owned()),
+        ..kube::api::PatchParams::default()
+    };
+    support::hypervisors(&scene.server)
+        .patch_status(NODE, &params, &kube::api::Patch::Merge(&old))
+        .await
+        .unwrap();
+    scene.far.populate(1);
+    // Without the right to write the object itself, what nobody writes any more goes all the same.
+    if !may_write_objects {
+        let refuse = Effect::Refuse {
+            code: 403,
+            reason: "Forbidden",
+            retry_after: None,
+        };
+        // Taking over is the first thing it tries.
+        let fault = Fault::new(refuse).verb("patch").resource("hypervisors").times(1);
+        scene.server.faults().inject(fault);
+    }
+    let agent = scene.agent(&["--watch-units", "virtqemud.service"]);
+    let status = scene
+        .until("taken over", |status| {
+            let gone = |type_| condition(status, type_).is_null();
+            is_connected(status) && gone("libvirtd.service") && gone("openvswitch-switch.service")
+        })
+        .await;
+    assert_eq!(status["numInstances"], 1);
+    assert_eq!(status["traits"], json!(["CUSTOM_A"]));
+    assert!(condition(&status, "Ready").is_object());
+    let object = support::hypervisors(&scene.server).get(NODE).await.unwrap();
+    let managers = object.metadata.managed_fields.unwrap();
+    let former: Vec<_> = managers
+        .iter()
+        .filter(|entry| entry.manager.as_deref() == Some("manager"))
+        .collect();
+    assert_eq!(former.len(), 1, "{managers:#?}");
+    let left = former[0].fields_v1.as_ref().unwrap().0["f:status"].clone();
+    let conditions = left["f:conditions"].as_object().unwrap();
+    assert!(!conditions.keys().any(|key| key.contains(".service")), "{left:#}");
+    agent.stop().await;
+    let names = left.as_object().unwrap().keys().cloned();
+    names.filter(|name| name != ".").collect()
+}
+
+#[tokio::test]
+async fn a_stop_is_quiet() {
+    // One thread, so that everything the agent says is heard here.
+    let heard = support::Heard::default();
+    let _listening = tracing::subscriber::set_default(heard.clone());
+    let scene = Scene::new().await;
+    scene.far.populate(2);
+    create(&scene.server, NODE).await;
+    for _ in 0..5 {
+        let agent = scene.agent(&[]);
+        scene.until("connected", is_connected).await;
+        heard.forget();
+        agent.stop().await;
+        assert_eq!(heard.warnings(), Vec::<String>::new());
+    }
 }

@@ -3,13 +3,16 @@
 //! ones tell, in the same order.
 #![allow(clippy::unwrap_used)]
 
+mod rules;
 mod support;
 
 use cobaltcore_api::crds;
 use cobaltcore_libvirt::event::EventBody;
 use cobaltcore_libvirt::types::{JobStats, Params, Value};
 use cobaltcore_node_agent_bench::host::{FarHost, definition};
-use support::{Agent, config, create, is_connected, migrations, over_socket, server, until, until_migration};
+use support::{
+    Agent, config, create, is_connected, migrations, over_socket, prepare, until, until_migration,
+};
 use uuid::Uuid;
 
 const SERVER: Uuid = Uuid::from_u128(0x12e4_79eb_6bef_4fdb_bfdc_0388_df68_bed9);
@@ -34,6 +37,14 @@ fn job(kind: i32, operation: i32, total: u64, remaining: u64) -> JobStats {
     JobStats { kind, params }
 }
 
+/// An API whose agents are bound by the shipped rules.
+async fn bound_server() -> cobaltcore_apiserver::testkit::TestServer {
+    let server = cobaltcore_apiserver::testkit::TestServer::start_with_rbac().await;
+    prepare(&server).await;
+    rules::apply(&server, &[]).await;
+    server
+}
+
 struct Scene {
     server: cobaltcore_apiserver::testkit::TestServer,
     source: FarHost,
@@ -46,7 +57,7 @@ impl Scene {
         let directory = tempfile::tempdir().unwrap();
         let host = |name: &str| FarHost::listen(&directory.path().join(name)).unwrap();
         let scene = Self {
-            server: server().await,
+            server: bound_server().await,
             source: host("one"),
             target: host("two"),
             _directory: directory,
@@ -65,9 +76,15 @@ impl Scene {
         {
             create(&self.server, node).await;
         }
-        let agent = Agent::start(config(node, &over_socket(far.socket()), &[]), &self.server);
+        let agent = self.start(node, &over_socket(far.socket()));
         until(&self.server, node, "connected", is_connected).await;
         agent
+    }
+
+    /// An agent that may do what the shipped rules allow.
+    fn start(&self, node: &str, uri: &str) -> Agent {
+        let client = self.server.client_as(rules::agent_on(node));
+        Agent::start_as(config(node, uri, &[]), client)
     }
 
     async fn agents(&self) -> (Agent, Agent) {
@@ -103,9 +120,35 @@ impl Scene {
         self.source.forget(SERVER);
     }
 
+    /// Waits for an event about the migration.
+    async fn until_told(&self, reason: &str) {
+        let begin = tokio::time::Instant::now();
+        loop {
+            let events = self
+                .server
+                .admin()
+                .get("/apis/events.k8s.io/v1/events")
+                .await
+                .body;
+            let mut all = events["items"].as_array().into_iter().flatten();
+            let about = SERVER.to_string();
+            if all.any(|event| event["reason"] == reason && event["regarding"]["name"] == about.as_str()) {
+                return;
+            }
+            assert!(begin.elapsed().as_secs() < 60, "no {reason} in {events:#}");
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    }
+
     async fn stays(&self, agents: (Agent, Agent)) {
         agents.0.stop().await;
         agents.1.stop().await;
+        let report = self.server.server().api().rbac_report_for(rules::USER);
+        assert!(
+            report.missing.is_empty(),
+            "the rules do not suffice: {:#?}",
+            report.missing
+        );
     }
 }
 
@@ -127,6 +170,7 @@ async fn a_migration_is_told_from_both_sides_to_its_end() {
         (&running["attempt"], &running["dataRemaining"]),
         (&1.into(), &"1.0 GiB".into())
     );
+    scene.until_told("MigrationStarted").await;
     scene.complete();
     let end = scene
         .until("completed", |status| status["phase"] == "Completed")
@@ -154,6 +198,7 @@ async fn a_migration_is_told_from_both_sides_to_its_end() {
     let labels = object.metadata.labels.unwrap();
     assert_eq!(labels["kvm.cloud.sap/source-node"], "one");
     assert_eq!(labels["kvm.cloud.sap/destination-node"], "two");
+    scene.until_told("MigrationCompleted").await;
 
     // And back: the second migration knows nothing of the first one's destination.
     scene.source.define(SERVER, "vm", &definition("vm", 0));
@@ -171,6 +216,14 @@ async fn a_migration_is_told_from_both_sides_to_its_end() {
         (&"two".into(), None, None)
     );
     assert_eq!(back.get("destination"), None, "nobody has said yet where to");
+    let report = scene.server.server().api().rbac_report_for(rules::USER);
+    let mut unused = Vec::new();
+    for right in &report.unused {
+        unused.extend(right.lines());
+    }
+    // Creating is a part of applying.
+    unused.retain(|line| line.contains("migrations") && !line.starts_with("create"));
+    assert_eq!(unused, Vec::<String>::new(), "granted in vain");
     scene.stays(agents).await;
 }
 
@@ -303,12 +356,40 @@ async fn an_agent_that_was_away_finds_out_how_it_ended() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_left_unseen_is_found_where_it_runs() {
+    let scene = Scene::new().await;
+    let one = scene.agent("one", &scene.source).await;
+    scene.source.set_job(SERVER, job(2, 5, 4 << 30, 1 << 30));
+    let iteration = EventBody::MigrationIteration { iteration: 1 };
+    scene.source.publish(SERVER, &iteration);
+    scene
+        .until("running", |status| status["phase"] == "Running")
+        .await;
+    // While nobody watches, it leaves for a host that is not named in the object and that nobody saw it arrive at.
+    one.stop().await;
+    scene.source.forget(SERVER);
+    scene.target.define(SERVER, "vm", &definition("vm", 0));
+    scene.target.start_guest(SERVER);
+    let two = scene.agent("two", &scene.target).await;
+    until(&scene.server, "two", "running there", |status| {
+        status["instances"][0]["active"] == true
+    })
+    .await;
+    let one = scene.agent("one", &scene.source).await;
+    let end = scene
+        .until("completed", |status| status["phase"] == "Completed")
+        .await;
+    assert_eq!((&end["attempt"], end.get("destination")), (&1.into(), None));
+    scene.stays((one, two)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_driver_that_announces_nothing_is_asked() {
     let scene = Scene::new().await;
     scene.source.set_driver("CH");
     create(&scene.server, "one").await;
     let uri = format!("ch+unix:///system?socket={}", scene.source.socket().display());
-    let agent = Agent::start(config("one", &uri, &[]), &scene.server);
+    let agent = scene.start("one", &uri);
     until(&scene.server, "one", "connected", is_connected).await;
     let mut unnamed = job(2, 5, 1 << 30, 1 << 20);
     unnamed.params = unnamed

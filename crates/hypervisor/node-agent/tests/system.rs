@@ -9,6 +9,7 @@ mod access;
 mod bus;
 #[path = "system/certificates.rs"]
 mod certificates;
+mod rules;
 #[path = "system/scene.rs"]
 mod scene;
 #[path = "system/services.rs"]

@@ -174,6 +174,9 @@ fn ready(observed: &Observed, material: &Material, now: Timestamp) -> Verdict {
         "TLS certificate is ready and {state}, valid until {}",
         validity.not_after
     );
+    if observed.served == Served::NotListening {
+        message.push_str("; libvirt serves no TLS at this host's address, so it was not seen in use");
+    }
     if validity.is_running_out(now) {
         message.push_str("; less than a quarter of its life is left, look at cert-manager");
     }

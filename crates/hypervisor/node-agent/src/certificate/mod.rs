@@ -27,8 +27,9 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::config::Config;
 use crate::context::{Context, Seen, differs};
-use crate::systemd::{BusError, JobResult, Link, Manager};
+use crate::systemd::{BusError, Link, Manager, settled};
 
 pub use decide::{Disk, Found, Observed, Reload, Served, Step, Verdict, decide, verdict};
 pub use files::{InstallError, PkiFiles, replace_file};
@@ -39,8 +40,6 @@ pub use validity::{NotACertificate, Validity};
 /// The host's unit that makes libvirtd load its certificate again.
 const RELOAD_UNIT: &str = "virt-admin-server-update-tls.service";
 const RELOAD_TIME: Duration = Duration::from_mins(1);
-/// Where libvirtd serves TLS.
-const TLS_PORT: u16 = 16514;
 const LOOK: Duration = Duration::from_mins(10);
 const RETRY_FIRST: Duration = Duration::from_secs(5);
 const RETRY_LAST: Duration = Duration::from_mins(5);
@@ -64,11 +63,17 @@ pub async fn run(
     let mut part = Part::new(context, bus.clone());
     let mut bus = bus;
     let mut seen = false;
+    tokio::select! {
+        biased;
+        () = stop.cancelled() => return Ok(()),
+        () = settled(&mut bus) => {}
+    }
     loop {
         let asked = asked(&hypervisor.borrow_and_update());
         bus.mark_unchanged();
         let pause = part.step().await;
         tokio::select! {
+            biased;
             () = stop.cancelled() => return Ok(()),
             changed = differs(&mut hypervisor, &asked, self::asked) => changed?,
             changed = bus.changed(), if part.failures > 0 => changed?,
@@ -105,6 +110,8 @@ struct Part {
     /// When that was asked.
     proved: Option<Instant>,
     updated: bool,
+    /// Whether libvirt was restarted for the present content.
+    restarted: bool,
     /// Whether an installation has not been told yet.
     news: bool,
     failures: u32,
@@ -126,6 +133,7 @@ impl Part {
             served: Served::Unknown,
             proved: None,
             updated: false,
+            restarted: false,
             news: false,
             failures: 0,
             request: CertificateRequest::default(),
@@ -137,6 +145,7 @@ impl Part {
         self.found = found;
         self.reload = Reload::Unknown;
         self.served = Served::Unknown;
+        self.restarted = false;
         self.failures = 0;
     }
 
@@ -231,51 +240,52 @@ impl Part {
         let link = self.bus.borrow().clone();
         let ended = async {
             let manager = Manager::new(link.connection("making libvirt load its certificate")?).await?;
-            match manager.start(RELOAD_UNIT).await?.end_within(RELOAD_TIME).await? {
-                JobResult::Done => Ok(()),
-                JobResult::Other(result) => Err(BusError::NoAnswer {
-                    what: RELOAD_UNIT.to_owned(),
-                    why: format!("ended with: {result}"),
-                }),
-            }
+            manager.start(RELOAD_UNIT).await?.done_within(RELOAD_TIME).await
         };
-        match ended.await {
-            Ok(()) => {
-                self.reload = Reload::Done;
-                self.served = Served::Unknown;
-                if let Err(error) = files.remember(material) {
-                    tracing::warn!(%error, "libvirt will load its certificate once more after a restart of the agent");
-                }
-                false
-            }
-            Err(error) => {
-                self.reload = Reload::Failed(error.to_string());
-                if self.context.config.certificate.restart_libvirtd {
-                    self.restart_libvirt(&link).await;
-                }
-                true
-            }
+        if let Err(error) = ended.await
+            && !self.restart_libvirt(&link).await
+        {
+            self.reload = Reload::Failed(error.to_string());
+            return true;
         }
+        self.reload = Reload::Done;
+        self.served = Served::Unknown;
+        if let Err(error) = files.remember(material) {
+            tracing::warn!(%error, "libvirt will load its certificate once more after a restart of the agent");
+        }
+        false
     }
 
-    async fn restart_libvirt(&self, link: &Link) {
+    /// Restarts libvirt where that is wanted, once per certificate. Says whether it now has the files.
+    async fn restart_libvirt(&mut self, link: &Link) -> bool {
+        let wanted = self.context.config.certificate.restart_libvirtd;
+        if !wanted || self.restarted {
+            return false;
+        }
         let unit = &self.context.config.system.libvirt_unit;
         let restarted = async {
             let manager = Manager::new(link.connection("restarting libvirt")?).await?;
-            manager.restart(unit).await
+            manager.restart(unit).await?.done_within(RELOAD_TIME).await
         };
-        match restarted.await {
+        let restarted: Result<(), BusError> = restarted.await;
+        // What was refused had no effect and may be asked for again.
+        self.restarted = !matches!(&restarted, Err(error) if error.is_refusal());
+        match &restarted {
             Ok(()) => tracing::warn!(
                 unit,
                 "restarted, because it could not be told to load its certificate"
             ),
             Err(error) => tracing::error!(%error, "libvirt still serves its old certificate"),
         }
+        restarted.is_ok()
     }
 
     async fn prove(&mut self, material: &Material) {
         self.proved = Some(Instant::now());
-        let address = self.context.config.host_ip.map(|ip| (ip, TLS_PORT).into());
+        let Config {
+            host_ip, certificate, ..
+        } = &*self.context.config;
+        let address = host_ip.map(|ip| (ip, certificate.tls_port).into());
         self.served = match address {
             None => Served::NotListening,
             Some(address) => served::compare(address, material).await,

@@ -15,7 +15,8 @@ use cobaltcore_kit::{BoxError, CancellationToken};
 use tokio::sync::watch;
 
 use crate::context::Context;
-use crate::systemd::{Link, hostnamed, settled};
+use crate::metrics::Source;
+use crate::systemd::{Link, hostnamed, tried};
 
 pub use describe::{Description, NotADescription};
 pub use files::{BootId, HostFiles};
@@ -98,7 +99,7 @@ fn split_features(list: &str) -> Vec<String> {
 /// Reads the facts once. A bus that is down or a hostnamed that does not answer leaves the files.
 pub async fn observe(files: &HostFiles, link: &Link) -> Sources {
     let description = match link {
-        Link::Down(_) => None,
+        Link::Untried | Link::Down(_) => None,
         Link::Up(connection) => match hostnamed::describe(connection).await {
             Ok(text) => match Description::parse(&text) {
                 Ok(description) => Some(description),
@@ -128,14 +129,17 @@ pub async fn run(
 ) -> Result<(), BoxError> {
     let files = HostFiles::below(&context.config.system.host_root);
     tokio::select! {
+        biased;
         () = stop.cancelled() => return Ok(()),
-        () = settled(&mut bus) => {}
+        () = tried(&mut bus) => {}
     }
     loop {
         let link = bus.borrow_and_update().clone();
         let found = decide(&observe(&files, &link).await);
         context.board.set_operating_system(found);
+        context.metrics.ages.fresh(Source::Host);
         tokio::select! {
+            biased;
             () = stop.cancelled() => return Ok(()),
             () = tokio::time::sleep(REFRESH) => {}
             changed = bus.changed() => changed?,

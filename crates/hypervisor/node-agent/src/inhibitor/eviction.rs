@@ -17,7 +17,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::decide::EvictionView;
 use crate::context::Seen;
-use crate::error::Error;
+use crate::error::{Error, in_time};
 use crate::host::BootId;
 
 const REASON: &str = "kvm-node-agent: emergency evacuation due to host reboot";
@@ -115,9 +115,15 @@ impl Evacuation {
         );
         eviction.metadata.owner_references = Some(vec![owner]);
         let what = format!("creating Eviction {name}");
-        match in_time(&what, self.api.create(&PostParams::default(), &eviction)).await {
+        match in_time(
+            &what,
+            CALL_TIME,
+            self.api.create(&PostParams::default(), &eviction),
+        )
+        .await
+        {
             Err(Error::Kube { source, .. }) if matches!(&*source, kube::Error::Api(status) if status.code == 409) => {
-                in_time(&format!("reading Eviction {name}"), self.api.get(name)).await
+                in_time(&format!("reading Eviction {name}"), CALL_TIME, self.api.get(name)).await
             }
             answer => answer,
         }
@@ -143,7 +149,7 @@ async fn follow(api: Api<Eviction>, name: String, mut version: String, views: wa
             }
         }
         tokio::time::sleep(PAUSE).await;
-        match in_time("reading the Eviction", api.get(&name)).await {
+        match in_time("reading the Eviction", CALL_TIME, api.get(&name)).await {
             Ok(object) => {
                 version = object.metadata.resource_version.clone().unwrap_or_default();
                 show(&views, view_of(&object));
@@ -159,16 +165,6 @@ async fn follow(api: Api<Eviction>, name: String, mut version: String, views: wa
 
 fn show(views: &watch::Sender<EvictionView>, view: EvictionView) {
     views.send_if_modified(|now| std::mem::replace(now, view) != view);
-}
-
-async fn in_time<T>(what: &str, call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, Error> {
-    match tokio::time::timeout(CALL_TIME, call).await {
-        Ok(answer) => answer.map_err(|error| Error::kube(what, error)),
-        Err(_) => Err(Error::Deadline {
-            what: what.to_owned(),
-            limit: CALL_TIME,
-        }),
-    }
 }
 
 /// How far an Eviction is. The condition is what the running operators write, the word what ours adds.

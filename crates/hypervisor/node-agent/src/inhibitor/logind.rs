@@ -62,9 +62,9 @@ impl Logind {
                 }
             },
             // The lock does not depend on the bus: it stays until logind is known to have forgotten it.
-            Link::Down(why) => {
+            Link::Untried | Link::Down(_) => {
                 self.session = None;
-                self.why_not = Some(format!("the system bus is away: {why}"));
+                self.why_not = Some(format!("the system bus is away: {}", link.why_not()));
             }
         }
     }

@@ -48,6 +48,7 @@ pub async fn run(
     let mut board = part.context.board.changes();
     let mut stopping = false;
     tokio::select! {
+        biased;
         () = stop.cancelled() => return Ok(()),
         () = settled(&mut bus) => {}
     }
@@ -59,6 +60,7 @@ pub async fn run(
         let pause = part.step(stopping).await;
         let Some(pause) = pause else { return Ok(()) };
         tokio::select! {
+            biased;
             () = stop.cancelled(), if !stopping => {
                 stopping = true;
                 part.asked_to_stop().await;

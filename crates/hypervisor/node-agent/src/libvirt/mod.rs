@@ -6,6 +6,7 @@ mod guests;
 mod observer;
 mod reach;
 mod read;
+mod turns;
 
 use cobaltcore_kit::{BoxError, CancellationToken};
 use cobaltcore_libvirt::session::Session;
@@ -31,6 +32,7 @@ pub(crate) async fn observe(context: Context, stop: CancellationToken) -> Result
                 changed
             });
             tokio::select! {
+                biased;
                 () = stop.cancelled() => return Ok(()),
                 changed = stopped.changed() => changed?,
             }

@@ -2,8 +2,9 @@
 //! The loop behind [`super::observe`]: takes what the session tells, puts it on the board, and sends out questions as
 //! tasks of their own. It never waits for an answer, so that an event is on the board as soon as it is here.
 
-use std::collections::{HashMap, HashSet, VecDeque};
-use std::time::Duration;
+mod answers;
+
+use std::collections::HashSet;
 
 use cobaltcore_api::DomainCapabilities;
 use cobaltcore_api::reasons::EventReason;
@@ -18,23 +19,14 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
 
-use super::guests::{Guests, apply_event, apply_list};
+use super::guests::{Guests, apply_event};
 use super::read::{self, Definition, Listing};
-use crate::board::{Link, Outage, OutageKind, Reading};
-use crate::capacity::HostCells;
+use super::turns::{Reads, Turn, Turns};
+use crate::board::{Link, Outage, OutageKind};
+use crate::capacity::{FreePages, HostCells};
 use crate::context::Context;
+use crate::hypervisor::BEAT;
 use crate::migration::Sign;
-
-/// Definitions read at once. The daemon stops listening to a client with five calls under way.
-const AT_ONCE: usize = 3;
-/// Loops must show progress well within the minute that liveness allows.
-const BEAT: Duration = Duration::from_secs(20);
-/// After a list that failed although the connection works.
-const LIST_AGAIN: Duration = Duration::from_secs(5);
-
-const LIST: &str = "list of guests";
-const CAPABILITIES: &str = "capabilities";
-const DOMAIN_CAPABILITIES: &str = "domain capabilities";
 
 /// Why observing ended.
 pub(super) enum End {
@@ -57,6 +49,7 @@ enum Body {
     },
     Host(Result<HostCells, String>),
     DomainCapabilities(Result<Option<DomainCapabilities>, String>),
+    Pages(Result<Option<FreePages>, String>),
     Definition(Uuid, Result<Definition, LibvirtError>),
 }
 
@@ -65,42 +58,6 @@ enum Body {
 struct Live {
     connection: Connection,
     generation: u64,
-}
-
-/// Definitions that wait to be read.
-#[derive(Default)]
-struct Reads {
-    waiting: VecDeque<Uuid>,
-    queued: HashSet<Uuid>,
-    running: HashSet<Uuid>,
-    read_at: HashMap<Uuid, Instant>,
-}
-
-impl Reads {
-    fn add(&mut self, guest: Uuid) {
-        if self.queued.insert(guest) {
-            self.waiting.push_back(guest);
-        }
-    }
-
-    /// The next guest to read. One that is being read has to wait: its answer may be older than the wish.
-    fn next(&mut self) -> Option<Uuid> {
-        if self.running.len() >= AT_ONCE {
-            return None;
-        }
-        let at = self
-            .waiting
-            .iter()
-            .position(|guest| !self.running.contains(guest))?;
-        let guest = self.waiting.remove(at)?;
-        self.queued.remove(&guest);
-        self.running.insert(guest);
-        Some(guest)
-    }
-
-    fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && self.running.is_empty()
-    }
 }
 
 /// Observes one session.
@@ -119,7 +76,9 @@ pub(super) struct Observer {
     /// Whether another list is wanted as soon as the one under way is back.
     list_again: bool,
     next_resync: Instant,
-    host_read: Option<Instant>,
+    turns: Turns,
+    /// Whether guests came or went since free pages were asked for.
+    pages_stale: bool,
     generations: u64,
 }
 
@@ -136,7 +95,8 @@ impl Observer {
             early: Guests::new(),
             touched: None,
             list_again: false,
-            host_read: None,
+            turns: Turns::default(),
+            pages_stale: false,
             generations: 0,
         }
     }
@@ -310,6 +270,7 @@ impl Observer {
                 });
                 if read {
                     self.reads.add(guest);
+                    self.pages_stale = true;
                 }
                 self.sign(Sign::Event(event));
             }
@@ -334,20 +295,15 @@ impl Observer {
             return;
         }
         self.schedule_resync();
-        let refresh = self.context.config.libvirt.refresh;
-        let host_due = self.host_read.is_none_or(|at| at.elapsed() >= refresh);
         self.list(false);
-        if host_due {
-            self.read_host();
-            return;
-        }
-        // One old definition a minute keeps every guest fresh without ever being noticed.
-        let oldest = self.reads.read_at.iter().min_by_key(|(_, at)| **at);
-        if let Some((guest, at)) = oldest
-            && at.elapsed() >= refresh
-        {
-            let guest = *guest;
-            self.reads.add(guest);
+        let refresh = self.context.config.libvirt.refresh;
+        let has_pages = !self.page_sizes().is_empty();
+        match self.turns.next(refresh, has_pages, &self.reads) {
+            Some(Turn::Host) => self.read_host(),
+            Some(Turn::Pages) => self.read_pages(),
+            Some(Turn::DomainCapabilities) => self.read_domain_capabilities(),
+            Some(Turn::Definition(guest)) => self.reads.add(guest),
+            None => {}
         }
     }
 
@@ -387,17 +343,49 @@ impl Observer {
         self.touched = Some(HashSet::new());
         let began = Instant::now();
         self.ask(|connection| async move {
-            let result = read::list(&connection, new, true).await;
+            let result = read::list(&connection, new).await;
             Body::Listed { began, result }
         });
     }
 
     fn read_host(&mut self) {
-        self.host_read = Some(Instant::now());
+        self.turns.taken(Turn::Host);
         self.ask(|connection| async move { Body::Host(read::host(&connection).await) });
     }
 
+    fn page_sizes(&self) -> Vec<u64> {
+        self.context.board.read(|model| {
+            let cells = model.libvirt.cells.as_ref();
+            cells
+                .map(|host| host.page_sizes().into_iter().collect())
+                .unwrap_or_default()
+        })
+    }
+
+    /// Asks how many huge pages are free, where there are any.
+    fn read_pages(&mut self) {
+        self.pages_stale = false;
+        let (sizes, cells) = (self.page_sizes(), self.cell_ids());
+        if sizes.is_empty() {
+            return;
+        }
+        self.turns.taken(Turn::Pages);
+        self.ask(
+            |connection| async move { Body::Pages(read::free_pages(&connection, &sizes, &cells).await) },
+        );
+    }
+
+    fn cell_ids(&self) -> Vec<u64> {
+        self.context.board.read(|model| {
+            let cells = model.libvirt.cells.as_ref();
+            cells
+                .map(|host| host.cells.keys().copied().collect())
+                .unwrap_or_default()
+        })
+    }
+
     fn read_domain_capabilities(&mut self) {
+        self.turns.taken(Turn::DomainCapabilities);
         let context = self.context.clone();
         self.ask(|connection| async move {
             Body::DomainCapabilities(read::domain_capabilities(&context, &connection).await)
@@ -413,229 +401,9 @@ impl Observer {
                 Body::Definition(guest, read::definition(&connection, guest).await)
             });
         }
-    }
-
-    fn answer(&mut self, answer: Answer) {
-        let current = self.live.as_ref().map(|live| live.generation);
-        if current != Some(answer.generation) {
-            return;
-        }
-        match answer.body {
-            Body::Listed { began, result } => self.listed(began, result),
-            Body::Host(result) => self.host(result),
-            Body::DomainCapabilities(result) => self.put(DOMAIN_CAPABILITIES, result, |view, value| {
-                let changed = value.is_some() && view.domain_capabilities != value;
-                if value.is_some() {
-                    view.domain_capabilities = value;
-                }
-                changed
-            }),
-            Body::Definition(guest, result) => self.defined(guest, result),
-        }
-    }
-
-    fn host(&mut self, result: Result<HostCells, String>) {
-        let mut changed = false;
-        self.put(CAPABILITIES, result, |view, host| {
-            changed = view.cells.as_ref() != Some(&host);
-            view.cells = Some(host);
-            changed
-        });
-        let known = self
-            .context
-            .board
-            .read(|model| model.libvirt.domain_capabilities.is_some());
-        // A host that changed may have another hypervisor, and with it other abilities.
-        if changed && known {
-            self.read_domain_capabilities();
-        }
-    }
-
-    /// Puts an answer on the board, or that there was none.
-    fn put<T>(
-        &self,
-        call: &'static str,
-        result: Result<T, String>,
-        apply: impl FnOnce(&mut crate::board::LibvirtView, T) -> bool,
-    ) {
-        self.context.board.update(|model| {
-            let view = &mut model.libvirt;
-            match result {
-                Ok(value) => view.trouble.remove(call).is_some() | apply(view, value),
-                Err(why) => view.trouble.insert(call, why.clone()) != Some(why),
-            }
-        });
-    }
-
-    fn listed(&mut self, began: Instant, result: Result<Listing, LibvirtError>) {
-        let touched = self.touched.take().unwrap_or_default();
-        let listing = match result {
-            Ok(listing) => listing,
-            Err(error) if error.is_closed() => return,
-            Err(error) => return self.not_listed(&error),
-        };
-        self.context
-            .metrics
-            .resync_seconds
-            .observe(began.elapsed().as_secs_f64());
-        let new_connection = listing.versions.is_some();
-        let mut early = std::mem::take(&mut self.early);
-        let mut to_read = Vec::new();
-        let endpoint = self
-            .live
-            .as_ref()
-            .map(|live| live.connection.endpoint().to_owned());
-        self.context.board.update(|model| {
-            let view = &mut model.libvirt;
-            let first = view.guests.is_none();
-            let guests = view.guests.get_or_insert_with(|| std::mem::take(&mut early));
-            let (mut changed, new) = apply_list(guests, &listing.guests, &listing.states, &touched);
-            to_read = if new_connection {
-                guests.keys().copied().collect()
-            } else {
-                new
-            };
-            changed |= first | view.trouble.remove(LIST).is_some();
-            if let Some(versions) = listing.versions {
-                let news = (
-                    Some(versions.driver),
-                    Some(versions.library),
-                    Some(versions.hypervisor),
-                    endpoint,
-                );
-                changed |= (
-                    &view.driver,
-                    &view.lib_version,
-                    &view.hypervisor_version,
-                    &view.uri,
-                ) != (&news.0, &news.1, &news.2, &news.3);
-                (view.driver, view.lib_version, view.hypervisor_version, view.uri) = news;
-            }
-            view.complete |= guests_are_read(view);
-            changed
-        });
-        for guest in to_read {
-            self.reads.add(guest);
-        }
-        let known: HashSet<Uuid> = listing.guests.iter().map(|domain| domain.uuid).collect();
-        self.reads.read_at.retain(|guest, _| known.contains(guest));
-        if new_connection {
-            self.set_link(Link::Up);
-        }
-        if new_connection || std::mem::take(&mut self.missed_sign) {
-            self.connected_sign();
-        }
-        if self.list_again {
-            self.list(false);
-        }
-    }
-
-    /// Tells the follower of migrations which guests run here.
-    fn connected_sign(&mut self) {
-        let Some(live) = self.live.clone() else { return };
-        let (driver, active) = self.context.board.read(|model| {
-            let guests = model.libvirt.guests.iter().flatten();
-            let active: Vec<Uuid> = guests
-                .filter(|(_, guest)| guest.active)
-                .map(|(id, _)| *id)
-                .collect();
-            (model.libvirt.driver.clone().unwrap_or_default(), active)
-        });
-        self.sign(Sign::Connected {
-            connection: live.connection,
-            driver,
-            active,
-        });
-    }
-
-    fn not_listed(&mut self, error: &LibvirtError) {
-        let why = error.to_string();
-        let first = self.context.board.read(|model| model.libvirt.link != Link::Up);
-        if first {
-            self.set_link(Link::Down(Outage {
-                kind: OutageKind::ProcessFailed,
-                why,
-            }));
-            // A connection that cannot list guests is good for nothing; a new one may be.
-            if let Some(live) = &self.live {
-                let connection = live.connection.clone();
-                tokio::spawn(async move {
-                    tokio::time::sleep(LIST_AGAIN).await;
-                    connection.close().await;
-                });
-            }
-        } else {
-            self.put(LIST, Err::<(), String>(why), |_, ()| false);
-        }
-    }
-
-    fn defined(&mut self, guest: Uuid, result: Result<Definition, LibvirtError>) {
-        self.reads.running.remove(&guest);
-        // An answer that was overtaken by another event is thrown away; the next one is under way.
-        let overtaken = self.reads.queued.contains(&guest);
-        let Ok(definition) = result else { return };
-        let all_read = self.reads.is_empty();
-        match &definition {
-            Definition::Gone => {
-                self.reads.read_at.remove(&guest);
-            }
-            _ => {
-                self.reads.read_at.insert(guest, Instant::now());
-            }
-        }
-        self.context.board.update(|model| {
-            let view = &mut model.libvirt;
-            let Some(guests) = view.guests.as_mut() else {
-                return false;
-            };
-            let mut changed = match definition {
-                Definition::Gone if overtaken => false,
-                Definition::Gone => guests.remove(&guest).is_some(),
-                Definition::Known(claim) => set_claim(guests, guest, Reading::Known(claim)),
-                Definition::Unreadable(why) => set_unreadable(guests, guest, why),
-            };
-            if !view.complete && (all_read || guests_are_read(view)) {
-                view.complete = true;
-                changed = true;
-            }
-            changed
-        });
-    }
-}
-
-fn guests_are_read(view: &crate::board::LibvirtView) -> bool {
-    let mut guests = view.guests.iter().flat_map(std::collections::BTreeMap::values);
-    guests.all(|guest| guest.claim != Reading::Pending)
-}
-
-fn set_claim(guests: &mut Guests, id: Uuid, claim: Reading) -> bool {
-    let Some(guest) = guests.get_mut(&id) else {
-        return false;
-    };
-    let changed = guest.claim != claim;
-    guest.claim = claim;
-    changed
-}
-
-/// A guest that was read before keeps its claim: what it takes did not vanish with the answer.
-fn set_unreadable(guests: &mut Guests, id: Uuid, why: String) -> bool {
-    let Some(guest) = guests.get_mut(&id) else {
-        return false;
-    };
-    match &mut guest.claim {
-        Reading::Known(claim) => {
-            let line = format!("cannot be read again: {why}");
-            let news = !claim.problems.contains(&line);
-            if news {
-                claim.problems.push(line);
-            }
-            news
-        }
-        other => {
-            let new = Reading::Failed(why);
-            let changed = *other != new;
-            *other = new;
-            changed
+        // A burst of starts and stops costs one question, after the last of them.
+        if self.pages_stale && self.reads.is_empty() {
+            self.read_pages();
         }
     }
 }

@@ -12,7 +12,7 @@ use cobaltcore_libvirt::types::Domain;
 use uuid::Uuid;
 
 use crate::board::GuestState;
-use crate::capacity::{Claim, HostCell, HostCells};
+use crate::capacity::{Claim, FreePages, HostCell, HostCells};
 use crate::context::Context;
 use crate::xml;
 
@@ -34,23 +34,19 @@ pub(super) struct Versions {
 pub(super) struct Listing {
     pub(super) versions: Option<Versions>,
     pub(super) guests: Vec<Domain>,
-    /// What they are doing; missing where the driver does not tell or was not asked.
+    /// What they are doing; missing where the driver does not tell.
     pub(super) states: HashMap<Uuid, GuestState>,
 }
 
-/// Lists guests; with their states when `states`, and with versions on a new connection.
-pub(super) async fn list(connection: &Connection, new: bool, states: bool) -> Result<Listing, LibvirtError> {
+/// Lists guests with their states, and with versions on a new connection.
+pub(super) async fn list(connection: &Connection, new: bool) -> Result<Listing, LibvirtError> {
     let versions = if new {
         Some(versions(connection).await?)
     } else {
         None
     };
     let guests = connection.list_all_domains(flags::LIST_ALL).await?;
-    let states = if states {
-        states_of_all(connection).await?
-    } else {
-        HashMap::new()
-    };
+    let states = states_of_all(connection).await?;
     Ok(Listing {
         versions,
         guests,
@@ -116,6 +112,40 @@ pub(super) async fn host(connection: &Connection) -> Result<HostCells, String> {
         host.cells.insert(0, cell);
     }
     Ok(host)
+}
+
+/// How many huge pages of these sizes are free; `None` when the driver does not tell. libvirt counts cells in a row,
+/// so the answer also has a place for numbers that the host left out.
+pub(super) async fn free_pages(
+    connection: &Connection,
+    sizes: &[u64],
+    cells: &[u64],
+) -> Result<Option<FreePages>, String> {
+    let (Some(first), Some(last)) = (cells.iter().min(), cells.iter().max()) else {
+        return Ok(None);
+    };
+    let (Ok(from), Ok(count)) = (i32::try_from(*first), u32::try_from(last - first + 1)) else {
+        return Err("the numbers of the NUMA cells are too large".to_owned());
+    };
+    let kib: Vec<u32> = sizes
+        .iter()
+        .filter_map(|size| u32::try_from(size / 1024).ok())
+        .collect();
+    match connection.free_pages(&kib, from, count).await {
+        Ok(counts) => {
+            let mut free = FreePages::new();
+            for (cell, row) in (*first..).zip(counts.chunks(kib.len().max(1))) {
+                let row = kib
+                    .iter()
+                    .map(|size| u64::from(*size) * 1024)
+                    .zip(row.iter().copied());
+                free.insert(cell, row.collect());
+            }
+            Ok(Some(free))
+        }
+        Err(error) if error.is_unsupported() => Ok(None),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 /// What guests may have; `None` when the driver does not tell.

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use cobaltcore_api::reasons::EventReason;
-use cobaltcore_api::{Hypervisor, JobOperation, MigrationPhase, MigrationStatus};
+use cobaltcore_api::{JobOperation, MigrationPhase, MigrationStatus};
 use cobaltcore_kit::events::Happening;
 use cobaltcore_kit::retry::Backoff;
 use cobaltcore_libvirt::client::Connection;
@@ -13,16 +13,16 @@ use cobaltcore_libvirt::error::code;
 use cobaltcore_libvirt::types::Domain;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::Api;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until};
 use uuid::Uuid;
 
+use super::elsewhere::Elsewhere;
 use super::figures::JobParams;
 use super::object::{Object, Side, is_final};
 use super::track::{Outcome, Seen, Track, Verdict};
 use crate::context::Context;
-use crate::metrics::{PhaseLabel, ServerLabel};
+use crate::metrics::{Metrics, PhaseLabel, ServerLabel};
 use crate::run::whole_second;
 
 const SAMPLE: Duration = Duration::from_secs(1);
@@ -74,6 +74,54 @@ struct Leaving {
     started: Timestamp,
     attempt: Option<i64>,
     origin: String,
+    counted: Counted,
+    /// Whether its beginning has still to be told.
+    news: bool,
+}
+
+/// A migration among those under way, for as long as it is followed.
+struct Counted {
+    metrics: Metrics,
+    server: ServerLabel,
+    phase: Option<PhaseLabel>,
+}
+
+impl Counted {
+    fn new(metrics: Metrics, server: Uuid) -> Self {
+        Self {
+            metrics,
+            server: ServerLabel {
+                server: server.to_string(),
+            },
+            phase: None,
+        }
+    }
+
+    fn enter(&mut self, phase: &MigrationPhase, remaining: Option<u64>) {
+        let phase = PhaseLabel::from(phase);
+        if self.phase.as_ref() != Some(&phase) {
+            self.leave();
+            self.metrics.migrations.get_or_create(&phase).inc();
+            self.phase = Some(phase);
+        }
+        if let Some(bytes) = remaining {
+            let gauge = self.metrics.migration_remaining.get_or_create(&self.server);
+            gauge.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+        }
+    }
+
+    fn leave(&mut self) {
+        if let Some(phase) = self.phase.take() {
+            self.metrics.migrations.get_or_create(&phase).dec();
+        }
+        self.metrics.migration_remaining.remove(&self.server);
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.leave();
+    }
 }
 
 /// Follows one migration to its end. What it was told after that belongs to the next one and is given back.
@@ -87,6 +135,8 @@ pub(super) async fn follow(
 ) -> Vec<Signal> {
     let object = Object::new(&context, server, Side::Source);
     let mut leaving = Leaving {
+        counted: Counted::new(context.metrics.clone(), server),
+        news: false,
         origin: context.node_label(),
         context,
         server,
@@ -202,26 +252,29 @@ impl Leaving {
         if self.attempt.is_none() {
             self.begin().await;
         }
-        if let Some(bytes) = self.track.figures().remaining() {
-            let label = ServerLabel {
-                server: self.server.to_string(),
-            };
-            let gauge = &self.context.metrics.migration_remaining;
-            gauge
-                .get_or_create(&label)
-                .set(i64::try_from(bytes).unwrap_or(i64::MAX));
-        }
+        let phase = self.track.phase();
+        self.counted.enter(&phase, self.track.figures().remaining());
         let mut status = self.status();
         status.type_ = Some(self.track.type_());
-        status.phase = Some(self.track.phase());
-        if let Err(error) = self.object.write(&status).await {
-            tracing::warn!(server = %self.server, %error, "progress of a migration not written");
+        status.phase = Some(phase);
+        match self.object.write(&status).await {
+            Ok(()) => self.tell_beginning(),
+            Err(error) => {
+                tracing::warn!(server = %self.server, %error, "progress of a migration not written");
+            }
+        }
+    }
+
+    fn tell_beginning(&mut self) {
+        if std::mem::take(&mut self.news) {
+            let note = format!("the server begins to leave {}", self.origin);
+            let happening = Happening::normal(EventReason::MigrationStarted, "Migrating", note);
+            self.object.tell(happening);
         }
     }
 
     /// Finds out which migration of this server it is. One that this host already follows goes on after a restart.
     async fn begin(&mut self) {
-        self.context.metrics.migrations_running.inc();
         let before = match self.object.read().await {
             Ok(before) => before,
             Err(error) => {
@@ -242,6 +295,7 @@ impl Leaving {
         } else {
             let attempt = attempts.saturating_add(1);
             self.attempt = Some(attempt);
+            self.news = true;
             tracing::info!(server = %self.server, attempt, "migration began");
         }
         let came_here = before.is_some_and(|status| status.destination_node == own);
@@ -289,28 +343,17 @@ impl Leaving {
             }
             sleep(Backoff::CONNECT.random_pause(failures)).await;
         }
+        // A migration that was over before it could be sampled began as well.
+        self.tell_beginning();
         self.tell(&outcome);
     }
 
-    fn count(&self, phase: &MigrationPhase) {
+    fn count(&mut self, phase: &MigrationPhase) {
+        self.counted.leave();
         let metrics = &self.context.metrics;
-        metrics.migrations_running.dec();
-        metrics.migration_remaining.remove(&ServerLabel {
-            server: self.server.to_string(),
-        });
-        let phase = match phase {
-            MigrationPhase::Completed => "Completed",
-            MigrationPhase::Failed => "Failed",
-            MigrationPhase::Cancelled => "Cancelled",
-            _ => "Unknown",
-        };
-        metrics.migrations.get_or_create(&PhaseLabel { phase }).inc();
-        if let Some(downtime) = self
-            .track
-            .figures()
-            .downtime_ms()
-            .filter(|_| phase == "Completed")
-        {
+        metrics.migrations_ended.get_or_create(&phase.into()).inc();
+        let downtime = self.track.figures().downtime_ms();
+        if let Some(downtime) = downtime.filter(|_| *phase == MigrationPhase::Completed) {
             metrics.migration_downtime.observe(downtime as f64 / 1000.0);
         }
     }
@@ -332,6 +375,7 @@ impl Leaving {
     async fn resolve(&mut self, mut active: bool, signals: &mut mpsc::Receiver<Signal>) -> Option<Outcome> {
         let began = Instant::now();
         let mut said = false;
+        let mut elsewhere = Elsewhere::new(&self.context, self.server);
         loop {
             let before = self.object.read().await.ok().flatten();
             let status = before?;
@@ -345,7 +389,7 @@ impl Leaving {
             if active {
                 return Some(Outcome::failed(super::track::ENDED_SILENTLY));
             }
-            if self.runs_at(&status.destination_node).await {
+            if elsewhere.has(&status.destination_node).await {
                 return Some(Outcome::completed());
             }
             if !said {
@@ -368,22 +412,6 @@ impl Leaving {
         "outcome unknown".clone_into(&mut status.err_msg);
         if let Err(error) = self.object.write(&status).await {
             tracing::warn!(server = %self.server, %error, "a migration of unknown outcome not written");
-        }
-    }
-
-    /// Whether the server runs on another host, as far as that host says so.
-    async fn runs_at(&self, host: &str) -> bool {
-        if host.is_empty() || host == self.context.config.host.as_str() {
-            return false;
-        }
-        let api: Api<Hypervisor> = Api::all(self.context.client.clone());
-        let server = self.server.to_string();
-        match timeout(Duration::from_secs(10), api.get_opt(host)).await {
-            Ok(Ok(Some(hypervisor))) => hypervisor.status.is_some_and(|status| {
-                let mut instances = status.instances.iter();
-                instances.any(|instance| instance.id == server && instance.active)
-            }),
-            _ => false,
         }
     }
 }

@@ -3,6 +3,7 @@
 //! a follower, one per guest and side; followers do the waiting, sampling and writing, so that nothing here is slow.
 
 mod arriving;
+mod elsewhere;
 mod figures;
 mod leaving;
 mod object;

@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
 use crate::context::Context;
-use crate::error::Error;
+use crate::error::{Error, in_time};
 
 const CALL_TIME: Duration = Duration::from_secs(10);
 /// After the API said that such objects cannot exist.
@@ -73,7 +73,7 @@ impl Object {
     /// The object as it is, if there is one.
     pub(super) async fn read(&mut self) -> Result<Option<MigrationStatus>, Error> {
         let what = format!("reading Migration {}", self.name);
-        let found = limited(&what, self.api.get_opt(&self.name)).await?;
+        let found = in_time(&what, CALL_TIME, self.api.get_opt(&self.name)).await?;
         let status = found
             .as_ref()
             .map(|object| object.status.clone().unwrap_or_default());
@@ -141,13 +141,18 @@ impl Object {
         });
         let params = PatchParams::apply(self.side.manager().as_str()).force();
         let what = format!("creating Migration {}", self.name);
-        limited(&what, self.api.patch(&self.name, &params, &Patch::Apply(&apply))).await
+        in_time(
+            &what,
+            CALL_TIME,
+            self.api.patch(&self.name, &params, &Patch::Apply(&apply)),
+        )
+        .await
     }
 
     /// Takes back what this host said as the destination of an earlier migration, now that it is the source.
     pub(super) async fn forget_arrival(&self) -> Result<(), Error> {
         let what = format!("reading Migration {}", self.name);
-        let Some(current) = limited(&what, self.api.get_opt(&self.name)).await? else {
+        let Some(current) = in_time(&what, CALL_TIME, self.api.get_opt(&self.name)).await? else {
             return Ok(());
         };
         let manager = Side::Destination.manager();
@@ -169,7 +174,7 @@ pub(super) async fn unfinished(context: &Context) -> Result<Vec<Uuid>, Error> {
     let api: Api<Migration> = Api::namespaced(context.client.clone(), &context.config.namespace);
     let own = label_value(context.config.host.as_str());
     let params = kube::api::ListParams::default().labels(&format!("{}={own}", labels::SOURCE_NODE));
-    let all = limited("listing migrations of this host", api.list(&params)).await?;
+    let all = in_time("listing migrations of this host", CALL_TIME, api.list(&params)).await?;
     let open = all.items.into_iter().filter(|object| {
         let status = object.status.as_ref();
         let own = status.is_some_and(|status| status.source_node == context.config.host.as_str());
@@ -186,16 +191,6 @@ pub(super) fn is_final(status: &MigrationStatus) -> bool {
         status.phase,
         Some(MigrationPhase::Completed | MigrationPhase::Failed | MigrationPhase::Cancelled)
     )
-}
-
-async fn limited<T>(what: &str, call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, Error> {
-    match timeout(CALL_TIME, call).await {
-        Ok(answer) => answer.map_err(|error| Error::kube(what, error)),
-        Err(_) => Err(Error::Deadline {
-            what: what.to_owned(),
-            limit: CALL_TIME,
-        }),
-    }
 }
 
 fn answer(error: &Error) -> Option<&kube::core::Status> {

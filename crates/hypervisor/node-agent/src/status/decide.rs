@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use cobaltcore_api::conditions::HypervisorCondition;
 use cobaltcore_api::reasons::LibVirtConnectionReason;
 use cobaltcore_api::{
-    AgentInfo, Capabilities, Cell, Hypervisor, HypervisorStatus, Instance, Quantity, ResourceMap,
+    AgentInfo, Capabilities, Cell, Hypervisor, HypervisorStatus, Instance, PagePool, Quantity, ResourceMap,
 };
 use cobaltcore_kit::status::{ConditionStatus, Intent, NewCondition, find};
 use serde::Serialize;
@@ -16,7 +16,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::board::{Guest, LibvirtView, Link, Model, Outage, OutageKind, Reading};
-use crate::capacity::{Allocation, Amount, HostCells, Placement, place};
+use crate::capacity::{Allocation, Amount, HostCell, HostCells, Placement, place};
 
 /// Messages name at most so many guests.
 const MOST_NAMED: usize = 10;
@@ -83,14 +83,7 @@ pub fn decide(model: &Model, current: &Hypervisor, standing: &Standing) -> Decis
             ),
         );
     intent = instances(intent, libvirt.guests.as_ref(), before, standing.additions);
-    intent = capacity(
-        intent,
-        libvirt.cells.as_ref(),
-        &sums,
-        current,
-        before,
-        standing.additions,
-    );
+    intent = capacity(intent, libvirt, &sums, current, before, standing.additions);
     if standing.additions {
         let agent = AgentInfo {
             libvirt_uri: libvirt.uri.clone().unwrap_or_default(),
@@ -189,14 +182,14 @@ fn sums(libvirt: &LibvirtView) -> Sums {
 
 fn capacity(
     intent: Intent,
-    host: Option<&HostCells>,
+    libvirt: &LibvirtView,
     sums: &Sums,
     current: &Hypervisor,
     before: &HypervisorStatus,
     additions: bool,
 ) -> Intent {
     let map = |value: &ResourceMap| json((!value.is_empty()).then_some(value));
-    let Some(host) = host else {
+    let Some(host) = libvirt.cells.as_ref() else {
         return intent
             .field("capabilities", json(before.capabilities.as_ref()))
             .field("capacity", map(&before.capacity))
@@ -230,7 +223,11 @@ fn capacity(
                     (false, Some(old)) if !old.allocation.is_empty() => old.allocation.clone(),
                     _ => taken.resources(),
                 },
-                pages: Vec::new(),
+                pages: match libvirt.free_pages.as_ref() {
+                    _ if !additions => Vec::new(),
+                    Some(free) => pages(cell, free.get(id)),
+                    None => old.map(|old| old.pages.clone()).unwrap_or_default(),
+                },
             }
         })
         .collect();
@@ -256,6 +253,20 @@ fn capacity(
     } else {
         intent
     }
+}
+
+/// The huge pages of a cell, smallest first. A size whose free pages nobody told is left out: a missing number is not
+/// a zero.
+fn pages(cell: &HostCell, free: Option<&BTreeMap<u64, u64>>) -> Vec<PagePool> {
+    let signed = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+    let known = cell.huge_pages.iter().filter_map(|(size, total)| {
+        Some(PagePool {
+            size: Quantity::bytes(*size),
+            total: signed(*total),
+            free: signed(*free?.get(size)?),
+        })
+    });
+    known.collect()
 }
 
 /// Everything that could not be read or understood, one line each.

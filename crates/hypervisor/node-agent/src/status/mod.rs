@@ -4,6 +4,7 @@
 
 mod decide;
 mod publish;
+mod takeover;
 
 pub use decide::{Decision, Standing, decide};
 pub(crate) use publish::publish;

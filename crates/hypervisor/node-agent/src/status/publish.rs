@@ -13,17 +13,19 @@ use cobaltcore_kit::retry::Backoff;
 use cobaltcore_kit::status::{StatusWriter, Written};
 use cobaltcore_kit::{BoxError, CancellationToken};
 use kube::ResourceExt as _;
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::json;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::decide::{Decision, Standing, decide};
+use super::takeover::{left_behind, taken_over};
 use crate::board::Pending;
 use crate::context::{Context, Seen};
 use crate::error::Error;
+use crate::hypervisor::BEAT;
 use crate::metrics::ResultLabel;
 
 const WRITE_TIME: Duration = Duration::from_secs(10);
-/// Loops must show progress well within the minute that liveness allows.
-const BEAT: Duration = Duration::from_secs(20);
 const AGAIN: Backoff = Backoff {
     base: Duration::from_millis(500),
     factor: 2.0,
@@ -43,6 +45,8 @@ struct Publisher {
     failures: u32,
     next_attempt: Option<Instant>,
     troubles: Vec<String>,
+    /// The API said that this agent does not change who owns what.
+    may_not_take_over: bool,
 }
 
 /// Publishes until `stop`.
@@ -63,6 +67,7 @@ pub(crate) async fn publish(
         failures: 0,
         next_attempt: None,
         troubles: Vec::new(),
+        may_not_take_over: false,
     };
     // Whatever is known at the start wants to be compared with the object.
     changes.mark_changed();
@@ -71,6 +76,7 @@ pub(crate) async fn publish(
         let beat_at = Instant::now() + BEAT;
         let wake = publisher.next_attempt.map_or(beat_at, |at| at.min(beat_at));
         tokio::select! {
+            biased;
             () = stop.cancelled() => return Ok(()),
             changed = changes.changed() => changed?,
             changed = hypervisor.changed() => changed?,
@@ -111,13 +117,17 @@ impl Publisher {
 
     async fn pass(&mut self, seen: Seen) {
         let Some(current) = self.newest(seen) else { return };
+        let current = self.take_over(current).await;
         let Pending { model, since } = self.context.board.take();
         let decision = decide(&model, &current, &self.standing);
         self.context.metrics.show(&model, decision.allocation.as_ref());
         self.tell_troubles(&decision);
         let began = Instant::now();
         match self.write(&current, &decision).await {
-            Ok(Written::Unchanged) => self.worked(),
+            Ok(Written::Unchanged) => {
+                self.worked();
+                self.sweep(&current).await;
+            }
             Ok(Written::Applied(object)) => {
                 let metrics = &self.context.metrics;
                 self.count("written");
@@ -126,11 +136,84 @@ impl Publisher {
                     metrics.event_to_status.observe(since.elapsed().as_secs_f64());
                 }
                 self.last_write = Some(Instant::now());
-                self.written = Some(Arc::new(*object));
+                let object = Arc::new(*object);
+                self.written = Some(Arc::clone(&object));
                 self.worked();
+                self.sweep(&object).await;
             }
             Err(error) => self.failed(&error),
         }
+    }
+
+    /// Makes what the agent of the running system owned ours, where this agent may. Failed, it is tried again with the
+    /// next write.
+    async fn take_over(&mut self, current: Arc<Hypervisor>) -> Arc<Hypervisor> {
+        let managers = taken_over(current.managed_fields());
+        let Some(managers) = managers.filter(|_| !self.may_not_take_over) else {
+            return current;
+        };
+        let metadata = json!({"managedFields": managers, "resourceVersion": current.resource_version()});
+        let patch = Patch::Merge(json!({ "metadata": metadata }));
+        let (api, name) = (self.hypervisors(), current.name_any());
+        let answer = timeout(WRITE_TIME, api.patch(&name, &PatchParams::default(), &patch)).await;
+        match answer {
+            Ok(Ok(object)) => {
+                tracing::info!(hypervisor = name, "took over the fields of the former agent");
+                let object = Arc::new(object);
+                self.written = Some(Arc::clone(&object));
+                return object;
+            }
+            Ok(Err(kube::Error::Api(status))) if status.code == 403 => {
+                tracing::info!(
+                    hypervisor = name,
+                    why = status.message,
+                    "fields are shared with the former agent"
+                );
+                self.may_not_take_over = true;
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(hypervisor = name, %error, "fields of the former agent not taken over yet");
+            }
+            Err(_) => {
+                tracing::warn!(hypervisor = name, limit = ?WRITE_TIME, "no answer to taking over fields of the former agent");
+            }
+        }
+        current
+    }
+
+    /// Removes conditions that the former agent wrote and nobody writes any more.
+    async fn sweep(&mut self, current: &Hypervisor) {
+        let left = left_behind(current.managed_fields());
+        let conditions = current.status.iter().flat_map(|status| &status.conditions);
+        let kept: Vec<_> = conditions
+            .filter(|condition| !left.contains(&condition.type_.as_str()))
+            .collect();
+        if left.is_empty() {
+            return;
+        }
+        let metadata = json!({"resourceVersion": current.resource_version()});
+        let patch = Patch::Merge(json!({"metadata": metadata, "status": {"conditions": kept}}));
+        let (api, name) = (self.hypervisors(), current.name_any());
+        let params = PatchParams {
+            field_manager: Some(FieldManager::NodeAgent.as_str().to_owned()),
+            ..PatchParams::default()
+        };
+        match timeout(WRITE_TIME, api.patch_status(&name, &params, &patch)).await {
+            Ok(Ok(object)) => {
+                tracing::info!(hypervisor = name, ?left, "removed conditions of the former agent");
+                self.written = Some(Arc::new(object));
+            }
+            Ok(Err(error)) => {
+                tracing::info!(hypervisor = name, %error, "conditions of the former agent not removed yet");
+            }
+            Err(_) => {
+                tracing::warn!(hypervisor = name, limit = ?WRITE_TIME, "no answer to removing conditions of the former agent");
+            }
+        }
+    }
+
+    fn hypervisors(&self) -> Api<Hypervisor> {
+        Api::all(self.context.client.clone())
     }
 
     /// The watch is late by nature; comparing with an older object than our own last write would write again.

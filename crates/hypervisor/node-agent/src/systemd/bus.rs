@@ -19,20 +19,19 @@ pub const SYSTEM_BUS: &str = "unix:path=/var/run/dbus/system_bus_socket";
 pub const CALL_TIME: Duration = Duration::from_secs(10);
 
 const CONNECT_TIME: Duration = Duration::from_secs(5);
+/// How long facts that can be had without the bus wait for its first answer.
+const MOMENT: Duration = Duration::from_millis(500);
 
 /// The connection to the bus at one moment.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub enum Link {
+    /// Nobody has tried yet.
+    #[default]
+    Untried,
     /// There is none, and why.
     Down(Arc<str>),
     /// There is one.
     Up(zbus::Connection),
-}
-
-impl Default for Link {
-    fn default() -> Self {
-        Self::Down("not tried yet".into())
-    }
 }
 
 impl Link {
@@ -40,10 +39,19 @@ impl Link {
     pub fn connection(&self, what: &str) -> Result<&zbus::Connection, BusError> {
         match self {
             Self::Up(connection) => Ok(connection),
-            Self::Down(why) => Err(BusError::Down {
+            Self::Untried | Self::Down(_) => Err(BusError::Down {
                 what: what.to_owned(),
-                why: why.to_string(),
+                why: self.why_not().to_owned(),
             }),
+        }
+    }
+
+    /// Why there is no connection; empty when there is one.
+    pub fn why_not(&self) -> &str {
+        match self {
+            Self::Untried => "not tried yet",
+            Self::Down(why) => why,
+            Self::Up(_) => "",
         }
     }
 }
@@ -52,6 +60,13 @@ impl Link {
 pub async fn settled(bus: &mut watch::Receiver<Link>) {
     let up = bus.wait_for(|link| matches!(link, Link::Up(_)));
     let _ = tokio::time::timeout(CONNECT_TIME, up).await;
+}
+
+/// Waits for the first attempt, and only a moment for a bus that does not even refuse: a host without a bus says
+/// what it is at once.
+pub async fn tried(bus: &mut watch::Receiver<Link>) {
+    let tried = bus.wait_for(|link| !matches!(link, Link::Untried));
+    let _ = tokio::time::timeout(MOMENT, tried).await;
 }
 
 /// Keeps a connection to the bus at `address` until `stop`.
@@ -101,4 +116,25 @@ async fn connect(address: &str) -> Result<zbus::Connection, BusError> {
             address: address.to_owned(),
             source,
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::time::Instant;
+
+    #[tokio::test(start_paused = true)]
+    async fn facts_do_not_wait_for_a_bus_that_is_missing_or_silent() {
+        let (links, mut bus) = watch::channel(Link::default());
+        let began = Instant::now();
+        tried(&mut bus).await;
+        assert_eq!(began.elapsed(), MOMENT, "a silent bus costs a moment");
+        links.send_replace(Link::Down("no such file".into()));
+        let began = Instant::now();
+        tried(&mut bus).await;
+        assert_eq!(began.elapsed(), Duration::ZERO, "a missing one costs nothing");
+        // Units are a question to the bus alone: its first failure is not yet an answer.
+        settled(&mut bus).await;
+        assert_eq!(began.elapsed(), CONNECT_TIME);
+    }
 }

@@ -16,6 +16,8 @@ use super::unit::UnitState;
 
 const SYSTEMD: &str = "org.freedesktop.systemd1";
 const MANAGER: &str = "org.freedesktop.systemd1.Manager";
+/// How jobs deal with others of the same unit.
+const REPLACE: &str = "replace";
 /// Signals that may wait; beyond that the reader is too slow to matter.
 const QUEUE: Option<NonZeroUsize> = NonZeroUsize::new(256);
 
@@ -147,25 +149,32 @@ impl Manager {
 
     /// Starts `unit`. The job's end can be awaited with [`Job::end`].
     pub async fn start(&self, unit: &str) -> Result<Job, BusError> {
+        let call = self.proxy.start_unit(unit.to_owned(), REPLACE.to_owned());
+        self.job(unit, "starting", call).await
+    }
+
+    /// Restarts `unit`, or starts it where it does not run.
+    pub async fn restart(&self, unit: &str) -> Result<Job, BusError> {
+        let call = self.proxy.restart_unit(unit.to_owned(), REPLACE.to_owned());
+        self.job(unit, "restarting", call).await
+    }
+
+    /// Makes a call that begins a job; whoever wants to hear of its end has to listen before.
+    async fn job(
+        &self,
+        unit: &str,
+        doing: &str,
+        call: impl Future<Output = zbus::Result<OwnedObjectPath>>,
+    ) -> Result<Job, BusError> {
         self.subscribe().await?;
         let signals = self.signals("JobRemoved").await?;
-        let job = self.proxy.start_unit(unit.to_owned(), "replace".to_owned()).await;
-        let path = job.map_err(|error| BusError::from_call(format!("starting {unit}"), error))?;
+        let path = call.await;
+        let path = path.map_err(|error| BusError::from_call(format!("{doing} {unit}"), error))?;
         Ok(Job {
             unit: unit.to_owned(),
             path,
             signals,
         })
-    }
-
-    /// Restarts `unit` without waiting for the end.
-    pub async fn restart(&self, unit: &str) -> Result<(), BusError> {
-        let job = self
-            .proxy
-            .restart_unit(unit.to_owned(), "replace".to_owned())
-            .await;
-        job.map(|_| ())
-            .map_err(|error| BusError::from_call(format!("restarting {unit}"), error))
     }
 
     /// A signal of the manager, such as `JobRemoved`.
@@ -259,12 +268,19 @@ impl Job {
         })
     }
 
-    /// [`Job::end`] for a job that must not take longer than `limit`.
-    pub async fn end_within(&mut self, limit: Duration) -> Result<JobResult, BusError> {
-        let what = format!("waiting for the job of {}", self.unit);
+    /// Waits for a job that must end well, and within `limit`.
+    pub async fn done_within(&mut self, limit: Duration) -> Result<(), BusError> {
         match tokio::time::timeout(limit, self.end()).await {
-            Ok(end) => end,
-            Err(_) => Err(BusError::timeout(what, limit)),
+            Ok(Ok(JobResult::Done)) => Ok(()),
+            Ok(Ok(JobResult::Other(result))) => Err(BusError::NoAnswer {
+                what: self.unit.clone(),
+                why: format!("ended with: {result}"),
+            }),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(BusError::timeout(
+                format!("waiting for the job of {}", self.unit),
+                limit,
+            )),
         }
     }
 }

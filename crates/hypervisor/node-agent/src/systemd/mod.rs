@@ -10,7 +10,7 @@ mod manager;
 mod unit;
 mod units;
 
-pub use bus::{CALL_TIME, Link, SYSTEM_BUS, keep, settled};
+pub use bus::{CALL_TIME, Link, SYSTEM_BUS, keep, settled, tried};
 pub use error::BusError;
 pub(crate) use manager::owner_changes;
 pub use manager::{Job, JobResult, Manager, UnitDetails};

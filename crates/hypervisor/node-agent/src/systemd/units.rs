@@ -14,6 +14,7 @@ use super::error::BusError;
 use super::manager::Manager;
 use super::unit::{UnitState, condition, is_stopped};
 use crate::context::Context;
+use crate::metrics::Source;
 
 const RESYNC: Duration = Duration::from_mins(1);
 const PAUSE: Duration = Duration::from_secs(1);
@@ -34,12 +35,14 @@ pub async fn run(
         units,
     };
     tokio::select! {
+        biased;
         () = stop.cancelled() => return Ok(()),
         () = settled(&mut bus) => {}
     }
     loop {
         let link = bus.borrow_and_update().clone();
         let ended = tokio::select! {
+            biased;
             () = stop.cancelled() => return Ok(()),
             changed = bus.changed() => { changed?; None }
             ended = view.follow(&link) => Some(ended),
@@ -47,6 +50,7 @@ pub async fn run(
         if let Some(error) = ended {
             view.lost(&error.to_string());
             tokio::select! {
+                biased;
                 () = stop.cancelled() => return Ok(()),
                 changed = bus.changed() => changed?,
                 () = tokio::time::sleep(PAUSE), if matches!(link, Link::Up(_)) => {}
@@ -83,6 +87,7 @@ impl View<'_> {
         let mut signals = select_all(signals);
         loop {
             let rows = manager.states(&self.units).await?;
+            self.context.metrics.ages.fresh(Source::Units);
             for (unit, (state, _)) in self.units.iter().zip(rows) {
                 self.show(unit, Ok(&state));
             }

@@ -49,6 +49,7 @@ pub async fn run(
     let facts = part.context.board.clone();
     let mut board = facts.changes();
     tokio::select! {
+        biased;
         () = stop.cancelled() => return Ok(()),
         () = settled(&mut bus) => {}
     }
@@ -59,6 +60,7 @@ pub async fn run(
         let link = bus.borrow_and_update().clone();
         let pause = part.step(&link).await;
         tokio::select! {
+            biased;
             () = stop.cancelled() => return Ok(()),
             changed = differs(&mut hypervisor, &wanted, self::wanted) => changed?,
             changed = bus.changed() => changed?,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Capabilities of the host: architecture and NUMA cells with their memory and processors.
+//! Capabilities of the host: architecture and NUMA cells with their memory, huge pages and processors.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,14 @@ const CELL: &str = "capabilities/host/topology/cells/cell";
 /// More cells than the protocol can list are a mistake.
 const MOST_CELLS: usize = 1024;
 const MOST_CPUS: u64 = 1 << 20;
+const MOST_PAGE_SIZES: usize = 16;
 
 /// Reads capabilities. What cannot be understood inside of a cell is listed in `problems`.
 pub fn capabilities(xml: &str) -> Result<HostCells, Error> {
     let mut host = HostCells::default();
     let mut cell: Option<(u64, HostCell)> = None;
     let mut unit: Option<String> = None;
+    let mut page: Option<u64> = None;
     let mut cells: BTreeMap<u64, HostCell> = BTreeMap::new();
     let mut problems = Vec::new();
     walk("capabilities", xml, |path, step| match step {
@@ -29,7 +31,10 @@ pub fn capabilities(xml: &str) -> Result<HostCells, Error> {
             }
         }
         Step::Close if is(path, CELL) => {
-            if let Some((id, cell)) = cell.take().filter(|_| cells.len() < MOST_CELLS) {
+            if let Some((id, mut cell)) = cell.take().filter(|_| cells.len() < MOST_CELLS) {
+                // The smallest pages are the ordinary ones, which come and go with every process.
+                cell.huge_pages.pop_first();
+                cell.huge_pages.retain(|_, count| *count > 0);
                 cells.insert(id, cell);
             }
         }
@@ -45,6 +50,16 @@ pub fn capabilities(xml: &str) -> Result<HostCells, Error> {
                 ([name], Step::Text(text)) if name == "memory" => match bytes(text, unit.as_deref()) {
                     Ok(memory) => cell.memory = memory,
                     Err(why) => failed("memory", why),
+                },
+                ([name], Step::Open(attributes)) if name == "pages" => {
+                    let size = attributes.get("size").unwrap_or_default();
+                    page = bytes(size, attributes.get("unit")).ok().filter(|size| *size > 0);
+                }
+                ([name], Step::Text(text)) if name == "pages" => match (page.take(), text.parse::<u64>()) {
+                    (Some(size), Ok(count)) if cell.huge_pages.len() < MOST_PAGE_SIZES => {
+                        cell.huge_pages.insert(size, count);
+                    }
+                    _ => failed("pages", "no usable size or number".to_owned()),
                 },
                 ([name], Step::Open(attributes)) if name == "cpus" => {
                     match attributes
@@ -87,6 +102,26 @@ mod tests {
         let cell = &host.cells[&1];
         assert_eq!((cell.memory, cell.cpus), (1_056_946_772 << 10, 2));
         assert_eq!(cell.cpu_ids.iter().copied().collect::<Vec<_>>(), [2, 3]);
+        assert_eq!(
+            cell.huge_pages,
+            [(2 << 20, 512)].into(),
+            "ordinary pages are left out"
+        );
+        assert!(host.cells[&0].huge_pages.is_empty());
+    }
+
+    #[test]
+    fn odd_pages_are_told_and_cost_themselves_only() {
+        for odd in ["size='none'>1<", "size='4'>many<", "size='0'>1<"] {
+            let xml = TWO_CELLS.replace("size='2048'>512<", odd);
+            let host = capabilities(&xml).unwrap();
+            assert_eq!(
+                host.problems,
+                ["pages of cell 1: no usable size or number"],
+                "{odd}"
+            );
+            assert_eq!(host.cells[&1].cpus, 2);
+        }
     }
 
     #[test]

@@ -63,12 +63,12 @@ pub(crate) struct Agent {
 
 impl Agent {
     pub(crate) fn start(config: Config, server: &TestServer) -> Self {
+        Self::start_as(config, server.client())
+    }
+
+    pub(crate) fn start_as(config: Config, client: kube::Client) -> Self {
         let shutdown = Shutdown::new(Duration::from_secs(5));
-        let task = tokio::spawn(cobaltcore_node_agent::run(
-            config,
-            server.client(),
-            shutdown.clone(),
-        ));
+        let task = tokio::spawn(cobaltcore_node_agent::run(config, client, shutdown.clone()));
         Self { shutdown, task }
     }
 
@@ -87,10 +87,15 @@ impl Agent {
 /// An API with the definitions and the namespace of migrations.
 pub(crate) async fn server() -> TestServer {
     let server = TestServer::start().await;
+    prepare(&server).await;
+    server
+}
+
+/// Brings the definitions and the namespace of migrations to an API.
+pub(crate) async fn prepare(server: &TestServer) {
     server.apply_yaml(&crds_yaml(None)).await.unwrap();
     let namespace = format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {NAMESPACE}}}\n");
     server.apply_yaml(&namespace).await.unwrap();
-    server
 }
 
 pub(crate) fn hypervisors(server: &TestServer) -> Api<Hypervisor> {
@@ -176,4 +181,48 @@ pub(crate) fn instance(status: &Value, name: &str) -> Value {
     all.find(|instance| instance["name"] == name)
         .cloned()
         .unwrap_or_default()
+}
+
+/// Hears warnings and errors that are logged on this thread.
+#[derive(Clone, Default)]
+pub(crate) struct Heard(std::sync::Arc<std::sync::Mutex<Vec<String>>>);
+
+impl Heard {
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+
+    pub(crate) fn forget(&self) {
+        self.0.lock().unwrap().clear();
+    }
+}
+
+impl tracing::Subscriber for Heard {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.is_event() && *metadata.level() <= tracing::Level::WARN
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        struct Text(String);
+        impl tracing::field::Visit for Text {
+            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+                self.0.push_str(&format!("{field}={value:?} "));
+            }
+        }
+        let mut text = Text(format!("{} ", event.metadata().target()));
+        event.record(&mut text);
+        self.0.lock().unwrap().push(text.0);
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
 }

@@ -2,20 +2,18 @@
 //! The agent under the rules that are shipped: they suffice, and nothing in them is granted in vain.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use cobaltcore_api::HypervisorSpec;
 use cobaltcore_apiserver::testkit::TestServer;
 use serde_json::json;
 
 use crate::certificates::Authority;
+use crate::rules::{self, USER, agent_on};
 use crate::scene::{Agent, NAMESPACE, NODE, Scene, eventually};
-use crate::services::{OnStart, UnitValues};
+use crate::services::{OnStart, Unit};
 
-const USER: &str = "system:serviceaccount:monsoon3:kvm-node-agent";
-
-/// Rights that this scene has no occasion for: migrations need two libvirt hosts and are seen by their own suite,
-/// metrics need a scraper, and a watch that was cut off needs a second look at its object.
+/// Rights that this scene has no occasion for: migrations need two libvirt hosts and are used by their own suite, under
+/// the same rules; metrics need a scraper, and a watch that was cut off needs a second look at its object.
 const NO_OCCASION: &[&str] = &[
     "create migrations.kvm.cloud.sap in monsoon3",
     "get migrations.kvm.cloud.sap in monsoon3",
@@ -28,13 +26,6 @@ const NO_OCCASION: &[&str] = &[
     "patch events.events.k8s.io",
 ];
 
-/// The shipped manifest, in the namespace of the scene.
-fn manifest(file: &str) -> String {
-    let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../deploy/node-agent");
-    let text = std::fs::read_to_string(deploy.join(file)).unwrap();
-    text.replace("namespace: cobaltcore", &format!("namespace: {NAMESPACE}"))
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn the_shipped_rules_suffice_and_grant_nothing_in_vain() {
     let server = TestServer::start_with_rbac().await;
@@ -45,24 +36,19 @@ async fn the_shipped_rules_suffice_and_grant_nothing_in_vain() {
     let Some(scene) = Scene::with(server, spec).await else {
         return;
     };
-    for file in ["serviceaccount.yaml", "rbac.yaml"] {
-        scene.server.apply_yaml(&manifest(file)).await.unwrap();
-    }
+    rules::apply(&scene.server, &[]).await;
     scene.far.on_start("systemd-sysupdate@2.0.service", OnStart::Done);
     scene
         .far
         .on_start("virt-admin-server-update-tls.service", OnStart::Done);
     scene
         .far
-        .set("libvirtd.service", UnitValues::new("active", "running"))
+        .set("libvirtd.service", Unit::new("active", "running"))
         .await;
     let authority = Authority::new();
     authority.publish(&scene, NAMESPACE, &authority.pair(NODE)).await;
 
-    let client = scene
-        .server
-        .client_for_service_account(NAMESPACE, "kvm-node-agent");
-    let agent = Agent::start(scene.config(&[]), client);
+    let agent = Agent::start(scene.config(&[]), scene.server.client_as(agent_on(NODE)));
     scene.until("libvirtd.service", "True/Running").await;
     scene.until("TLSCertificateInstalled", "True/Ready").await;
     scene.until("OperatingSystemUpdate", "True/Completed").await;
@@ -109,9 +95,7 @@ async fn a_node_of_another_namespace_sees_no_secret() {
         .apply_yaml("apiVersion: v1\nkind: Namespace\nmetadata: {name: monsoon3}\n")
         .await
         .unwrap();
-    for file in ["serviceaccount.yaml", "rbac.yaml"] {
-        server.apply_yaml(&manifest(file)).await.unwrap();
-    }
+    rules::apply(&server, &[]).await;
     let agent = server.as_service_account(NAMESPACE, "kvm-node-agent");
     for (path, code) in [
         ("/api/v1/namespaces/monsoon3/secrets", 200),
@@ -130,4 +114,78 @@ async fn a_node_of_another_namespace_sees_no_secret() {
             .code,
         403
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_speaks_for_its_own_node_only() {
+    let server = TestServer::start_with_rbac().await;
+    server.apply_yaml(&cobaltcore_api::crds_yaml(None)).await.unwrap();
+    server
+        .apply_yaml("apiVersion: v1\nkind: Namespace\nmetadata: {name: monsoon3}\n")
+        .await
+        .unwrap();
+    rules::apply(&server, &["takeover/role.yaml"]).await;
+    for node in ["node1", "node2"] {
+        let object = json!({"apiVersion": "kvm.cloud.sap/v1", "kind": "Hypervisor", "metadata": {"name": node}, "spec": {}});
+        server.apply_yaml(&object.to_string()).await.unwrap();
+    }
+    let agent = server.caller(agent_on("node1"));
+    let status = |node: &str| format!("/apis/kvm.cloud.sap/v1/hypervisors/{node}/status");
+    let report = json!({"status": {"numInstances": 3}});
+    assert_eq!(agent.merge(&status("node1"), &report).await.code, 200);
+    let refused = agent.merge(&status("node2"), &report).await;
+    assert_eq!(refused.code, 403, "{}", refused.body);
+    let words = "the agent of node1 may only write the Hypervisor of that name";
+    assert!(refused.message().ends_with(words), "{}", refused.message());
+    // Even where it may write the object to take over from its forerunner, the wishes in it are not its own.
+    let object = "/apis/kvm.cloud.sap/v1/hypervisors/node1";
+    let refused = agent.merge(object, &json!({"spec": {"reboot": true}})).await;
+    assert!(
+        refused
+            .message()
+            .ends_with("does not change what is asked of its host"),
+        "{}",
+        refused.message()
+    );
+    let owners = agent.get(object).await.body["metadata"]["managedFields"].clone();
+    let same = json!({"metadata": {"managedFields": owners}});
+    assert_eq!(agent.merge(object, &same).await.code, 200);
+    // A token that does not say where it runs speaks for nobody.
+    let nowhere = server.as_service_account(NAMESPACE, "kvm-node-agent");
+    let refused = nowhere.merge(&status("node1"), &report).await;
+    assert!(
+        refused.message().contains("does not name its node"),
+        "{}",
+        refused.message()
+    );
+
+    let eviction = |name: &str, node: &str| {
+        json!({"apiVersion": "kvm.cloud.sap/v1", "kind": "Eviction", "metadata": {"name": name},
+            "spec": {"hypervisor": node, "reason": "r"}})
+    };
+    let evictions = "/apis/kvm.cloud.sap/v1/evictions";
+    assert_eq!(agent.post(evictions, &eviction("a", "node1")).await.code, 201);
+    assert_eq!(agent.post(evictions, &eviction("b", "node2")).await.code, 403);
+
+    let migrations = "/apis/kvm.cloud.sap/v1alpha1/namespaces/monsoon3/migrations";
+    let migration = |name: &str, labels: serde_json::Value| {
+        json!({"apiVersion": "kvm.cloud.sap/v1alpha1", "kind": "Migration",
+            "metadata": {"name": name, "labels": labels}, "spec": {}})
+    };
+    for (name, labels, code) in [
+        ("from", json!({"kvm.cloud.sap/source-node": "node1"}), 201),
+        (
+            "to",
+            json!({"kvm.cloud.sap/destination-node": "node1", "kvm.cloud.sap/source-node": "node2"}),
+            201,
+        ),
+        ("others", json!({"kvm.cloud.sap/source-node": "node2"}), 403),
+        ("nobody", json!({}), 403),
+    ] {
+        let reply = agent.post(migrations, &migration(name, labels)).await;
+        assert_eq!(reply.code, code, "{name}: {}", reply.body);
+    }
+    // People and the operator are not bound by it.
+    let admin = server.admin();
+    assert_eq!(admin.merge(&status("node2"), &report).await.code, 200);
 }

@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Certificates from the secret to the files and the reload.
 
+use std::sync::Arc;
+
 use cobaltcore_api::HypervisorSpec;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, Patch, PatchParams};
+use parking_lot::Mutex;
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::json;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::scene::{NAMESPACE, NODE, Scene, eventually};
 use crate::services::OnStart;
@@ -127,5 +133,125 @@ async fn a_reload_that_fails_is_not_ready() {
     assert!(message.contains("not found"), "{message}");
     scene.far.on_start(RELOAD, OnStart::Done);
     scene.until(TYPE, "True/Ready").await;
+    agent.stop().await;
+}
+
+/// Something that serves TLS where libvirt would, with a certificate that can be exchanged.
+struct Served {
+    port: u16,
+    config: Arc<Mutex<Arc<rustls::ServerConfig>>>,
+    _task: AbortOnDropHandle<()>,
+}
+
+impl Served {
+    async fn start(pair: &(String, String)) -> Self {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let config = Arc::new(Mutex::new(Self::config(pair)));
+        let now = Arc::clone(&config);
+        let task = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let config = Arc::clone(&now.lock());
+                let _ = tokio_rustls::TlsAcceptor::from(config).accept(stream).await;
+            }
+        });
+        Self {
+            port,
+            config,
+            _task: AbortOnDropHandle::new(task),
+        }
+    }
+
+    fn config(pair: &(String, String)) -> Arc<rustls::ServerConfig> {
+        let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pair.0.as_bytes()).collect();
+        let key = PrivateKeyDer::from_pem_slice(pair.1.as_bytes()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(chain.unwrap(), key);
+        Arc::new(config.unwrap())
+    }
+
+    fn load(&self, pair: &(String, String)) {
+        *self.config.lock() = Self::config(pair);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_is_ready_when_it_is_seen_in_use() {
+    let Some(scene) = Scene::new(HypervisorSpec::default()).await else {
+        return;
+    };
+    scene.far.on_start(RELOAD, OnStart::Done);
+    let authority = Authority::new();
+    let (old, new) = (authority.pair(NODE), authority.pair(NODE));
+    authority.publish(&scene, NAMESPACE, &new).await;
+    // The unit says that it worked, and libvirt goes on serving what it had.
+    let served = Served::start(&old).await;
+    let port = served.port.to_string();
+    let agent = scene.agent(&["--host-ip-address", "127.0.0.1", "--libvirt-tls-port", &port]);
+    let message = scene.until(TYPE, "False/NotServed").await;
+    assert!(message.contains("serves another one"), "{message}");
+    served.load(&new);
+    let message = scene.until(TYPE, "True/Ready").await;
+    assert!(!message.contains("not seen in use"), "{message}");
+    agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_libvirt_that_serves_no_tls_is_ready_and_the_doubt_is_told() {
+    let Some(scene) = Scene::new(HypervisorSpec::default()).await else {
+        return;
+    };
+    scene.far.on_start(RELOAD, OnStart::Done);
+    let authority = Authority::new();
+    authority.publish(&scene, NAMESPACE, &authority.pair(NODE)).await;
+    let unused = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = unused.local_addr().unwrap().port().to_string();
+    drop(unused);
+    let agent = scene.agent(&["--host-ip-address", "127.0.0.1", "--libvirt-tls-port", &port]);
+    let message = scene.until(TYPE, "True/Ready").await;
+    assert!(message.contains("so it was not seen in use"), "{message}");
+    agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn libvirt_is_restarted_only_where_that_is_wanted_and_once_per_certificate() {
+    let Some(scene) = Scene::new(HypervisorSpec::default()).await else {
+        return;
+    };
+    // There is no unit that would make libvirt load its certificate.
+    let authority = Authority::new();
+    authority.publish(&scene, NAMESPACE, &authority.pair(NODE)).await;
+    let agent = scene.agent(&[]);
+    scene.until(TYPE, "False/FailedToStartUpdateTLSService").await;
+    assert!(scene.far.restarted().is_empty());
+    agent.stop().await;
+
+    let served = Served::start(&authority.pair(NODE)).await;
+    let port = served.port.to_string();
+    let here = ["--host-ip-address", "127.0.0.1", "--libvirt-tls-port", &port];
+    let agent = scene.agent(&[&here[..], &["--tls-restart-libvirtd=true"]].concat());
+    eventually("libvirt was restarted", async || {
+        let restarted = scene.far.restarted();
+        (restarted == ["libvirtd.service"]).then_some(()).ok_or(restarted)
+    })
+    .await;
+    // It serves another certificate all the same; however often that is seen, restarting it again would not help.
+    let tried = scene.far.started().len();
+    eventually("loading was tried again", async || {
+        let started = scene.far.started().len();
+        (started >= tried + 2).then_some(()).ok_or(started)
+    })
+    .await;
+    scene.until(TYPE, "False/FailedToStartUpdateTLSService").await;
+    assert_eq!(scene.far.restarted(), ["libvirtd.service"]);
+    let new = authority.pair(NODE);
+    served.load(&new);
+    authority.publish(&scene, NAMESPACE, &new).await;
+    scene.until(TYPE, "True/Ready").await;
+    assert_eq!(scene.far.restarted(), ["libvirtd.service", "libvirtd.service"]);
     agent.stop().await;
 }

@@ -33,7 +33,10 @@ struct Guarded {
 
 impl Guarded {
     async fn new(guests: Option<usize>, spec: HypervisorSpec) -> Option<Self> {
-        let scene = Scene::new(spec).await?;
+        Self::with(Scene::new(spec).await?, guests).await
+    }
+
+    async fn with(scene: Scene, guests: Option<usize>) -> Option<Self> {
         let client = scene.server.client();
         let reporter = Reporter {
             controller: "test".into(),
@@ -140,18 +143,12 @@ async fn a_shutdown_waits_for_the_last_guest() {
         return;
     };
     guarded.until_held(1).await;
-    let lock = (
-        "shutdown",
-        "kvm-node-agent",
-        "Emergency evacuation of host node.",
-        "delay",
-    );
-    let lock = (
-        lock.0.to_owned(),
-        lock.1.to_owned(),
-        lock.2.to_owned(),
-        lock.3.to_owned(),
-    );
+    let lock = cobaltcore_sim::system::Lock {
+        what: "shutdown".to_owned(),
+        who: "kvm-node-agent".to_owned(),
+        why: "Emergency evacuation of host node.".to_owned(),
+        mode: "delay".to_owned(),
+    };
     assert_eq!(guarded.scene.far.locks(), [lock]);
 
     guarded.scene.far.prepare_for_shutdown(true).await;
@@ -235,6 +232,37 @@ async fn an_eviction_of_an_earlier_shutdown_is_not_mistaken_for_this_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_lock_is_given_back_before_logind_loses_patience() {
+    let Some(scene) = Scene::new(HypervisorSpec::default()).await else {
+        return;
+    };
+    // Three seconds are kept for saying why.
+    scene.far.set_delay(std::time::Duration::from_secs(4));
+    let guarded = Guarded::with(scene, Some(1)).await.unwrap();
+    guarded.until_held(1).await;
+    let said = || {
+        let conditions = |model: &cobaltcore_node_agent::board::Model| {
+            format!("{:?}", model.conditions.get("EvacuationReady"))
+        };
+        guarded.board.read(conditions)
+    };
+    eventually("too short a delay is told", async || {
+        let said = said();
+        (said.contains("DelayTooShort") && said.contains("4 s"))
+            .then_some(())
+            .ok_or(said)
+    })
+    .await;
+    guarded.scene.far.prepare_for_shutdown(true).await;
+    guarded.until_evicting(NODE).await;
+    // The guest never leaves and the eviction never ends.
+    guarded.until_held(0).await;
+    let eviction = guarded.evictions().get(NODE).await.unwrap();
+    assert_eq!(eviction.status.and_then(|status| status.eviction_state), None);
+    guarded.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_is_asked_to_stop_finishes_the_evacuation_first() {
     let Some(guarded) = Guarded::new(Some(1), HypervisorSpec::default()).await else {
         return;
@@ -291,7 +319,7 @@ async fn the_whole_agent_goes_on_until_the_evacuation_is_over() {
     let unit = "libvirtd.service";
     scene
         .far
-        .set(unit, crate::services::UnitValues::new("failed", "failed"))
+        .set(unit, crate::services::Unit::new("failed", "failed"))
         .await;
     scene.until(unit, "False/Failed").await;
     assert!(!agent.has_ended());

@@ -4,7 +4,7 @@
 use cobaltcore_api::HypervisorSpec;
 
 use crate::scene::{Scene, condition, eventually};
-use crate::services::UnitValues;
+use crate::services::Unit;
 
 const UNIT: &str = "libvirtd.service";
 
@@ -13,7 +13,7 @@ async fn every_state_of_a_unit_becomes_a_condition() {
     let Some(scene) = Scene::new(HypervisorSpec::default()).await else {
         return;
     };
-    scene.far.set(UNIT, UnitValues::new("active", "running")).await;
+    scene.far.set(UNIT, Unit::new("active", "running")).await;
     let agent = scene.agent(&[]);
     assert_eq!(
         scene.until(UNIT, "True/Running").await,
@@ -34,7 +34,7 @@ async fn every_state_of_a_unit_becomes_a_condition() {
         ("refreshing", "True/Reloading"),
         ("active", "True/Running"),
     ] {
-        scene.far.set(UNIT, UnitValues::new(state, "")).await;
+        scene.far.set(UNIT, Unit::new(state, "")).await;
         scene.until(UNIT, wanted).await;
     }
     let status = scene.status().await;
@@ -52,13 +52,13 @@ async fn a_stopped_libvirtd_is_not_connected_to() {
     let Some(scene) = Scene::new(HypervisorSpec::default()).await else {
         return;
     };
-    scene.far.set(UNIT, UnitValues::new("inactive", "dead")).await;
+    scene.far.set(UNIT, Unit::new("inactive", "dead")).await;
     let agent = scene.agent(&[]);
     let message = scene
         .until("LibVirtConnection", "False/LibVirtServiceNotRunning")
         .await;
     assert_eq!(message, "libvirtd service is not running");
-    scene.far.set(UNIT, UnitValues::new("active", "running")).await;
+    scene.far.set(UNIT, Unit::new("active", "running")).await;
     scene.until("LibVirtConnection", "False/ConnectFailed").await;
     agent.stop().await;
 }
@@ -68,7 +68,7 @@ async fn a_bus_that_dies_makes_units_unknown_until_it_is_back() {
     let Some(mut scene) = Scene::new(HypervisorSpec::default()).await else {
         return;
     };
-    scene.far.set(UNIT, UnitValues::new("active", "running")).await;
+    scene.far.set(UNIT, Unit::new("active", "running")).await;
     let agent = scene.agent(&[]);
     scene.until(UNIT, "True/Running").await;
     scene.bus.down().await;
@@ -81,7 +81,7 @@ async fn a_bus_that_dies_makes_units_unknown_until_it_is_back() {
     let address = scene.bus.address();
     scene.far.again(&address).await;
     scene.until(UNIT, "True/Running").await;
-    scene.far.set(UNIT, UnitValues::new("failed", "failed")).await;
+    scene.far.set(UNIT, Unit::new("failed", "failed")).await;
     scene.until(UNIT, "False/Failed").await;
     scene.until("EvacuationReady", "True/Armed").await;
     agent.stop().await;
@@ -92,20 +92,20 @@ async fn signals_are_heard_again_after_systemd_restarted() {
     let Some(mut scene) = Scene::new(HypervisorSpec::default()).await else {
         return;
     };
-    scene.far.set(UNIT, UnitValues::new("active", "running")).await;
+    scene.far.set(UNIT, Unit::new("active", "running")).await;
     let agent = scene.agent(&[]);
     scene.until(UNIT, "True/Running").await;
     let address = scene.bus.address();
     scene.far.again(&address).await;
     // The states are read anew, then signals tell again.
     eventually("the agent follows the new systemd", async || {
-        scene.far.set(UNIT, UnitValues::new("failed", "failed")).await;
+        scene.far.set(UNIT, Unit::new("failed", "failed")).await;
         let status = scene.status().await;
         let found = condition(&status, UNIT);
         (found["reason"] == "Failed").then_some(()).ok_or(found)
     })
     .await;
-    scene.far.set(UNIT, UnitValues::new("active", "running")).await;
+    scene.far.set(UNIT, Unit::new("active", "running")).await;
     scene.until(UNIT, "True/Running").await;
     agent.stop().await;
 }

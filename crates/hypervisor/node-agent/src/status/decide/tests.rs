@@ -40,6 +40,7 @@ fn two_cells() -> HostCells {
         memory: 64 << 30,
         cpus: 4,
         cpu_ids: (first..first + 4).collect(),
+        huge_pages: BTreeMap::new(),
     };
     HostCells {
         arch: "x86_64".into(),
@@ -132,6 +133,35 @@ fn a_host_with_guests_is_told_completely_and_in_order() {
     assert_eq!(status["agent"]["driver"], "QEMU");
     assert_eq!(status["conditions"][0]["reason"], "Connected");
     assert_eq!(status["conditions"][0]["status"], "True");
+}
+
+#[test]
+fn huge_pages_are_told_where_their_number_is_known() {
+    const MIB: u64 = 1 << 20;
+    let mut model = connected(vec![]);
+    let host = model.libvirt.cells.as_mut().unwrap();
+    for cell in host.cells.values_mut() {
+        cell.huge_pages = [(2 * MIB, 512), (1024 * MIB, 4)].into();
+    }
+    let told = |model: &Model, current: &Hypervisor, additions: bool| {
+        let standing = Standing {
+            additions,
+            ..standing()
+        };
+        status(model, current, &standing)["cells"][1]["pages"].clone()
+    };
+    let fresh = hypervisor(None);
+    assert_eq!(told(&model, &fresh, true), Value::Null, "nobody has asked yet");
+    let before = hypervisor(Some(json!({"numInstances": 0, "cells": [
+        {"cellID": 1, "pages": [{"size": "2Mi", "total": 512, "free": 7}]}]})));
+    assert_eq!(told(&model, &before, true)[0]["free"], 7, "as last seen");
+    model.libvirt.free_pages = Some([(1, [(2 * MIB, 100)].into())].into());
+    assert_eq!(
+        told(&model, &before, true),
+        json!([{"size": "2Mi", "total": 512, "free": 100}]),
+        "a number that is missing is no zero"
+    );
+    assert_eq!(told(&model, &before, false), Value::Null);
 }
 
 #[test]

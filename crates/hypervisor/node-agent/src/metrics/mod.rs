@@ -2,9 +2,12 @@
 //! What the agent counts, under the prefix `kvm_node_agent_`. Observers count as they go; gauges about the host are
 //! set from the board when the status is published, so that they say what the status says.
 
+mod ages;
+
 use std::sync::Arc;
 use std::time::Duration;
 
+use cobaltcore_api::MigrationPhase;
 use cobaltcore_kit::telemetry::Telemetry;
 use cobaltcore_libvirt::client::Observer;
 use cobaltcore_libvirt::event::EventId;
@@ -18,6 +21,9 @@ use prometheus_client::registry::Registry;
 
 use crate::board::{Link, Model, Reading};
 use crate::capacity::{Allocation, Amount};
+
+use ages::Ages;
+pub(crate) use ages::Source;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct ProcedureLabel {
@@ -53,7 +59,21 @@ pub(crate) struct CellLabel {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct PhaseLabel {
-    pub(crate) phase: &'static str,
+    phase: &'static str,
+}
+
+impl From<&MigrationPhase> for PhaseLabel {
+    fn from(phase: &MigrationPhase) -> Self {
+        let phase = match phase {
+            MigrationPhase::Preparing => "Preparing",
+            MigrationPhase::Running => "Running",
+            MigrationPhase::Completed => "Completed",
+            MigrationPhase::Failed => "Failed",
+            MigrationPhase::Cancelled => "Cancelled",
+            _ => "Unknown",
+        };
+        Self { phase }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -85,15 +105,17 @@ macro_rules! metrics {
         #[derive(Debug, Clone)]
         pub struct Metrics {
             $($(#[$doc])* pub(crate) $field: $type,)*
+            pub(crate) ages: Ages,
         }
 
         impl Metrics {
             fn unregistered() -> Self {
-                Self { $($field: $new,)* }
+                Self { $($field: $new,)* ages: Ages::default() }
             }
 
             fn add_to(&self, registry: &mut Registry) {
                 $(registry.register($name, $help, self.$field.clone());)*
+                registry.register_collector(Box::new(self.ages.clone()));
             }
         }
     };
@@ -116,8 +138,8 @@ metrics! {
     resync_seconds: Histogram = "resync_seconds", "How long a comparison with libvirt's list takes", seconds();
     capacity: Family<CellLabel, Gauge> = "capacity", "What the host has, by resource and cell", Family::default();
     allocation: Family<CellLabel, Gauge> = "allocation", "What guests have taken, by resource and cell", Family::default();
-    migrations: Family<PhaseLabel, Counter> = "migrations", "Migrations that ended here, by phase", Family::default();
-    migrations_running: Gauge = "migrations_running", "Migrations under way from here", Gauge::default();
+    migrations: Family<PhaseLabel, Gauge> = "migrations", "Migrations under way from here, by phase", Family::default();
+    migrations_ended: Family<PhaseLabel, Counter> = "migrations_ended", "Migrations from here that ended, by phase", Family::default();
     migration_remaining: Family<ServerLabel, Gauge> = "migration_bytes_remaining", "What a running migration has left", Family::default();
     migration_downtime: Histogram = "migration_downtime_seconds", "How long guests stood still", Histogram::new([0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0]);
     unit_active: Family<UnitLabel, Gauge> = "unit_active", "Whether a watched unit is active", Family::default();
@@ -241,5 +263,99 @@ impl Observer for Calls {
     fn event(&self, id: Option<EventId>) {
         let event = id.and_then(EventId::name).unwrap_or("unknown").to_owned();
         self.0.events.get_or_create(&EventLabel { event }).inc();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cobaltcore_kit::startup::Component;
+
+    /// What dashboards and alerts may count on.
+    const NAMES: [&str; 27] = [
+        "libvirt_connected",
+        "libvirt_reconnects",
+        "libvirt_event_queue_length",
+        "libvirt_event_overflows",
+        "libvirt_rpc_seconds",
+        "libvirt_rpc_errors",
+        "libvirt_events",
+        "info",
+        "domains",
+        "domain_read_errors",
+        "status_writes",
+        "status_write_seconds",
+        "event_to_status_seconds",
+        "resync_seconds",
+        "model_age_seconds",
+        "capacity",
+        "allocation",
+        "migrations",
+        "migrations_ended",
+        "migration_bytes_remaining",
+        "migration_downtime_seconds",
+        "unit_active",
+        "tls_not_after_seconds",
+        "tls_served_matches",
+        "shutdown_inhibited",
+        "shutdown_delay_max_seconds",
+        "os_update_state",
+    ];
+
+    #[test]
+    fn every_promised_metric_is_there_and_ages_grow() {
+        let telemetry = Telemetry::new(&Component {
+            name: "test",
+            version: "0",
+            commit: "none",
+        });
+        let metrics = Metrics::new(&telemetry);
+        metrics.ages.fresh(Source::Libvirt);
+        // A family that nobody has used yet is not shown.
+        let amount = Amount { memory: 1, cpus: 1 };
+        metrics.show(&Model::default(), None);
+        metrics.show_unit("libvirtd.service", true);
+        metrics.show_update(&["Idle"], "Idle");
+        show_amount(&metrics.capacity, "all", amount);
+        show_amount(&metrics.allocation, "all", amount);
+        let error = cobaltcore_libvirt::Error::Uri {
+            uri: "x".to_owned(),
+            why: "no".to_owned(),
+        };
+        metrics
+            .observer()
+            .call(Procedure::CONNECT_OPEN, Duration::ZERO, Some(Err(&error)));
+        metrics.observer().event(Some(EventId::LIFECYCLE));
+        metrics
+            .domains
+            .get_or_create(&StateLabel { state: "running" })
+            .inc();
+        metrics
+            .writes
+            .get_or_create(&ResultLabel { result: "written" })
+            .inc();
+        let phase = PhaseLabel::from(&MigrationPhase::Running);
+        metrics.migrations.get_or_create(&phase).inc();
+        metrics.migrations_ended.get_or_create(&phase).inc();
+        let server = "s".to_owned();
+        metrics
+            .migration_remaining
+            .get_or_create(&ServerLabel { server })
+            .set(1);
+        let text = telemetry.encode();
+        for name in NAMES {
+            assert!(
+                text.contains(&format!("# TYPE kvm_node_agent_{name} ")),
+                "{name} is not in {text}"
+            );
+        }
+        let age = |text: &str| {
+            let line = text.lines().find(|line| line.contains("source=\"libvirt\""));
+            line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+        };
+        let first = age(&text).unwrap();
+        std::thread::sleep(Duration::from_millis(2));
+        assert!(age(&telemetry.encode()).unwrap() > first);
+        assert!(!text.contains("source=\"units\""), "nobody asked systemd yet");
     }
 }
