@@ -19,7 +19,7 @@ role_boot() {
   private /var/lib/nova
   private /var/log/nova
   mkdir -p /run/libvirt /run/openvswitch /var/lib/libvirt/qemu /var/lib/nova/lock "$INSTANCES"
-  "$LAB_SRC/inside/machine" start shared-storage ovsdb virtlogd
+  "$LAB_SRC/inside/machine" start shared-storage ovsdb virtlogd remote-shell
   until mountpoint -q "$INSTANCES"; do sleep 0.05; done
   "$LAB_SRC/inside/machine" start ovs libvirtd
   [[ ! -e $LAB_DIR/config/node-exporter ]] || "$LAB_SRC/inside/machine" start node-exporter
@@ -49,11 +49,13 @@ service_ovs() {
     -- set open_vswitch . "external-ids:system-id=$(cat "$DIR/uuid")" "external-ids:hostname=$MACHINE" "external-ids:rundir=/run/openvswitch"
   exec ovs-vswitchd unix:/run/openvswitch/db.sock --pidfile=/run/openvswitch/ovs-vswitchd.pid
 }
+# Nova reaches the other host of a cold migration by "ssh", which is the one in this folder.
 service_nova-compute() {
   until [[ -S /run/libvirt/libvirt-sock ]]; do sleep 0.05; done
-  exec "$PYTHON" "$LAB_SRC/python/console.py" nova.cmd.compute nova-compute \
+  PATH=$LAB_SRC/inside:$PATH exec "$PYTHON" "$LAB_SRC/python/console.py" nova.cmd.compute nova-compute \
     --config-file "$LAB_DIR/config/nova-compute-$MACHINE.conf"
 }
+service_remote-shell() { exec "$PYTHON" "$LAB_SRC/python/remote_shell.py" serve "$ADDRESS"; }
 service_node-exporter() { exec prometheus-node-exporter "--web.listen-address=$ADDRESS:9100"; }
 
 # A disk that is slow rather than dead: the storage stands still for a while, answers for a moment,

@@ -229,6 +229,8 @@ my_ip = $address
 host = $1
 compute_driver = libvirt.LibvirtDriver
 reserved_host_memory_mb = 0
+# The lab's guests are too small to hear the power button; nobody has to wait a minute for them.
+shutdown_timeout = 3
 $(config_nova_common)
 EOC
 }
