@@ -27,6 +27,8 @@ words! {
         InstanceHa = "HypervisorInstanceHa",
         /// The controller that reacts to the health of nodes.
         NodeHealth = "node-health",
+        /// The controller that mirrors the network of hosts.
+        Network = "network",
         /// People, through the command line of this program.
         CommandLine = "cobaltcore",
         NodeAgent = "kvm-node-agent",

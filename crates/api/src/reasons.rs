@@ -140,6 +140,17 @@ words! {
 }
 
 words! {
+    /// Reasons of `NetworkReady`.
+    pub enum NetworkReadyReason {
+        Healthy = "Healthy",
+        NotReported = "NotReported",
+        BridgeMissing = "BridgeMissing",
+        BridgeUnhealthy = "BridgeUnhealthy",
+        NotReady = "NotReady",
+    }
+}
+
+words! {
     /// Reasons of `CertificateIssued`.
     pub enum CertificateIssuedReason {
         Issued = "Issued",

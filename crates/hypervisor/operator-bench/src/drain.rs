@@ -58,7 +58,7 @@ pub(crate) async fn measure(options: &Options) -> Result<Drain, Error> {
     )?;
     place.all_active(hosts.len(), &operator, LIMIT).await?;
     for _ in 0..SERVERS {
-        let added = place.cloud.world().add_server("source", "m1.tiny");
+        let added = place.cloud.world().add_server("source", "1");
         added.map_err(|error| Error::Start {
             what: "a server to move",
             reason: error.to_string(),

@@ -26,6 +26,7 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::known_fields::KnownFields;
 use crate::metrics::Metrics;
+use crate::network::OVSNode;
 
 /// The longest time for one call to the Kubernetes API.
 const CALL_TIME: Duration = Duration::from_secs(30);
@@ -66,6 +67,8 @@ pub struct Caches {
     pub budgets: Watched<PodDisruptionBudget>,
     /// Certificates in the certificate namespace.
     pub certificates: Watched<Certificate>,
+    /// Reports of the network agents.
+    pub ovs_nodes: Watched<OVSNode>,
     /// The kinds that the cluster has.
     pub definitions: Watched<CustomResourceDefinition>,
 }

@@ -25,6 +25,7 @@ mod known_fields;
 mod look;
 pub mod maintenance;
 pub mod metrics;
+pub mod network;
 mod node;
 pub mod offboarding;
 pub mod onboarding;

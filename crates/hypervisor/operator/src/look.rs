@@ -144,3 +144,44 @@ pub(crate) fn until(now: Timestamp, then: Timestamp) -> Duration {
 pub(crate) fn time(at: Timestamp) -> Time {
     Time(Timestamp::from_second(at.as_second()).unwrap_or(at))
 }
+
+/// A condition as the API server holds it, for tests of judgements.
+#[cfg(test)]
+pub(crate) fn condition(type_: impl AsRef<str>, status: &str, reason: &str, message: &str) -> Condition {
+    Condition {
+        type_: type_.as_ref().to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+        last_transition_time: Time(noon()),
+        observed_generation: None,
+    }
+}
+
+/// The time at which judgements are tested.
+#[cfg(test)]
+pub(crate) fn noon() -> Timestamp {
+    "2026-03-04T12:00:00Z".parse().unwrap()
+}
+
+/// A source of numbers that repeats itself by its seed, for random schedules.
+#[cfg(test)]
+pub(crate) struct Dice(u64);
+
+#[cfg(test)]
+impl Dice {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub(crate) fn roll(&mut self, sides: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % sides
+    }
+
+    pub(crate) fn chance(&mut self, percent: u64) -> bool {
+        self.roll(100) < percent
+    }
+}

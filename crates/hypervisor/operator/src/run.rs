@@ -4,12 +4,13 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cobaltcore_api::labels;
 use cobaltcore_kit::auth::KubeAuthorizer;
 use cobaltcore_kit::controller::{ControllerMetrics, Options, Reconciler, SharedRunner};
 use cobaltcore_kit::events::{self, EventWorker, Reporter};
-use cobaltcore_kit::health::Health;
+use cobaltcore_kit::health::{Health, Kind};
 use cobaltcore_kit::http::{Endpoints, Listener};
 use cobaltcore_kit::leader::{LeaderConfig, LeaderElector};
 use cobaltcore_kit::retry::Backoff;
@@ -17,6 +18,7 @@ use cobaltcore_kit::shutdown::Shutdown;
 use cobaltcore_kit::supervisor::{OnExit, Supervisor};
 use cobaltcore_kit::telemetry::Telemetry;
 use cobaltcore_kit::watched::{WatchWorker, Watchable, Watched, slim_metadata, watched};
+use cobaltcore_openstack::Session;
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::Api;
@@ -30,10 +32,13 @@ use crate::error::Error;
 use crate::known_fields::{self, KnownFields};
 use crate::metrics::Metrics;
 use crate::{aggregates, eviction, maintenance, offboarding, onboarding, traits};
-use crate::{certificate, gardener, ha, health, node, ownership, ready, taint};
+use crate::{certificate, gardener, ha, health, network, node, ownership, ready, taint};
 
 /// The namespace of signalling deployments and budgets.
 pub(crate) const SIGNAL_NAMESPACE: &str = "kube-system";
+
+/// How often it is told whether the cloud lets us in.
+const LOGIN_EVERY: Duration = Duration::from_secs(10);
 
 /// What the operator is started in.
 #[derive(Clone)]
@@ -49,7 +54,7 @@ pub struct Surroundings {
     /// The time.
     pub clock: Clock,
     /// The cloud; without one, only what concerns Kubernetes alone is looked after.
-    pub openstack: Option<cobaltcore_openstack::Session>,
+    pub openstack: Option<Session>,
 }
 
 /// Runs the operator until it is told to stop, loses its lease, or cannot go on.
@@ -141,7 +146,7 @@ fn start(config: Config, surroundings: &Surroundings, supervisor: &Supervisor) {
         Reporter {
             controller: "kvm.cloud.sap/hypervisor-operator".into(),
             instance: std::env::var("HOSTNAME").unwrap_or_else(|_| "hypervisor-operator".into()),
-            quiet: std::time::Duration::from_mins(10),
+            quiet: Duration::from_mins(10),
         },
     );
     send_events(supervisor, worker);
@@ -167,16 +172,40 @@ fn start(config: Config, surroundings: &Surroundings, supervisor: &Supervisor) {
     controllers.start("ready", ready::controller);
     controllers.start("HypervisorTaint", taint::controller);
     controllers.start("HypervisorInstanceHa", ha::controller);
+    controllers.start("network", network::controller);
     let compute = openstack.clone();
     controllers.start_alone("node-health", move |context| {
         health::controller(context, compute.as_ref())
     });
     if let Some(session) = openstack {
+        watch_cloud(session, health, supervisor);
         let cloud = Cloud::new(session.clone(), &controllers.context.config);
         start_openstack(&controllers, &cloud);
     } else {
         tracing::warn!("no cloud is configured: hosts are neither onboarded, drained nor offboarded");
     }
+}
+
+/// Keeps a check that says whether the cloud lets us in. It stops nobody: the Kubernetes side works
+/// without a cloud, and the rest says on its objects what it waits for.
+fn watch_cloud(session: &Session, health: &Health, supervisor: &Supervisor) {
+    let (session, check) = (session.clone(), health.check("openstack", Kind::Advisory));
+    supervisor.spawn("openstack", OnExit::Restart(Backoff::TASK), move |stop| {
+        let (session, check) = (session.clone(), check.clone());
+        async move {
+            loop {
+                // Costs a request only when there is no token.
+                match session.identity().await {
+                    Ok(_) => check.ok(),
+                    Err(error) => check.failed(error.to_string()),
+                }
+                tokio::select! {
+                    () = stop.cancelled() => return Ok(()),
+                    () = tokio::time::sleep(LOGIN_EVERY) => {}
+                }
+            }
+        }
+    });
 }
 
 /// Starts what needs a cloud.
@@ -340,6 +369,12 @@ fn fill(config: &Config, client: &kube::Client, health: &Health, supervisor: &Su
             all(),
             slim_metadata,
             Some(certificate::DEFINITION),
+        ),
+        ovs_nodes: filler.fill(
+            Api::namespaced(client.clone(), network::NAMESPACE),
+            all(),
+            slim_unmanaged,
+            Some(network::DEFINITION),
         ),
         definitions: definitions.clone(),
     }

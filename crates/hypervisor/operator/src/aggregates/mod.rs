@@ -295,3 +295,6 @@ fn sorted(names: &[String]) -> Vec<String> {
     names.sort_unstable();
     names
 }
+
+#[cfg(test)]
+mod tests;

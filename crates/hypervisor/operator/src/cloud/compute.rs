@@ -73,9 +73,8 @@ impl Cloud {
         Ok(found.map(|found| (identity(&found), found.servers.len())))
     }
 
-    /// A hypervisor by its exact name with the number of its servers; nothing unless it is the
-    /// only one of that name.
-    pub(crate) async fn hypervisor_named(&self, name: &str) -> Result<Vec<(Identity, usize)>> {
+    /// The hypervisors of exactly this name, with the numbers of their servers.
+    pub(crate) async fn hypervisors_named(&self, name: &str) -> Result<Vec<(Identity, usize)>> {
         let found = self.nova().hypervisors_named(name).await?;
         Ok(found
             .iter()

@@ -7,7 +7,7 @@ use cobaltcore_api::conditions::HypervisorCondition;
 use cobaltcore_api::field_managers::FieldManager;
 use cobaltcore_api::names::ServerId;
 use cobaltcore_api::reasons::{EventReason, IncomingMigrationsReason};
-use cobaltcore_api::{Eviction, MoveKind, annotations, finalizers};
+use cobaltcore_api::{Eviction, InFlightMigration, MoveKind, annotations, finalizers};
 use cobaltcore_kit::events::Happening;
 use cobaltcore_kit::status::{Intent, NewCondition, Written};
 use kube::ResourceExt as _;
@@ -21,7 +21,7 @@ use super::model::{Incoming, Refusal, RefusalKind, Step, Word};
 use crate::Error;
 use crate::cloud;
 use crate::known_fields::OwnKind;
-use crate::metrics::OfMigration;
+use crate::metrics::{OfKind, OfMigration};
 
 impl Evictor {
     /// Writes the report on the Eviction, and on its Hypervisor what concerns it.
@@ -148,13 +148,21 @@ impl Evictor {
     }
 
     fn count(&self, kind: &MoveKind, result: &'static str) {
-        let kind = match kind {
-            MoveKind::Live => "live",
-            MoveKind::Evacuate => "evacuate",
-            MoveKind::Cold | MoveKind::Other(_) => "cold",
-        };
+        let kind = label(kind);
         let labels = OfMigration { kind, result };
         self.context.metrics.migrations.get_or_create(&labels).inc();
+    }
+
+    /// Counts a move that succeeded, and how long it took if it was seen to begin.
+    fn count_moved(&self, by: Option<&InFlightMigration>) {
+        let kind = by.and_then(|by| by.kind.clone()).unwrap_or(MoveKind::Live);
+        self.count(&kind, "succeeded");
+        if let Some(began) = by.and_then(|by| by.started_at.as_ref()) {
+            let took = crate::look::age(self.context.now(), began.0);
+            let durations = &self.context.metrics.migration_seconds;
+            let kind = OfKind { kind: label(&kind) };
+            durations.get_or_create(&kind).observe(took.as_secs_f64());
+        }
     }
 
     fn tell(&self, eviction: &Arc<Eviction>, word: &Word) {
@@ -172,8 +180,8 @@ impl Evictor {
                 let note = format!("migration of instance {server} {why}, stopping it");
                 Happening::warning(EventReason::MigrationStuck, "Evicting", note)
             }
-            Word::Moved(server) => {
-                self.count(&kind(server), "succeeded");
+            Word::Moved(_, by) => {
+                self.count_moved(by.as_ref());
                 return;
             }
             Word::Failed(server, why) => {
@@ -238,6 +246,15 @@ impl Evictor {
             Err(error) if error.is_not_found() => Ok(()),
             outcome => outcome.map(drop),
         }
+    }
+}
+
+/// A kind of move as metrics name it.
+fn label(kind: &MoveKind) -> &'static str {
+    match kind {
+        MoveKind::Live => "live",
+        MoveKind::Evacuate => "evacuate",
+        MoveKind::Cold | MoveKind::Other(_) => "cold",
     }
 }
 

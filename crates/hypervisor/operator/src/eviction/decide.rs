@@ -169,7 +169,8 @@ fn begin(snapshot: &Snapshot, decision: &mut Decision) {
     if order.retry {
         decision.steps.push(Step::TakeRetry);
     }
-    if !order.controlled && !order.held {
+    // Held are those that have something to do at their end: give a host back, stop what moves.
+    if !order.held && (!order.controlled || order.abort_in_flight) {
         decision.steps.push(Step::Hold);
     }
     decision.report.evicting(true, EvictingReason::Running, "Running");
@@ -309,7 +310,7 @@ fn judge_present<'a>(
         let id = server.id.clone();
         match verdict {
             Verdict::Left => {
-                decision.steps.push(Step::Tell(Word::Moved(id.clone())));
+                decision.steps.push(moved(snapshot, &id));
                 left.push(format!("Migration of instance {id} finished"));
             }
             verdict => judged.push(Judged {
@@ -374,6 +375,11 @@ fn entry_of<'a>(status: &'a EvictionStatus, id: &ServerId) -> Option<&'a InFligh
     status.in_flight.iter().find(|entry| entry.id == id.as_str())
 }
 
+fn moved(snapshot: &Snapshot, id: &ServerId) -> Step {
+    let by = entry_of(&snapshot.order.status, id).cloned();
+    Step::Tell(Word::Moved(id.clone(), by))
+}
+
 /// Servers on the list that the host no longer has.
 fn judge_departed<'a>(
     snapshot: &'a Snapshot,
@@ -402,7 +408,7 @@ fn judge_departed<'a>(
                 Verdict::Confirm
             }
             Departed::Elsewhere(_) => {
-                decision.steps.push(Step::Tell(Word::Moved(id.clone())));
+                decision.steps.push(moved(snapshot, id));
                 left.push(format!("Migration of instance {id} finished"));
                 continue;
             }

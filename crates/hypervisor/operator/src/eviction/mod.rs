@@ -17,9 +17,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cobaltcore_api::Eviction;
 use cobaltcore_api::conditions::EvictionCondition;
 use cobaltcore_api::reasons::EvictionStepReason;
+use cobaltcore_api::{Eviction, Migration};
 use cobaltcore_kit::controller::{Next, Plan, Reconciler, SharedRunner};
 use kube::ResourceExt as _;
 use kube::runtime::reflector::ObjectRef;
@@ -68,41 +68,17 @@ pub(crate) fn controller(context: &Context, cloud: &Cloud) -> SharedRunner<Evict
             )
         });
         let name = change.object().map(|hypervisor| hypervisor.name_any());
-        let of_host = move |eviction: &Arc<Eviction>| Some(&eviction.spec.hypervisor) == name.as_ref();
+        let of_host = |eviction: &Eviction| Some(&eviction.spec.hypervisor) == name.as_ref();
         let all = if relevant { evictions.all() } else { Vec::new() };
-        let found: Vec<_> = all
-            .into_iter()
-            .filter(of_host)
-            .map(|eviction| ObjectRef::from_obj(eviction.as_ref()))
-            .collect();
-        found
+        those(&all, of_host)
     });
     let evictions = caches.evictions.clone();
     let moves = caches.migrations.triggers(move |change| {
-        let ended = change.differs(|migration| {
-            migration
-                .status
-                .as_ref()
-                .map(|status| (status.phase.clone(), status.finished.clone()))
-        });
-        let server = change
-            .object()
-            .map(|migration| migration.name_any())
-            .filter(|_| ended);
-        let moving = move |eviction: &Arc<Eviction>| {
-            let status = eviction.status.as_ref();
-            let mut entries = status.into_iter().flat_map(|status| &status.in_flight);
-            server
-                .as_ref()
-                .is_some_and(|server| entries.any(|entry| entry.id == *server))
-        };
-        let found: Vec<_> = evictions
-            .all()
-            .into_iter()
-            .filter(moving)
-            .map(|eviction| ObjectRef::from_obj(eviction.as_ref()))
-            .collect();
-        found
+        let server = change.object().map(|migration| migration.name_any());
+        let server = server.filter(|_| change.differs(stage));
+        server.map_or_else(Vec::new, |server| {
+            those(&evictions.all(), |eviction| is_moving(eviction, &server))
+        })
     });
     let evictor = Evictor {
         context: context.clone(),
@@ -114,6 +90,28 @@ pub(crate) fn controller(context: &Context, cloud: &Cloud) -> SharedRunner<Evict
         .on(own)
         .on(hosts)
         .on(moves)
+}
+
+/// Those of `all` that are meant, to be looked at now.
+fn those(all: &[Arc<Eviction>], meant: impl Fn(&Eviction) -> bool) -> Vec<ObjectRef<Eviction>> {
+    let meant = all.iter().filter(|eviction| meant(eviction));
+    meant
+        .map(|eviction| ObjectRef::from_obj(eviction.as_ref()))
+        .collect()
+}
+
+/// How far a migration got, as its node agent reports it: what is worth a look when it changes.
+/// Figures of progress are not; they change all the time.
+fn stage(migration: &Migration) -> impl PartialEq + use<> {
+    let status = migration.status.as_ref();
+    status.map(|status| (status.phase.clone(), status.finished.clone()))
+}
+
+/// Whether an Eviction announced a move of this server.
+fn is_moving(eviction: &Eviction, server: &str) -> bool {
+    let status = eviction.status.as_ref();
+    let mut entries = status.into_iter().flat_map(|status| &status.in_flight);
+    entries.any(|entry| entry.id == server)
 }
 
 /// Empties hosts.

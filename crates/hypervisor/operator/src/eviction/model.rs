@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use cobaltcore_api::names::ServerId;
-use cobaltcore_api::{EvictionSpec, EvictionStatus, Maintenance, MoveKind};
+use cobaltcore_api::{EvictionSpec, EvictionStatus, InFlightMigration, Maintenance, MoveKind};
 use jiff::Timestamp;
 
 /// What Nova says a server is.
@@ -396,12 +396,12 @@ pub enum Step {
 }
 
 /// Something people may want to know.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Word {
     /// A migration is stuck and is being stopped.
     Stuck(ServerId, String),
-    /// A server has left the host.
-    Moved(ServerId),
+    /// A server has left the host, by this move if it was one of ours.
+    Moved(ServerId, Option<InFlightMigration>),
     /// An attempt failed.
     Failed(ServerId, String),
     /// A server was given up on.

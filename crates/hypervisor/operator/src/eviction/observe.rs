@@ -19,6 +19,7 @@ use super::model::{
     Answer, Departed, Host, Ledger, MigrationRecord, Order, Server, Settings, Snapshot, wanted,
 };
 use crate::cloud::{self, Flavor};
+use crate::config::TraitConcurrency;
 use crate::context::Context;
 use crate::look::{Says, age, reason, says};
 use crate::preflight::{Demand, Room, capacity};
@@ -92,15 +93,13 @@ pub(crate) fn compute_host(hypervisor: &Hypervisor) -> String {
 
 fn settings(context: &Context, hypervisor: Option<&Hypervisor>) -> Settings {
     let config = &context.config;
-    let traits = hypervisor.map(|hypervisor| hypervisor.known().traits.as_slice());
-    let by_trait = config
-        .eviction_trait_concurrency
-        .iter()
-        .filter(|limit| traits.is_some_and(|traits| traits.contains(&limit.name)))
-        .map(|limit| limit.most)
-        .min();
+    let traits = hypervisor.map_or(&[][..], |hypervisor| &hypervisor.known().traits);
     Settings {
-        concurrency: by_trait.unwrap_or(config.eviction_concurrency).max(1),
+        concurrency: concurrency(
+            &config.eviction_trait_concurrency,
+            traits,
+            config.eviction_concurrency,
+        ),
         timeout: config.migration_timeout.0,
         stall: config.migration_stall_timeout.0,
         max_attempts: config.migration_max_attempts,
@@ -109,6 +108,14 @@ fn settings(context: &Context, hypervisor: Option<&Hypervisor>) -> Settings {
         evacuate_down_hosts: config.evacuate_down_hosts,
         partitioned: !config.label_selector.is_empty(),
     }
+}
+
+/// How many servers of a host with these traits may move at once: the lowest limit that fits, or
+/// else `usual`.
+fn concurrency(limits: &[TraitConcurrency], traits: &[String], usual: u32) -> u32 {
+    let fits = |limit: &&TraitConcurrency| traits.contains(&limit.name);
+    let lowest = limits.iter().filter(fits).map(|limit| limit.most).min();
+    lowest.unwrap_or(usual).max(1)
 }
 
 impl Evictor {
@@ -371,7 +378,7 @@ fn free(hypervisor: &Arc<Hypervisor>) -> Option<(u64, u64)> {
     Some((left("cpu")?, left("memory")? >> 20))
 }
 
-/// A memory that forgets nothing it needs.
+/// What is remembered of one Eviction between passes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Memory {
     pub(super) ledger: Ledger,
@@ -422,7 +429,36 @@ fn newer(one: &Eviction, other: &Eviction) -> bool {
     version(one) > version(other)
 }
 
-/// The moment from which on a request of ours is forgotten by an Eviction that is gone.
+/// Forgets the Evictions that are gone.
 pub(super) fn forget_gone(memory: &mut std::collections::HashMap<String, Memory>, all: &[Arc<Eviction>]) {
     memory.retain(|uid, _| all.iter().any(|one| one.uid().as_deref() == Some(uid)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lowest_limit_of_a_hosts_traits_holds() {
+        let limit = |name: &str, most| TraitConcurrency {
+            name: name.to_owned(),
+            most,
+        };
+        let limits = [
+            limit("CUSTOM_NVME", 8),
+            limit("CUSTOM_OLD", 1),
+            limit("CUSTOM_ZERO", 0),
+        ];
+        let table: [(&[&str], u32); 5] = [
+            (&[], 2),
+            (&["CUSTOM_OTHER"], 2),
+            (&["CUSTOM_NVME"], 8),
+            (&["CUSTOM_NVME", "CUSTOM_OLD"], 1),
+            (&["CUSTOM_ZERO"], 1),
+        ];
+        for (traits, wanted) in table {
+            let traits: Vec<String> = traits.iter().map(ToString::to_string).collect();
+            assert_eq!(concurrency(&limits, &traits, 2), wanted, "{traits:?}");
+        }
+    }
 }

@@ -12,24 +12,9 @@ use cobaltcore_api::names::ServerId;
 use cobaltcore_kit::controller::Next;
 use jiff::Timestamp;
 
-use super::tests::{HOST, host, id, noon, record, server, snapshot, written};
+use super::tests::{HOST, host, id, record, server, snapshot, written};
 use super::*;
-use crate::look::{Says, after, reason, says};
-
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % sides
-    }
-
-    fn chance(&mut self, percent: u64) -> bool {
-        self.roll(100) < percent
-    }
-}
+use crate::look::{Dice, Says, after, noon, reason, says};
 
 /// A small Nova.
 struct World {
@@ -285,7 +270,7 @@ impl Operator {
 }
 
 fn run(seed: u64) {
-    let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut dice = Dice::new(seed);
     let mut world = World::new(&mut dice, seed);
     let mut operator = Operator {
         order: snapshot(Vec::new()).order,

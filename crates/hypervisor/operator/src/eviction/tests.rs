@@ -10,17 +10,12 @@ use cobaltcore_api::reasons::{EvictingReason, EvictionStepReason};
 use cobaltcore_api::{EvictionSpec, EvictionState, Maintenance, MoveKind, ReEnable};
 use cobaltcore_kit::controller::Next;
 use cobaltcore_kit::status::Intent;
-use jiff::Timestamp;
 use serde_json::json;
 
 use super::*;
-use crate::look::after;
+use crate::look::{after, noon};
 
 pub(super) const HOST: &str = "node1.example";
-
-pub(super) fn noon() -> Timestamp {
-    "2026-03-04T12:00:00Z".parse().unwrap()
-}
 
 pub(super) fn id(number: u32) -> ServerId {
     ServerId::new(format!("00000000-0000-4000-8000-{number:012}")).unwrap()
@@ -601,4 +596,96 @@ fn a_running_server_is_moved_cold_only_where_that_is_allowed() {
     assert_eq!(evicting(&decide(&pinned)), (false, "Failed".into()));
     pinned.order.spec.allow_cold_for_running = Some(true);
     assert_eq!(moves(&decide(&pinned)), [(id(1), MoveKind::Cold)]);
+}
+
+#[test]
+fn the_end_of_a_migration_wakes_the_eviction_that_waits_for_it() {
+    let eviction = |name: &str, moving: &[ServerId]| -> Arc<Eviction> {
+        let entries: Vec<_> = moving.iter().map(|id| json!({"id": id.as_str()})).collect();
+        let object = json!({
+            "metadata": {"name": name}, "spec": {"hypervisor": name, "reason": "r"}, "status": {"inFlight": entries},
+        });
+        Arc::new(serde_json::from_value(object).unwrap())
+    };
+    let all = [
+        eviction("a", &[id(1), id(2)]),
+        eviction("b", &[id(3)]),
+        eviction("c", &[]),
+    ];
+    let woken = |server: ServerId| -> Vec<String> {
+        let meant = those(&all, |eviction| is_moving(eviction, server.as_str()));
+        meant.into_iter().map(|one| one.name).collect()
+    };
+    assert_eq!(
+        (woken(id(2)), woken(id(3)), woken(id(4))),
+        (vec!["a".into()], vec!["b".into()], vec![])
+    );
+    let migration = |phase: &str, rest: i64| -> Migration {
+        let status = json!({"phase": phase, "progress": {"dataRemainingBytes": rest}});
+        serde_json::from_value(json!({"metadata": {"name": "s"}, "spec": {}, "status": status})).unwrap()
+    };
+    assert!(
+        stage(&migration("Running", 9)) == stage(&migration("Running", 5)),
+        "progress wakes nobody"
+    );
+    assert!(stage(&migration("Running", 5)) != stage(&migration("Completed", 0)));
+}
+
+#[test]
+fn looks_are_frequent_at_first_and_the_next_server_starts_in_the_pass_that_sees_the_end() {
+    let mut three = snapshot(vec![
+        server(1, "ACTIVE"),
+        server(2, "ACTIVE"),
+        server(3, "ACTIVE"),
+    ]);
+    let begun = decide(&three);
+    assert_eq!(moves(&begun), [(id(1), MoveKind::Live), (id(2), MoveKind::Live)]);
+    assert_eq!(begun.next, Next::After(Duration::from_secs(2)));
+    three.order.status = written(&three, &begun.report);
+    three.ledger = begun.ledger;
+    for moving in &mut three.servers[..2] {
+        (moving.state, moving.task) = (ServerState::Migrating, Some("migrating".into()));
+    }
+    three.now = after(noon(), Duration::from_secs(40));
+    let later = decide(&three);
+    assert!(moves(&later).is_empty());
+    assert_eq!(later.next, Next::After(Duration::from_secs(10)));
+    three.order.status = written(&three, &later.report);
+    three.ledger = later.ledger;
+    let mut gone = three.servers.remove(0);
+    (gone.state, gone.task, gone.host) = (ServerState::Active, None, Some("node2".into()));
+    three.departed.insert(id(1), Departed::Elsewhere(Box::new(gone)));
+    assert_eq!(moves(&decide(&three)), [(id(3), MoveKind::Live)]);
+}
+
+#[test]
+fn a_deleted_eviction_starts_nothing_and_stops_what_moves_only_if_told() {
+    let mut running = snapshot(vec![
+        server(1, "ACTIVE"),
+        server(2, "ACTIVE"),
+        server(3, "ACTIVE"),
+    ]);
+    running.order.abort_in_flight = true;
+    let begun = decide(&running);
+    assert!(
+        begun.steps.contains(&Step::Hold),
+        "held, so that there is time to stop what moves"
+    );
+    running.order.status = written(&running, &begun.report);
+    running.ledger = begun.ledger;
+    let moving = record(7, 1, HOST, Some("node2"), MigrationState::Abortable);
+    running.migrations = vec![moving, record(8, 2, HOST, None, MigrationState::Committed)];
+    (running.order.held, running.order.deleting) = (true, true);
+    let ended = decide(&running);
+    let stop = Step::Abort {
+        server: id(1),
+        migration: 7,
+    };
+    assert_eq!(
+        ended.steps,
+        [stop, Step::Release],
+        "what cannot be stopped goes on, and the object goes"
+    );
+    running.order.abort_in_flight = false;
+    assert_eq!(decide(&running).steps, [Step::Release]);
 }

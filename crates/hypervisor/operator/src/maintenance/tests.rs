@@ -7,16 +7,11 @@ use cobaltcore_api::Maintenance as Mode;
 use cobaltcore_api::conditions::HypervisorCondition;
 use cobaltcore_kit::controller::Next;
 use cobaltcore_kit::status::Intent;
-use jiff::Timestamp;
 use serde_json::json;
 
 use super::*;
 use crate::eviction::{Claim, Service};
-use crate::look::{Says, after};
-
-fn noon() -> Timestamp {
-    "2026-03-04T12:00:00Z".parse().unwrap()
-}
+use crate::look::{Dice, Says, after, noon};
 
 fn service(enabled: bool, reason: &str) -> Service {
     Service {
@@ -314,13 +309,8 @@ fn leaving_maintenance_takes_everything_back() {
 fn any_schedule_ends_where_the_last_mode_wants() {
     let modes = [Mode::Off, Mode::Manual, Mode::Auto, Mode::Ha, Mode::Termination];
     for seed in 1..=500u64 {
-        let mut dice = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        let mut roll = |sides: u64| {
-            dice ^= dice << 13;
-            dice ^= dice >> 7;
-            dice ^= dice << 17;
-            dice % sides
-        };
+        let mut dice = Dice::new(seed);
+        let mut roll = |sides: u64| dice.roll(sides);
         let mut world = snapshot(Mode::Off, service(true, ""));
         let mut servers = roll(3) as usize;
         for round in 0..160 {

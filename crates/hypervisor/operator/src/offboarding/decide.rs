@@ -15,6 +15,9 @@ use crate::look::{Says, Statements, age, message, says};
 
 const PODS: Duration = Duration::from_secs(10);
 const WAIT: Duration = Duration::from_secs(30);
+/// After something was taken away.
+const SOON: Duration = Duration::from_secs(1);
+const REMOVING: &str = "Hypervisor is being offboarded, removing host from nova";
 /// How long service and provider have to stay away before the host counts as gone.
 const STAYS_AWAY: Duration = Duration::from_secs(10);
 
@@ -252,11 +255,7 @@ fn remove(snapshot: &Snapshot, decision: &mut Decision, orderly: bool) {
     }
     let host = &snapshot.host;
     match &snapshot.nova {
-        InNova::Unasked => wait(
-            decision,
-            "Hypervisor is being offboarded, removing host from nova",
-            again,
-        ),
+        InNova::Unasked => wait(decision, REMOVING, again),
         InNova::Trouble(error) => {
             let text = format!("cannot get hypervisor by name {host} due to {error}");
             wait(decision, text, again);
@@ -281,21 +280,20 @@ fn remove(snapshot: &Snapshot, decision: &mut Decision, orderly: bool) {
             wait(decision, text, again);
         }
         InNova::Present { service, .. } => {
-            let text = snapshot
-                .trouble
-                .clone()
-                .unwrap_or_else(|| "Hypervisor is being offboarded, removing host from nova".to_owned());
-            decision.steps.push(Step::GoneSince(None));
-            let failed_before = snapshot.trouble.is_some();
-            wait(
-                decision,
-                text,
-                Next::After(if failed_before { WAIT } else { PODS / 10 }),
-            );
-            decision.steps.push(Step::DeleteService(service.clone()));
+            take(snapshot, decision, REMOVING, Step::DeleteService(service.clone()));
         }
         InNova::Absent => absent(snapshot, decision),
     }
+}
+
+/// Takes something away and looks soon whether it is gone; later if that did not work before.
+fn take(snapshot: &Snapshot, decision: &mut Decision, text: &str, step: Step) {
+    decision.steps.push(Step::GoneSince(None));
+    match &snapshot.trouble {
+        Some(trouble) => wait(decision, trouble, Next::After(WAIT)),
+        None => wait(decision, text, Next::After(SOON)),
+    }
+    decision.steps.push(step);
 }
 
 fn absent(snapshot: &Snapshot, decision: &mut Decision) {
@@ -307,18 +305,8 @@ fn absent(snapshot: &Snapshot, decision: &mut Decision) {
             return;
         }
         InPlacement::Present => {
-            let text = snapshot
-                .trouble
-                .clone()
-                .unwrap_or_else(|| "Removing the resource provider from placement".to_owned());
-            decision.steps.push(Step::GoneSince(None));
-            let failed_before = snapshot.trouble.is_some();
-            wait(
-                decision,
-                text,
-                Next::After(if failed_before { WAIT } else { PODS / 10 }),
-            );
-            decision.steps.push(Step::CleanProvider);
+            let text = "Removing the resource provider from placement";
+            take(snapshot, decision, text, Step::CleanProvider);
             return;
         }
     }

@@ -25,7 +25,7 @@ use crate::Error;
 use crate::cloud::Cloud;
 use crate::context::Context;
 use crate::eviction::compute_host;
-use crate::look::{Statements, says};
+use crate::look::{Statements, message, says};
 use crate::seen::LookAtHypervisor as _;
 
 pub use decide::{Decision, InNova, InPlacement, Path, Snapshot, Step, asks, decide, path};
@@ -49,11 +49,7 @@ pub(crate) fn controller(context: &Context, cloud: &Cloud) -> SharedRunner<Offbo
                 known.aggregates.is_empty(),
                 known.service_id.clone(),
                 matters.map(|type_| says(&known.conditions, type_)),
-                known
-                    .conditions
-                    .iter()
-                    .find(|c| c.type_ == "AgentPodsEvicted")
-                    .map(|c| c.message.clone()),
+                message(&known.conditions, HypervisorCondition::AgentPodsEvicted).to_owned(),
             )
         })
     });
@@ -213,7 +209,7 @@ impl Offboarding {
         } else {
             hostname.clone()
         };
-        match self.cloud.hypervisor_named(&name).await {
+        match self.cloud.hypervisors_named(&name).await {
             Ok(mut found) => match (found.pop(), found.len()) {
                 (None, _) => InNova::Absent,
                 (Some(one), 0) => present(one),
@@ -289,3 +285,6 @@ impl Offboarding {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

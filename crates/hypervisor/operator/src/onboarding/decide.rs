@@ -15,6 +15,7 @@ use crate::look::{Says, Statements, after, age, message, reason, says, since, ti
 
 const ONBOARDING: HypervisorCondition = HypervisorCondition::Onboarding;
 const BY_LIFECYCLE: &str = "Aborted due to LifecycleEnabled being false";
+const TESTING: &str = "Running onboarding tests";
 const BY_TERMINATION: &str = "Aborted due to MaintenanceTermination";
 /// Between two looks while a host is not registered.
 const REGISTER: Duration = Duration::from_secs(15);
@@ -167,15 +168,17 @@ fn begin(snapshot: &Snapshot, decision: &mut Decision) {
         }
     };
     decision.report();
-    let restarted = snapshot.restart;
-    if overdue(snapshot) && !restarted {
+    decision.next = Next::After(REGISTER);
+    // No answer is no refusal: a cloud that is away for long ends nobody's onboarding.
+    let unanswered = matches!(snapshot.lookup, Lookup::Trouble(_));
+    if overdue(snapshot) && !snapshot.restart && !unanswered {
         give_up(decision, format!("Aborted: {why}"));
-        return;
-    }
-    if restarted || says(&snapshot.conditions, ONBOARDING) == Says::No {
+    } else if unanswered || matches!(snapshot.lookup, Lookup::Ambiguous(_)) {
+        decision.say(true, OnboardingReason::Initial, format!("Not started: {why}"));
+    } else {
+        // Nova simply does not know the host yet; without the condition the host counts as new.
         decision.conditions.drop(ONBOARDING);
     }
-    decision.next = Next::After(REGISTER);
 }
 
 /// Waits for the test aggregates, then opens the host to tests.
@@ -212,27 +215,32 @@ fn initial(snapshot: &Snapshot, decision: &mut Decision) {
         return wait(snapshot, decision, text);
     }
     decision.steps.push(Step::Enable);
-    decision.say(true, OnboardingReason::Testing, "Running onboarding tests");
+    decision.say(true, OnboardingReason::Testing, TESTING);
     decision.tell(Word::Stage("service enabled, testing".to_owned()));
     decision.report();
     decision.next = Next::After(Duration::from_secs(1));
 }
 
-/// What has to hold on the host before a test says anything.
-fn unmet(snapshot: &Snapshot) -> Option<String> {
+/// What has to hold on the host before a test says anything: what was found, or what is not met.
+fn checks(snapshot: &Snapshot) -> Result<Vec<String>, String> {
+    let mut met = Vec::new();
     let connection = HypervisorCondition::LibVirtConnection;
     match says(&snapshot.conditions, connection) {
+        Says::Yes => met.push(format!("libvirt {} connected", snapshot.libvirt)),
         // Hosts without our node agent are proven by the test server alone.
-        Says::Yes | Says::Nothing => {}
+        Says::Nothing => {}
         Says::No | Says::Unsure => {
             let text = message(&snapshot.conditions, connection);
-            return Some(format!("Waiting for libvirt: {text}"));
+            return Err(format!("Waiting for libvirt: {text}"));
         }
     }
     let network = HypervisorCondition::NetworkReady;
-    if says(&snapshot.conditions, network) == Says::No {
-        let text = message(&snapshot.conditions, network);
-        return Some(format!("Waiting for the network: {text}"));
+    let text = message(&snapshot.conditions, network);
+    match says(&snapshot.conditions, network) {
+        Says::Yes => met.push(format!("network {text}")),
+        Says::Nothing if !snapshot.network_agents => {}
+        Says::Nothing => return Err("Waiting for the network: nothing is known of it yet".to_owned()),
+        Says::No | Says::Unsure => return Err(format!("Waiting for the network: {text}")),
     }
     let min = &snapshot.settings.min_libvirt;
     if !min.is_empty() && version(&snapshot.libvirt) < version(min) {
@@ -241,9 +249,9 @@ fn unmet(snapshot: &Snapshot) -> Option<String> {
         } else {
             &snapshot.libvirt
         };
-        return Some(format!("libvirt is {have}, at least {min} is needed"));
+        return Err(format!("libvirt is {have}, at least {min} is needed"));
     }
-    None
+    Ok(met)
 }
 
 fn version(text: &str) -> Vec<u64> {
@@ -279,18 +287,25 @@ fn create(snapshot: &Snapshot, decision: &mut Decision) {
         decision.next = Next::After(wait);
         return;
     }
-    if let Some(text) = unmet(snapshot) {
-        let limit = snapshot.settings.register_timeout * 2;
-        if age(snapshot.now, started(snapshot)) > limit {
-            give_up(decision, format!("Aborted: {text}"));
+    let met = match checks(snapshot) {
+        Ok(met) => met,
+        Err(text) => {
+            let limit = snapshot.settings.register_timeout * 2;
+            if age(snapshot.now, started(snapshot)) > limit {
+                give_up(decision, format!("Aborted: {text}"));
+                return;
+            }
+            decision.say(true, OnboardingReason::Testing, text);
+            decision.report();
             return;
         }
-        decision.say(true, OnboardingReason::Testing, text);
-        decision.report();
-        return;
-    }
+    };
     if decision.progress.last_failure.is_empty() {
-        decision.say(true, OnboardingReason::Testing, "Running onboarding tests");
+        let mut text = TESTING.to_owned();
+        if !met.is_empty() {
+            text += &format!(" ({})", met.join("; "));
+        }
+        decision.say(true, OnboardingReason::Testing, text);
     }
     decision.progress.server_id = String::new();
     decision.report();

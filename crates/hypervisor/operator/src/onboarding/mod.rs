@@ -200,6 +200,7 @@ impl Onboarding {
             conditions: known.conditions.clone(),
             aggregates: known.aggregates.iter().map(|one| one.name.clone()).collect(),
             libvirt: known.lib_virt_version.clone(),
+            network_agents: self.context.caches.has_kind(crate::network::DEFINITION),
             progress: if stored {
                 known.onboarding.clone().unwrap_or_default()
             } else {

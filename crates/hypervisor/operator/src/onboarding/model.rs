@@ -161,6 +161,8 @@ pub struct Snapshot {
     pub aggregates: Vec<String>,
     /// The version of libvirt, as the node agent reports it.
     pub libvirt: String,
+    /// Whether the cluster has network agents, so that one has to vouch for the host.
+    pub network_agents: bool,
     /// How far it got.
     pub progress: OnboardingProgress,
     /// Whether a person asks for a fresh start.

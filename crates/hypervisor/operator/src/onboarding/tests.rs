@@ -7,26 +7,9 @@ use cobaltcore_api::conditions::HypervisorCondition;
 use cobaltcore_api::reasons::OnboardingReason;
 use cobaltcore_api::{Maintenance, OnboardingProgress};
 use cobaltcore_kit::controller::Next;
-use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use super::*;
-use crate::look::{after, time};
-
-fn noon() -> Timestamp {
-    "2026-03-04T12:00:00Z".parse().unwrap()
-}
-
-fn condition(type_: HypervisorCondition, status: &str, reason: &str, message: &str) -> Condition {
-    Condition {
-        type_: type_.to_string(),
-        status: status.to_owned(),
-        reason: reason.to_owned(),
-        message: message.to_owned(),
-        last_transition_time: Time(noon()),
-        observed_generation: None,
-    }
-}
+use crate::look::{after, condition, noon, time};
 
 fn identity() -> Identity {
     Identity {
@@ -59,6 +42,7 @@ fn snapshot(stage: Option<(&str, &str)>) -> Snapshot {
             .collect(),
         aggregates: vec!["tenant_filter_tests".into(), "z1".into()],
         libvirt: "10.0.0".into(),
+        network_agents: false,
         progress: OnboardingProgress::default(),
         restart: false,
         token: "ohooc-6c1f".into(),
@@ -193,6 +177,30 @@ fn registration_zone_and_aggregates_have_a_time_limit() {
 }
 
 #[test]
+fn a_cloud_that_does_not_answer_is_named_and_waited_for() {
+    let mut waiting = snapshot(None);
+    waiting.lookup = Lookup::Trouble("keystone is away".into());
+    waiting.now = after(noon(), Duration::from_hours(3));
+    let decision = decide(&waiting);
+    assert!(matches!(decision.next, Next::After(_)));
+    let text = "Not started: nova could not be asked: keystone is away";
+    assert_eq!(said(&decision), (true, "Initial".into(), text.into()));
+    // It answers, and does not know the host: nothing more is said than of any new host.
+    waiting.now = noon();
+    waiting.conditions = vec![condition(
+        HypervisorCondition::Onboarding,
+        "True",
+        "Initial",
+        text,
+    )];
+    waiting.lookup = Lookup::Absent;
+    let absent = decide(&waiting);
+    assert!(absent.conditions.get(HypervisorCondition::Onboarding).is_none());
+    waiting.lookup = Lookup::Found(identity());
+    assert_eq!(said(&decide(&waiting)).2, "Initial onboarding");
+}
+
+#[test]
 fn the_service_is_enabled_once_the_test_aggregates_are_there() {
     let decision = decide(&snapshot(Some(("True", "Initial"))));
     assert_eq!(decision.steps.first(), Some(&Step::Enable));
@@ -323,6 +331,30 @@ fn the_host_itself_is_checked_before_it_is_tested() {
     assert!(said(&decide(&testing)).2.contains("no socket"));
     testing.skip_tests = true;
     assert_eq!(said(&decide(&testing)).1, "Handover");
+}
+
+#[test]
+fn where_there_are_network_agents_one_has_to_vouch_for_the_host() {
+    let network = |status, text| condition(HypervisorCondition::NetworkReady, status, "X", text);
+    let mut testing = snapshot(Some(("True", "Testing")));
+    testing.network_agents = true;
+    let silent = decide(&testing);
+    assert!(!silent.steps.contains(&Step::Create));
+    assert!(said(&silent).2.contains("nothing is known of it yet"));
+    testing.conditions.push(network("False", "missing: br-ex"));
+    let broken = decide(&testing);
+    assert!(!broken.steps.contains(&Step::Create));
+    assert_eq!(said(&broken).2, "Waiting for the network: missing: br-ex");
+    testing.conditions.pop();
+    testing.conditions.push(network("True", "healthy: br-int"));
+    let connection = HypervisorCondition::LibVirtConnection;
+    testing.conditions.push(condition(connection, "True", "X", ""));
+    let healthy = decide(&testing);
+    assert!(healthy.steps.contains(&Step::Create));
+    assert_eq!(
+        said(&healthy).2,
+        "Running onboarding tests (libvirt 10.0.0 connected; network healthy: br-int)"
+    );
 }
 
 #[test]

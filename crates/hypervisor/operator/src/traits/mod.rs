@@ -300,3 +300,6 @@ fn observed(hypervisor: &Hypervisor) -> Option<i64> {
         cobaltcore_kit::status::find(&hypervisor.known().conditions, HypervisorCondition::TraitsUpdated);
     condition.and_then(|condition| condition.observed_generation)
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
+use crate::definitions;
 use crate::world::{
     Operator, cluster, condition, config, create_node, hypervisors, node, node_status, say, until,
     until_condition,
@@ -172,39 +173,13 @@ async fn certificates_are_requested_when_cert_manager_arrives_and_mirrored() {
     operator.stop().await;
 }
 
-/// Takes what the running system's definitions do not have out of ours.
-fn reference_definitions() -> String {
-    let mut text = String::new();
-    for mut crd in cobaltcore_api::crds() {
-        let name = crd.metadata.name.clone().unwrap();
-        for difference in cobaltcore_api::crd::differences::DIFFERENCES {
-            let Some(path) = difference.what.strip_prefix(".status.") else {
-                continue;
-            };
-            if difference.crd != name || path.contains('.') || path.contains('[') {
-                continue;
-            }
-            for version in &mut crd.spec.versions {
-                let schema = version
-                    .schema
-                    .as_mut()
-                    .and_then(|schema| schema.open_api_v3_schema.as_mut());
-                let status = schema.and_then(|schema| schema.properties.as_mut()?.get_mut("status"));
-                if let Some(properties) = status.and_then(|status| status.properties.as_mut()) {
-                    properties.remove(path);
-                }
-            }
-        }
-        text += &format!("---\n{}", serde_json::to_string(&crd).unwrap());
-        text.push('\n');
-    }
-    text
-}
-
 #[tokio::test]
 async fn the_operator_works_with_the_definitions_of_the_running_system() {
     let server = cobaltcore_apiserver::testkit::TestServer::start().await;
-    server.apply_yaml(&reference_definitions()).await.unwrap();
+    server
+        .apply_yaml(&definitions::of_the_running_system())
+        .await
+        .unwrap();
     let client = server.client();
     let operator = Operator::start(client.clone(), config());
     create_node(&client, &node("node1")).await;

@@ -6,7 +6,10 @@
 
 mod alerts;
 mod cover;
+#[path = "../world/definitions.rs"]
+mod definitions;
 mod leaving;
+mod network;
 mod nodes;
 mod people;
 mod rights;

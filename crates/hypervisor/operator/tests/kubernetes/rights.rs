@@ -2,7 +2,6 @@
 //! The operator gets by with the rights that its manifests give it, and the lease keeps a
 //! second one waiting.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use cobaltcore_apiserver::testkit::TestServer;
@@ -13,24 +12,11 @@ use kube::api::Api;
 use serde_json::json;
 
 use crate::world::{
-    Operator, cluster, config, create_node, edit, hypervisors, install, node, node_status, say, until,
-    until_condition,
+    Operator, apply_manifests, cluster, config, create_node, edit, hypervisors, install, node, node_status,
+    say, until, until_condition,
 };
 
 const USER: &str = "system:serviceaccount:cobaltcore:hypervisor-operator";
-
-async fn apply_manifests(server: &TestServer) {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../deploy");
-    for file in [
-        "namespace.yaml",
-        "hypervisor-operator/service-account.yaml",
-        "hypervisor-operator/rbac.yaml",
-        "hypervisor-operator/namespaced-rbac.yaml",
-    ] {
-        let text = std::fs::read_to_string(folder.join(file)).unwrap();
-        server.apply_yaml(&text).await.unwrap();
-    }
-}
 
 #[tokio::test]
 async fn a_whole_life_needs_no_right_that_the_manifests_do_not_give() {

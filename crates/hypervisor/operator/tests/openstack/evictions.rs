@@ -71,6 +71,14 @@ async fn maintenance_there_and_back() {
         (status.total_instances, status.migrated_instances),
         (Some(3), Some(3))
     );
+    let metrics = scene.operator.telemetry.encode();
+    for counted in [
+        "hypervisor_operator_migrations_total{kind=\"live\",result=\"succeeded\"} 3",
+        "hypervisor_operator_migration_duration_seconds_count{kind=\"live\"} 3",
+        "hypervisor_operator_eviction_duration_seconds_count 1",
+    ] {
+        assert!(metrics.contains(counted), "{counted} is not in {metrics}");
+    }
     scene.cloud.calls().reset();
     scene
         .edit(
@@ -351,5 +359,105 @@ async fn a_nova_that_does_not_answer_is_told_and_waited_for() {
     scene.world().heal();
     scene.until(NODE, "Evicting", "False/Succeeded").await;
     assert_eq!(on_node(&scene), 0);
+    scene.operator.stop().await;
+}
+
+#[tokio::test]
+async fn leaving_maintenance_stops_what_moves_if_told_so() {
+    let scene = drained(world(2)).await;
+    for server in places(scene.world()).into_keys() {
+        scene.world().break_migrations(MigrationFault {
+            server: Some(server.parse().unwrap()),
+            source: None,
+            trouble: MigrationTrouble::Stalls,
+            times: None,
+        });
+    }
+    scene.edit(NODE, enter("manual")).await;
+    scene
+        .until_eviction(NODE, "MigratingInstance", "True/Running")
+        .await;
+    let told = json!({"metadata": {"annotations": {"kvm.cloud.sap/abort-in-flight": "true"}}});
+    let patch = kube::api::Patch::Merge(told);
+    let params = kube::api::PatchParams::default();
+    scene.evictions().patch(NODE, &params, &patch).await.unwrap();
+    until("there is time to stop them", || async {
+        let eviction = scene.evictions().get(NODE).await.unwrap();
+        let moves = scene.world().read(|state| {
+            let servers = state.servers.keys();
+            servers
+                .map(|server| state.migrations_of(*server).count())
+                .sum::<usize>()
+        });
+        eviction.metadata.finalizers.is_some() && moves > 0
+    })
+    .await;
+    scene
+        .edit(
+            NODE,
+            json!({"spec": {"maintenance": "", "maintenanceReason": ""}}),
+        )
+        .await;
+    until("the eviction is gone", || async {
+        scene.evictions().get_opt(NODE).await.unwrap().is_none()
+    })
+    .await;
+    let stopped = scene
+        .cloud
+        .calls()
+        .latest(|call| call.method == "DELETE" && call.path.contains("/migrations/"));
+    assert!(!stopped.is_empty(), "they were stopped");
+    assert_eq!(on_node(&scene), 2, "and stay");
+    scene.until(NODE, "HypervisorDisabled", "False/Succeeded").await;
+    scene.operator.stop().await;
+}
+
+/// `node1` is part of `node10`, and a name with a dot is the beginning of a host name.
+#[tokio::test]
+async fn names_that_contain_one_another_are_different_hosts() {
+    let names = ["node1", "node10", "node1.dotted"];
+    let world = names
+        .iter()
+        .fold(World::builder(), |world, name| world.host(*name));
+    let world = world
+        .zones([super::scene::ZONE])
+        .domain(".cc.example.com")
+        .fresh()
+        .time_scale(20.0)
+        .build();
+    let scene = Scene::start(world).await;
+    for name in names {
+        scene.add(name, json!({"skipTests": false})).await;
+    }
+    for name in names {
+        scene.until(name, "Onboarding", "False/Succeeded").await;
+        scene.until(name, "HypervisorDisabled", "False/Succeeded").await;
+    }
+    let tests = scene
+        .cloud
+        .calls()
+        .count(cobaltcore_sim::cloud::Service::Compute, "POST", "/servers");
+    assert_eq!(
+        tests,
+        names.len() as u64,
+        "nobody removed the test server of another"
+    );
+    for name in names {
+        scene.world().add_server(name, "1").unwrap();
+    }
+    scene.edit("node1.dotted", enter("manual")).await;
+    scene.until("node1.dotted", "Evicting", "False/Succeeded").await;
+    let hosts: Vec<String> = places(scene.world()).into_values().collect();
+    assert_eq!(hosts.len(), 3);
+    assert!(
+        !hosts.contains(&"node1.dotted".to_owned()),
+        "it really moved: {hosts:?}"
+    );
+    let service = |name: &str| {
+        scene
+            .world()
+            .read(|state| state.hosts[name].service.as_ref().unwrap().disabled)
+    };
+    assert_eq!(names.map(service), [false, false, true]);
     scene.operator.stop().await;
 }

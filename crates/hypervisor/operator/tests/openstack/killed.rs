@@ -12,7 +12,8 @@ use cobaltcore_sim::world::World;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::json;
 
-use super::scene::{Operator, ZONE, condition, config, install, places, session};
+use super::scene::{Operator, ZONE, condition, config, places, session};
+use super::world::install;
 
 const NODE: &str = "node001-bb1";
 const AUTH_URL: &str = "COBALTCORE_TEST_CHILD_AUTH_URL";

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use cobaltcore_kit::config::HumanDuration;
 use cobaltcore_openstack::placement::{Allocation, NewAllocation};
-use cobaltcore_openstack::{ConsumerId, ProviderId};
+use cobaltcore_openstack::{ConsumerId, Placement, ProviderId};
 use cobaltcore_sim::cloud::Service;
-use cobaltcore_sim::world::{ApiEffect, ApiFault, BuildFault, BuildTrouble, World};
+use cobaltcore_sim::world::{ApiEffect, ApiFault, BuildFault, BuildTrouble, Consumer, World};
 use kube::api::DeleteParams;
 use serde_json::json;
 
@@ -183,16 +183,22 @@ async fn drift_is_put_right_and_what_belongs_to_others_stays() {
     scene.operator.stop().await;
 }
 
+/// Waits until the operator's finalizer, and no other, is on the host.
+async fn held(scene: &Scene) {
+    until("the finalizer is on", || async {
+        let object = scene.hypervisors().get(NODE).await.unwrap();
+        object.metadata.finalizers.as_deref() == Some(&["kvm.cloud.sap/offboarding".to_owned()][..])
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_terminating_host_leaves_nothing_behind() {
     let world = World::builder().hosts(2).vms_per_host(2).time_scale(20.0).build();
     let scene = Scene::start(world).await;
     scene.add_active(&[NODE, "node002-bb1"]).await;
+    held(&scene).await;
     let object = scene.hypervisors().get(NODE).await.unwrap();
-    assert_eq!(
-        object.metadata.finalizers.as_deref(),
-        Some(&["kvm.cloud.sap/offboarding".to_owned()][..])
-    );
     let provider = object.status.unwrap().hypervisor_id;
     scene
         .edit(NODE, json!({"spec": {"maintenance": "termination"}}))
@@ -207,7 +213,7 @@ async fn a_terminating_host_leaves_nothing_behind() {
         "not while agents run"
     );
     scene.say(NODE, "AgentPodsEvicted", "True", "NoAgentPods").await;
-    let gone = scene
+    scene
         .until(NODE, "Offboarded", "True/Offboarded/Offboarding successful")
         .await;
     assert!(aggregates_of(scene.world(), NODE).is_empty());
@@ -222,7 +228,6 @@ async fn a_terminating_host_leaves_nothing_behind() {
         assert_eq!(state.servers_on(NODE).count(), 0);
         assert_eq!(state.servers.len(), 4, "no server was lost");
     });
-    let _ = gone;
     until("the ids are given up and the finalizer is off", || async {
         let object = scene.hypervisors().get(NODE).await.unwrap();
         let status = object.status.unwrap();
@@ -251,10 +256,8 @@ async fn a_service_that_cannot_be_deleted_is_told_and_tried_again() {
     scene.operator.stop().await;
 }
 
-/// Nova has forgotten the host, but its provider is still there and somebody holds something.
-#[tokio::test]
-async fn a_consumer_with_allocations_blocks_the_end_until_it_is_gone() {
-    let scene = Scene::start(World::builder().hosts(2).time_scale(20.0).build()).await;
+/// Nova has forgotten the host, but its provider is still there.
+async fn forgotten(scene: &Scene) -> (Placement, ProviderId) {
     scene.add_active(&[NODE]).await;
     let known = scene.hypervisors().get(NODE).await.unwrap().status.unwrap();
     let session = super::scene::session(&scene.cloud.auth_url());
@@ -273,6 +276,30 @@ async fn a_consumer_with_allocations_blocks_the_end_until_it_is_gone() {
     let cpus = serde_json::from_value(json!({"total": 8})).unwrap();
     inventories.inventories.insert("VCPU".into(), cpus);
     placement.set_inventories(&id, &inventories).await.unwrap();
+    (placement, id)
+}
+
+async fn has_provider(placement: &Placement, id: &ProviderId) -> bool {
+    match placement.provider(id).await {
+        Ok(_) => true,
+        Err(error) => {
+            assert!(error.is_not_found(), "{error}");
+            false
+        }
+    }
+}
+
+async fn terminate(scene: &Scene) {
+    scene
+        .edit(NODE, json!({"spec": {"maintenance": "termination"}}))
+        .await;
+    scene.say(NODE, "AgentPodsEvicted", "True", "NoAgentPods").await;
+}
+
+#[tokio::test]
+async fn a_consumer_with_allocations_blocks_the_end_until_it_is_gone() {
+    let scene = Scene::start(World::builder().hosts(2).time_scale(20.0).build()).await;
+    let (placement, id) = forgotten(&scene).await;
     let consumer = ConsumerId::from("99999999-0000-4000-8000-000000000001");
     let held = Allocation {
         resources: [("VCPU".to_owned(), 1)].into(),
@@ -285,21 +312,43 @@ async fn a_consumer_with_allocations_blocks_the_end_until_it_is_gone() {
         consumer_type: "INSTANCE".into(),
     };
     placement.set_allocations(&consumer, &new).await.unwrap();
-    scene
-        .edit(NODE, json!({"spec": {"maintenance": "termination"}}))
-        .await;
-    scene.say(NODE, "AgentPodsEvicted", "True", "NoAgentPods").await;
+    terminate(&scene).await;
     let text = "False/Offboarding/cannot clean up resource provider: cannot clean up provider, \
                 cannot handle non-empty consumer allocations";
     scene.until(NODE, "Offboarded", text).await;
     placement.delete_allocations(&consumer).await.unwrap();
     scene.until(NODE, "Offboarded", "True/Offboarded").await;
-    assert!(
-        placement
-            .provider(&id)
-            .await
-            .is_err_and(|error| error.is_not_found())
-    );
+    assert!(!has_provider(&placement, &id).await);
+    scene.operator.stop().await;
+}
+
+#[tokio::test]
+async fn a_consumer_that_holds_nothing_is_cleared_away() {
+    let scene = Scene::start(World::builder().hosts(2).time_scale(20.0).build()).await;
+    let (placement, id) = forgotten(&scene).await;
+    let consumer = "99999999-0000-4000-8000-000000000002";
+    // Placement lists it at the provider, and it holds nothing there: a leftover.
+    scene.world().change(|state| {
+        let provider = id.as_str().parse().unwrap();
+        let held = Consumer {
+            generation: 1,
+            project: "p".into(),
+            user: "u".into(),
+            kind: "INSTANCE".into(),
+            allocations: [(provider, std::collections::BTreeMap::new())].into(),
+        };
+        state.placement.allocate(consumer.parse().unwrap(), held);
+    });
+    let listed = placement.provider_allocations(&id).await.unwrap();
+    assert_eq!(listed.len(), 1, "it is in the way");
+    terminate(&scene).await;
+    scene.until(NODE, "Offboarded", "True/Offboarded").await;
+    assert!(!has_provider(&placement, &id).await);
+    let deleted = scene
+        .cloud
+        .calls()
+        .latest(|call| call.method == "DELETE" && call.path == format!("/allocations/{consumer}"));
+    assert_eq!(deleted.len(), 1);
     scene.operator.stop().await;
 }
 
@@ -310,17 +359,7 @@ async fn a_deleted_object_of_a_living_node_is_let_go_without_touching_nova() {
     let node = format!("apiVersion: v1\nkind: Node\nmetadata: {{name: {NODE}}}\n");
     scene.server.apply_yaml(&node).await.unwrap();
     scene.add_active(&[NODE]).await;
-    until("the finalizer is on", || async {
-        scene
-            .hypervisors()
-            .get(NODE)
-            .await
-            .unwrap()
-            .metadata
-            .finalizers
-            .is_some()
-    })
-    .await;
+    held(&scene).await;
     scene
         .hypervisors()
         .delete(NODE, &DeleteParams::default())
@@ -340,17 +379,7 @@ async fn a_vanished_node_is_offboarded_only_when_it_is_empty() {
     let world = World::builder().hosts(2).vms_per_host(1).time_scale(20.0).build();
     let scene = Scene::start(world).await;
     scene.add_active(&[NODE, "node002-bb1"]).await;
-    until("the finalizer is on", || async {
-        scene
-            .hypervisors()
-            .get(NODE)
-            .await
-            .unwrap()
-            .metadata
-            .finalizers
-            .is_some()
-    })
-    .await;
+    held(&scene).await;
     scene
         .hypervisors()
         .delete(NODE, &DeleteParams::default())

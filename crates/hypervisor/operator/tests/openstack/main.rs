@@ -4,7 +4,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps says where it failed")]
 
+#[path = "../world/definitions.rs"]
+mod definitions;
 mod evictions;
 mod killed;
 mod lifecycle;
+mod nodes;
 mod scene;
+mod swap;
+#[path = "../world/mod.rs"]
+mod world;

@@ -17,9 +17,11 @@ use cobaltcore_operator::config::HaMode;
 use cobaltcore_operator::{Clock, Config, Error, Surroundings};
 use cobaltcore_sim::cloud::Cloud;
 use cobaltcore_sim::world::{ADMIN_PASSWORD, World};
-use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
+
+use super::world::install;
 
 pub(crate) const ZONE: &str = "qa-de-1a";
 
@@ -52,6 +54,8 @@ pub(crate) fn session(auth_url: &str) -> Session {
 
 /// An operator at work.
 pub(crate) struct Operator {
+    pub(crate) health: Health,
+    pub(crate) telemetry: Telemetry,
     shutdown: Shutdown,
     task: JoinHandle<Result<(), Error>>,
 }
@@ -64,15 +68,18 @@ impl Operator {
             commit: "none",
         };
         let shutdown = Shutdown::new(Duration::from_secs(10));
+        let (health, telemetry) = (Health::new(), Telemetry::new(&component));
         let surroundings = Surroundings {
             client,
-            telemetry: Telemetry::new(&component),
-            health: Health::new(),
+            telemetry: telemetry.clone(),
+            health: health.clone(),
             shutdown: shutdown.clone(),
             clock: Clock::new(),
             openstack: Some(openstack),
         };
         Self {
+            health,
+            telemetry,
             task: tokio::spawn(cobaltcore_operator::run(config, surroundings)),
             shutdown,
         }
@@ -100,15 +107,25 @@ impl Scene {
     pub(crate) async fn start_with(world: World, config: Config) -> Self {
         let server = TestServer::start().await;
         install(&server).await;
-        let cloud = Cloud::start(world).await.unwrap();
-        let client = server.client();
-        let operator = Operator::start(client.clone(), config, session(&cloud.auth_url()));
+        let operator = server.client();
+        Self::start_in(server, operator, Cloud::start(world).await.unwrap(), config)
+    }
+
+    /// In a cluster and a cloud that are there; `operator` is how the operator may use the cluster.
+    pub(crate) fn start_in(server: TestServer, operator: kube::Client, cloud: Cloud, config: Config) -> Self {
         Self {
+            operator: Operator::start(operator, config, session(&cloud.auth_url())),
+            client: server.client(),
             server,
-            client,
             cloud,
-            operator,
         }
+    }
+
+    /// Ends the operator and starts another one.
+    pub(crate) async fn restart(self, config: Config) -> Self {
+        self.operator.stop().await;
+        let client = self.client.clone();
+        Self::start_in(self.server, client, self.cloud, config)
     }
 
     pub(crate) fn world(&self) -> &World {
@@ -181,17 +198,31 @@ impl Scene {
             .unwrap();
     }
 
+    /// Waits until somebody was told something with this reason.
+    pub(crate) async fn until_told(&self, reason: &str) {
+        let events: Api<k8s_openapi::api::events::v1::Event> = Api::all(self.client.clone());
+        until(&format!("an event {reason}"), || async {
+            let all = events.list(&ListParams::default()).await.unwrap();
+            all.items
+                .iter()
+                .any(|event| event.reason.as_deref() == Some(reason))
+        })
+        .await;
+    }
+
     /// Waits until a condition of a Hypervisor begins with `wanted`.
     pub(crate) async fn until(&self, name: &str, type_: &str, wanted: &str) -> Hypervisor {
         let mut last = String::new();
         for _ in 0..6000 {
-            let object = self.hypervisors().get(name).await.unwrap();
-            last = condition(
-                object.status.as_ref().map_or(&[], |status| &status.conditions),
-                type_,
-            );
-            if last.starts_with(wanted) && (!wanted.is_empty() || last.is_empty()) {
-                return object;
+            // The operator may be about to make it.
+            if let Some(object) = self.hypervisors().get_opt(name).await.unwrap() {
+                last = condition(
+                    object.status.as_ref().map_or(&[], |status| &status.conditions),
+                    type_,
+                );
+                if last.starts_with(wanted) && (!wanted.is_empty() || last.is_empty()) {
+                    return object;
+                }
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -234,15 +265,6 @@ impl Scene {
             .iter()
             .map(|call| serde_json::from_str(&call.body).unwrap())
             .collect()
-    }
-}
-
-/// Our definitions and the namespaces the operator works in.
-pub(crate) async fn install(server: &TestServer) {
-    server.apply_yaml(&cobaltcore_api::crds_yaml(None)).await.unwrap();
-    for namespace in ["agents", "monsoon3"] {
-        let text = format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {namespace}}}\n");
-        server.apply_yaml(&text).await.unwrap();
     }
 }
 

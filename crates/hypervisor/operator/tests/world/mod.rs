@@ -9,6 +9,7 @@
 )]
 
 use std::future::Future;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use cobaltcore_api::Hypervisor;
@@ -45,6 +46,20 @@ pub(crate) async fn install(server: &TestServer) {
     server.apply_yaml(&definitions).await.unwrap();
     for namespace in ["agents", "monsoon3"] {
         let text = format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {namespace}}}\n");
+        server.apply_yaml(&text).await.unwrap();
+    }
+}
+
+/// Gives the operator's service account what its manifests give it.
+pub(crate) async fn apply_manifests(server: &TestServer) {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../deploy");
+    for file in [
+        "namespace.yaml",
+        "hypervisor-operator/service-account.yaml",
+        "hypervisor-operator/rbac.yaml",
+        "hypervisor-operator/namespaced-rbac.yaml",
+    ] {
+        let text = std::fs::read_to_string(folder.join(file)).unwrap();
         server.apply_yaml(&text).await.unwrap();
     }
 }
