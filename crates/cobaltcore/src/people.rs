@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{anyhow, bail};
 use clap::{Args, Subcommand, ValueEnum};
-use cobaltcore_operator::people::{self, Asked, Desk, Evict, Refused, Width, bar};
+use cobaltcore_operator::people::{self, Asked, Desk, Evict, Progress, Refused, Width, bar};
 use serde_json::json;
 
 use crate::run::{self, Failure, LogArgs};
@@ -215,7 +215,17 @@ async fn follow(desk: &Desk, asked: Asked, wait: bool) -> anyhow::Result<()> {
             continue;
         };
         seen = true;
-        let line = bar(&progress, BAR);
+        let line = if live {
+            fit(bar(&progress, BAR), columns())
+        } else {
+            // In a log, how fast and how long is old news by the next line.
+            let steady = Progress {
+                bytes_per_second: 0,
+                left: None,
+                ..progress.clone()
+            };
+            bar(&steady, BAR)
+        };
         draw(&line, &shown, live);
         if let Some((good, text)) = progress.end {
             if live {
@@ -228,6 +238,20 @@ async fn follow(desk: &Desk, asked: Asked, wait: bool) -> anyhow::Result<()> {
     }
 }
 
+/// How many columns the terminal has.
+fn columns() -> usize {
+    rustix::termios::tcgetwinsize(std::io::stderr()).map_or(80, |size| usize::from(size.ws_col).max(20))
+}
+
+/// A line that is drawn over must not be broken into two.
+fn fit(line: String, columns: usize) -> String {
+    if line.chars().count() < columns {
+        return line;
+    }
+    let kept: String = line.chars().take(columns.saturating_sub(2)).collect();
+    format!("{kept}…")
+}
+
 /// On a terminal the line is drawn over; elsewhere a line is printed when it changes.
 fn draw(line: &str, shown: &str, live: bool) {
     let mut out = std::io::stderr();
@@ -238,4 +262,18 @@ fn draw(line: &str, shown: &str, live: bool) {
     } else {
         writeln!(out, "{line}")
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drawn_line_never_reaches_the_edge() {
+        assert_eq!(fit("12345".into(), 6), "12345");
+        assert_eq!(fit("12345".into(), 5), "123…");
+        for columns in 20..40 {
+            assert!(fit("ä".repeat(60), columns).chars().count() < columns);
+        }
+    }
 }
