@@ -15,6 +15,7 @@ mod eviction;
 pub mod field_managers;
 pub mod finalizers;
 pub mod format;
+pub mod ha;
 mod hypervisor;
 mod key;
 pub mod labels;

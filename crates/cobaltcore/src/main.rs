@@ -9,6 +9,7 @@ mod bench;
 mod console;
 mod crds;
 mod ha;
+mod ha_service;
 mod node_agent;
 mod operator;
 mod people;
@@ -51,6 +52,7 @@ enum Command {
     Crds(crds::Args),
     NodeAgent(Box<node_agent::Args>),
     HypervisorOperator(Box<operator::Args>),
+    HaService(ha_service::Args),
     Hypervisors(people::HypervisorsArgs),
     Evict(people::EvictArgs),
     #[command(subcommand)]
@@ -75,6 +77,7 @@ fn main() -> ExitCode {
         Command::Crds(args) => crds::run(&args),
         Command::NodeAgent(args) => node_agent::run(log, *args),
         Command::HypervisorOperator(args) => operator::run(log, *args),
+        Command::HaService(args) => ha_service::run(&log, args),
         Command::Hypervisors(args) => people::hypervisors(&log, args),
         Command::Evict(args) => people::evict(&log, args),
         Command::Maintenance(command) => people::maintenance(&log, command),

@@ -2,6 +2,8 @@
 //! What a process does first: say who it is, set up logging once, and choose the TLS
 //! provider. After [`init`] every role in the process may log and open TLS connections.
 
+mod logfmt;
+
 use std::fmt;
 use std::io::IsTerminal as _;
 
@@ -62,6 +64,8 @@ pub enum LogFormat {
     Plain,
     /// One JSON object per line.
     Json,
+    /// `key=value` pairs, beginning with `time=`.
+    Logfmt,
     /// Structured records to the systemd journal.
     Journald,
 }
@@ -73,8 +77,9 @@ impl std::str::FromStr for LogFormat {
         match text {
             "plain" => Ok(Self::Plain),
             "json" => Ok(Self::Json),
+            "logfmt" => Ok(Self::Logfmt),
             "journald" => Ok(Self::Journald),
-            other => Err(format!("{other:?} is not one of plain, json, journald")),
+            other => Err(format!("{other:?} is not one of plain, json, logfmt, journald")),
         }
     }
 }
@@ -84,6 +89,7 @@ impl fmt::Display for LogFormat {
         f.pad(match self {
             Self::Plain => "plain",
             Self::Json => "json",
+            Self::Logfmt => "logfmt",
             Self::Journald => "journald",
         })
     }
@@ -175,6 +181,11 @@ fn install_logging(
             .flatten_event(true)
             .with_current_span(true)
             .with_span_list(false)
+            .with_writer(std::io::stderr)
+            .boxed(),
+        LogFormat::Logfmt => tracing_subscriber::fmt::layer()
+            .event_format(logfmt::Logfmt)
+            .with_ansi(false)
             .with_writer(std::io::stderr)
             .boxed(),
         LogFormat::Journald => tracing_journald::layer()

@@ -21,6 +21,12 @@ impl Clock {
         Mono(86_400_000_u64.saturating_add(past))
     }
 
+    /// The same of another moment; the beginning, if it lies before that.
+    pub fn mono_at(&self, at: Instant) -> Mono {
+        let past = u64::try_from(at.saturating_duration_since(self.0).as_millis()).unwrap_or(u64::MAX);
+        Mono(86_400_000_u64.saturating_add(past))
+    }
+
     /// Both clocks.
     pub fn now(&self) -> Now {
         Now {

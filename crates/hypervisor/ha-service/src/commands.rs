@@ -14,6 +14,8 @@ use tokio::time::Instant;
 
 /// Commands that wait for one agent, at most; the oldest gives way.
 const MOST_WAITING: usize = 64;
+/// An answer that comes later than this is about a question nobody remembers.
+const ANSWER_TIME: Duration = Duration::from_secs(60);
 
 /// What an agent is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,20 +54,44 @@ struct Mailbox {
     bell: Arc<Notify>,
 }
 
+/// A probe that an agent was asked for.
+struct Asked {
+    whom: HostName,
+    about: HostName,
+    at: Instant,
+}
+
+#[derive(Default)]
+struct Office {
+    boxes: HashMap<HostName, Mailbox>,
+    probes: HashMap<uuid::Uuid, Asked>,
+}
+
 /// All commands. Cheap to clone; clones share.
 #[derive(Clone, Default)]
-pub struct Commands(Arc<Mutex<HashMap<HostName, Mailbox>>>);
+pub struct Commands(Arc<Mutex<Office>>);
 
 impl Commands {
     /// Leaves a command for the agent of `host` and answers its id.
     pub fn push(&self, host: &HostName, order: Order, lifetime: Duration) -> uuid::Uuid {
         let id = uuid::Uuid::new_v4();
-        let mut boxes = self.0.lock();
+        let now = Instant::now();
+        let mut office = self.0.lock();
+        let Office { boxes, probes } = &mut *office;
         let mailbox = boxes.entry(host.clone()).or_default();
         // The same wish twice is one wish.
         if let Some(same) = mailbox.waiting.iter_mut().find(|waiting| waiting.order == order) {
-            same.expires = Instant::now() + lifetime;
+            same.expires = now + lifetime;
             return same.id;
+        }
+        if let Order::Probe { about, .. } = &order {
+            probes.retain(|_, asked| now.duration_since(asked.at) < ANSWER_TIME);
+            let asked = Asked {
+                whom: host.clone(),
+                about: about.clone(),
+                at: now,
+            };
+            probes.insert(id, asked);
         }
         if mailbox.waiting.len() >= MOST_WAITING {
             mailbox.waiting.pop_front();
@@ -73,7 +99,7 @@ impl Commands {
         mailbox.waiting.push_back(Waiting {
             id,
             order,
-            expires: Instant::now() + lifetime,
+            expires: now + lifetime,
         });
         mailbox.bell.notify_waiters();
         id
@@ -81,8 +107,8 @@ impl Commands {
 
     /// Takes what waits for `host`.
     pub fn take(&self, host: &HostName) -> Vec<Waiting> {
-        let mut boxes = self.0.lock();
-        let Some(mailbox) = boxes.get_mut(host) else {
+        let mut office = self.0.lock();
+        let Some(mailbox) = office.boxes.get_mut(host) else {
             return Vec::new();
         };
         let now = Instant::now();
@@ -93,11 +119,22 @@ impl Commands {
             .collect()
     }
 
+    /// An agent answers a probe: whom it was about, and when it was asked. Nothing if this agent was
+    /// not asked, or answered before.
+    pub fn settle(&self, id: &str, by: &HostName) -> Option<(HostName, Instant)> {
+        let id = uuid::Uuid::parse_str(id).ok()?;
+        let mut office = self.0.lock();
+        let asked = office.probes.get(&id).filter(|asked| asked.whom == *by)?;
+        let answer = (asked.about.clone(), asked.at);
+        office.probes.remove(&id);
+        Some(answer)
+    }
+
     /// Takes what waits for `host`, or waits for it up to `time`.
     pub async fn wait(&self, host: &HostName, time: Duration) -> Vec<Waiting> {
         let deadline = Instant::now() + time;
         loop {
-            let bell = Arc::clone(&self.0.lock().entry(host.clone()).or_default().bell);
+            let bell = Arc::clone(&self.0.lock().boxes.entry(host.clone()).or_default().bell);
             let rung = bell.notified();
             tokio::pin!(rung);
             // Registered before looking, so that nothing is missed in between.
@@ -133,6 +170,23 @@ mod tests {
         let found = asking.await.unwrap();
         assert_eq!((found.len(), found[0].id), (1, id));
         assert!(commands.take(&host()).is_empty(), "a command is handed out once");
+    }
+
+    #[tokio::test]
+    async fn only_whom_was_asked_answers_and_once() {
+        let commands = Commands::default();
+        let about = HostName::new("n2").unwrap();
+        let order = Order::Probe {
+            about: about.clone(),
+            address: [127, 0, 0, 1].into(),
+            ports: vec![22],
+            timeout: Duration::from_secs(1),
+        };
+        let id = commands.push(&host(), order, Duration::from_secs(10)).to_string();
+        assert!(commands.settle(&id, &about).is_none(), "somebody else");
+        assert!(commands.settle("made up", &host()).is_none());
+        assert_eq!(commands.settle(&id, &host()).map(|(host, _)| host), Some(about));
+        assert!(commands.settle(&id, &host()).is_none(), "twice");
     }
 
     #[tokio::test(start_paused = true)]

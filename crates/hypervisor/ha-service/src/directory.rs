@@ -33,6 +33,8 @@ pub struct HostEntry {
     pub ha_enabled: bool,
     /// Why, or why not.
     pub ha_reason: String,
+    /// What the legacy call said about HA.
+    pub legacy: Option<bool>,
     /// How many guests it is known to have.
     pub instances: usize,
     /// The node agent could not reach libvirt.
@@ -54,6 +56,23 @@ impl HostEntry {
 
     fn label(&self, key: &str) -> Option<&str> {
         self.labels.get(key).map(String::as_str)
+    }
+
+    /// Takes what the legacy call said. Where a Hypervisor object says what is wanted, it can only
+    /// switch off.
+    pub fn switch(&mut self, enabled: Option<bool>) {
+        self.legacy = enabled;
+        let off = enabled == Some(false);
+        if off {
+            self.ha_enabled = false;
+            self.ha_reason = "switched off by a call of the operator".into();
+        } else if !self.in_kubernetes {
+            self.ha_enabled = true;
+            self.ha_reason = match enabled {
+                Some(_) => "switched on by a call of the operator".into(),
+                None => "every host of Nova is covered".into(),
+            };
+        }
     }
 
     /// What the engine is told.
@@ -82,17 +101,21 @@ impl HostEntry {
 
 /// Every host. Cheap to clone; clones share.
 #[derive(Clone, Debug, Default)]
-pub struct Directory(Arc<RwLock<BTreeMap<HostName, Arc<HostEntry>>>>);
+pub struct Directory {
+    hosts: Arc<RwLock<BTreeMap<HostName, Arc<HostEntry>>>>,
+    /// What the legacy call said in an earlier life of this process.
+    remembered: Arc<RwLock<BTreeMap<HostName, bool>>>,
+}
 
 impl Directory {
     /// One host.
     pub fn get(&self, host: &HostName) -> Option<Arc<HostEntry>> {
-        self.0.read().get(host).cloned()
+        self.hosts.read().get(host).cloned()
     }
 
     /// All hosts.
     pub fn all(&self) -> Vec<(HostName, Arc<HostEntry>)> {
-        self.0
+        self.hosts
             .read()
             .iter()
             .map(|(host, entry)| (host.clone(), Arc::clone(entry)))
@@ -101,17 +124,17 @@ impl Directory {
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.0.read().len()
+        self.hosts.read().len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.0.read().is_empty()
+        self.hosts.read().is_empty()
     }
 
     /// The host that Nova calls `nova_host`: by its full name, else by the part before the first dot.
     pub fn by_nova_host(&self, nova_host: &str) -> Option<HostName> {
-        let hosts = self.0.read();
+        let hosts = self.hosts.read();
         hosts
             .iter()
             .find(|(_, entry)| entry.nova_host.as_deref() == Some(nova_host))
@@ -120,9 +143,12 @@ impl Directory {
 
     /// Changes one host, which is made if it is new. Says whether anything changed.
     pub fn change(&self, host: &HostName, change: impl FnOnce(&mut HostEntry)) -> bool {
-        let mut hosts = self.0.write();
+        let mut hosts = self.hosts.write();
         let before = hosts.get(host).cloned();
-        let mut after = before.as_deref().cloned().unwrap_or_default();
+        let mut after = before.as_deref().cloned().unwrap_or_else(|| HostEntry {
+            legacy: self.remembered.read().get(host).copied(),
+            ..HostEntry::default()
+        });
         change(&mut after);
         if before.as_deref() == Some(&after) {
             return false;
@@ -131,8 +157,19 @@ impl Directory {
         true
     }
 
+    /// Keeps in mind what the legacy call said of a host that is not listed yet.
+    pub fn remember(&self, host: &HostName, enabled: bool) {
+        self.remembered.write().insert(host.clone(), enabled);
+    }
+
+    /// Changes one host, if it is known.
+    pub fn change_known(&self, host: &HostName, change: impl FnOnce(&mut HostEntry)) -> bool {
+        let known = self.hosts.read().contains_key(host);
+        known && self.change(host, change)
+    }
+
     /// Forgets a host.
     pub fn remove(&self, host: &HostName) -> bool {
-        self.0.write().remove(host).is_some()
+        self.hosts.write().remove(host).is_some()
     }
 }

@@ -15,19 +15,33 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod access;
 pub mod act;
+pub mod brain;
+pub mod chronicle;
 pub mod clock;
 pub mod commands;
 pub mod config;
 pub mod deps;
 pub mod directory;
 pub mod error;
+pub mod heard;
+pub mod http;
+pub(crate) mod ingest;
+pub mod journal;
 pub mod leadership;
 pub mod maintenance;
 pub mod metrics;
+pub mod pauses;
 pub mod peers;
 pub mod probe;
+pub mod run;
+pub mod settings;
+pub mod signals;
 pub mod sources;
+pub mod store;
+pub mod tasks;
 
 pub use config::Config;
 pub use error::Error;
+pub use run::{Service, Surroundings, run};

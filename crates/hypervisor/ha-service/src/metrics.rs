@@ -1,16 +1,121 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is counted, under the prefix `kvm_ha_`.
+//! What is counted, under the prefix `kvm_ha_`. Names and labels are a contract with the alert
+//! rules; a label never carries what somebody outside can choose freely.
 
 use cobaltcore_kit::telemetry::Telemetry;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
 
-/// All figures. Cheap to clone; clones share.
-#[derive(Clone, Debug, Default)]
-pub struct Metrics {}
+macro_rules! labels {
+    ($($(#[$meta:meta])* $name:ident { $($field:ident),+ })+) => {
+        $($(#[$meta])*
+        #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+        #[allow(missing_docs)]
+        pub struct $name { $(pub $field: String),+ })+
+    };
+}
 
-impl Metrics {
-    /// Figures that `telemetry` shows.
-    pub fn new(telemetry: &Telemetry) -> Self {
-        let _ = telemetry;
-        Self::default()
-    }
+labels! {
+    /// By state.
+    OfState { state }
+    /// By group.
+    OfGroup { group }
+    /// By group and verdict.
+    OfVerdict { group, verdict }
+    /// By state and reason.
+    OfIncident { state, held }
+    /// By type and result.
+    OfEnd { r#type, result }
+    /// By result and reason.
+    OfVm { result, reason }
+    /// By kind.
+    OfKind { kind }
+    /// By status code.
+    OfCode { code }
+    /// By source.
+    OfSource { source }
+    /// By scope.
+    OfScope { scope }
+    /// By call and status code.
+    OfCall { call, code }
+    /// By call.
+    OfCallOnly { call }
+    /// By driver and result.
+    OfDriver { driver, result }
+    /// By what was refused and why.
+    OfRefusal { what, why }
+}
+
+const SECONDS: [f64; 14] = [
+    0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0,
+];
+
+fn histogram() -> Histogram {
+    Histogram::new(SECONDS)
+}
+
+type Timed<L> = Family<L, Histogram, fn() -> Histogram>;
+
+fn timed<L: Clone + std::hash::Hash + Eq>() -> Timed<L> {
+    Family::new_with_constructor(histogram)
+}
+
+macro_rules! metrics {
+    ($($help:literal $name:literal $field:ident: $kind:ty = $default:expr;)+) => {
+        /// All figures. Cheap to clone; clones share.
+        #[derive(Clone, Debug)]
+        pub struct Metrics { $(#[doc = $help] pub $field: $kind,)+ }
+
+        impl Metrics {
+            /// Figures that `telemetry` shows.
+            pub fn new(telemetry: &Telemetry) -> Self {
+                let metrics = Self { $($field: $default,)+ };
+                telemetry.register(|registry| {
+                    let own = registry.sub_registry_with_prefix("kvm_ha");
+                    $(own.register($name, $help, metrics.$field.clone());)+
+                });
+                metrics
+            }
+        }
+    };
+}
+
+metrics! {
+    "Hosts by state" "hosts" hosts: Family<OfState, Gauge> = Family::default();
+    "Hosts without a usable fencing level" "hosts_unfenceable" hosts_unfenceable: Gauge = Gauge::default();
+    "Age of the last sign of life, per group" "signal_age_seconds" signal_age: Timed<OfGroup> = timed();
+    "Hosts by what a group says" "signals" signals: Family<OfVerdict, Gauge> = Family::default();
+    "Whether a group is not believed" "group_untrusted" group_untrusted: Family<OfGroup, Gauge> = Family::default();
+    "Incidents that ended" "incidents" incidents: Family<OfEnd, Counter> = Family::default();
+    "Open incidents" "incidents_open" incidents_open: Family<OfIncident, Gauge> = Family::default();
+    "From the last sign of life to the verdict" "detection_seconds" detection: Histogram = histogram();
+    "Duration of fencing" "fence_seconds" fence: Timed<OfDriver> = timed();
+    "From the last sign of life to the first evacuation" "evacuate_call_seconds" evacuate_call: Histogram = histogram();
+    "From the start of an incident to a recovered guest" "vm_recovery_seconds" vm_recovery: Histogram = histogram();
+    "Guests by how their recovery ended" "vm_recoveries" vm_recoveries: Family<OfVm, Counter> = Family::default();
+    "Calls to Nova" "nova_requests" nova_requests: Family<OfCall, Counter> = Family::default();
+    "Duration of calls to Nova" "nova_request_seconds" nova_seconds: Timed<OfCallOnly> = timed();
+    "Events taken" "ingest_events" ingest_events: Family<OfKind, Counter> = Family::default();
+    "Reports of agents by answer" "ingest_batches" ingest_batches: Family<OfCode, Counter> = Family::default();
+    "From an event to its arrival" "ingest_lag_seconds" ingest_lag: Histogram = histogram();
+    "Telemetry that was refused" "ingest_refused" refused: Family<OfRefusal, Counter> = Family::default();
+    "Bytes of the telemetry database" "db_size_bytes" db_size: Gauge = Gauge::default();
+    "Duration of storing a report" "db_commit_seconds" db_commit: Histogram = histogram();
+    "Whether the telemetry database takes data" "db_up" db_up: Gauge = Gauge::default();
+    "Whether a source answers" "pull_up" pull_up: Family<OfSource, Gauge> = Family::default();
+    "Whether the service believes to be cut off" "self_isolated" self_isolated: Gauge = Gauge::default();
+    "Whether too many hosts died to go on" "storm_active" storm_active: Gauge = Gauge::default();
+    "Whether this replica leads" "leader" leader: Gauge = Gauge::default();
+    "Guests that were seen on a host they were moved from" "zombies" zombies: Counter = Counter::default();
+    "Pauses in force" "paused" paused: Family<OfScope, Gauge> = Family::default();
+    "Steps of the engine" "engine_steps" steps: Counter = Counter::default();
+    "Duration of a step of the engine" "engine_step_seconds" step_seconds: Histogram = histogram();
+    "Duration of making records durable" "journal_commit_seconds" journal_commit: Histogram = histogram();
+    "Records that could not be made durable" "journal_failures" journal_failures: Counter = Counter::default();
+    "Decisions of people" "operator_actions" operator_actions: Family<OfEnd, Counter> = Family::default();
+    "Guests that do not arrive" "vms_stuck" vms_stuck: Gauge = Gauge::default();
+    "Records dropped by agents before they were sent" "spool_dropped" spool_dropped: Counter = Counter::default();
 }

@@ -1,19 +1,265 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The other replicas: what they hear of hosts, and what they see when they look.
+//! The other replicas: what they hear of hosts, and what they see when they look. Each answers for
+//! itself; one that does not answer says nothing.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use cobaltcore_api::names::HostName;
-use cobaltcore_ha_engine::{ProbeResult, ReplicaId};
+use cobaltcore_ha_engine::{BootId, Input, Observation, PeerHost, ProbeResult, ReplicaId};
+use cobaltcore_ha_wire::rest::ObserveAnswer;
+use cobaltcore_kit::tls::TokenFile;
+use tokio_util::sync::CancellationToken;
+
+use crate::brain::BrainHandle;
+use crate::config::Leader;
+use crate::error::Error;
+use crate::leadership::pause;
+
+const CALL_TIME: Duration = Duration::from_secs(4);
+const LONGEST_ANSWER: usize = 16 << 20;
+/// How often the others are asked what they hear.
+const EVERY: Duration = Duration::from_secs(2);
+/// Says that a request was passed on once already.
+pub(crate) const FORWARDED: &str = "x-cobaltcore-forwarded";
+
+/// Where replicas tell what they see.
+pub const OBSERVE: &str = "/internal/v1/observe";
 
 /// The other replicas. Cheap to clone.
-#[derive(Clone, Debug, Default)]
-pub struct Peers {}
+#[derive(Clone, Default)]
+pub struct Peers(Option<Arc<Inner>>);
+
+struct Inner {
+    others: Vec<(ReplicaId, String)>,
+    client: reqwest::Client,
+    token: Option<TokenFile>,
+}
+
+impl std::fmt::Debug for Peers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let others = self.0.as_ref().map(|inner| &inner.others);
+        f.debug_tuple("Peers").field(&others).finish()
+    }
+}
+
+/// Which of the replicas this one is.
+pub fn own_ordinal(leader: &Leader) -> Result<ReplicaId, Error> {
+    if let Some(ordinal) = leader.ordinal {
+        return Ok(ReplicaId(ordinal));
+    }
+    if leader.peers.len() <= 1 {
+        return Ok(ReplicaId(0));
+    }
+    let name = std::env::var("HOSTNAME").unwrap_or_default();
+    name.rsplit('-')
+        .next()
+        .and_then(|digits| digits.parse::<u8>().ok())
+        .filter(|ordinal| usize::from(*ordinal) < leader.peers.len())
+        .map(ReplicaId)
+        .ok_or_else(|| {
+            Error::Setup(format!(
+                "which of the {} peers this replica is cannot be told from the host name {name:?}: set leader.ordinal",
+                leader.peers.len()
+            ))
+        })
+}
 
 impl Peers {
+    /// The peers in the configuration, without `me`.
+    pub fn new(leader: &Leader, me: ReplicaId) -> Result<Self, Error> {
+        if leader.peers.len() <= 1 {
+            return Ok(Self(None));
+        }
+        let others = leader
+            .peers
+            .iter()
+            .enumerate()
+            .filter_map(|(n, url)| Some((ReplicaId(u8::try_from(n).ok()?), url)))
+            .filter(|(replica, _)| *replica != me)
+            .map(|(replica, url)| (replica, url.trim_end_matches('/').to_owned()))
+            .collect();
+        let token = Some(leader.peer_token_file.as_str())
+            .filter(|path| !path.is_empty())
+            .map(TokenFile::new);
+        Ok(Self(Some(Arc::new(Inner {
+            others,
+            client: client(&leader.peer_ca_file, CALL_TIME)?,
+            token,
+        }))))
+    }
+
     /// Asks every other replica to look at a host.
     pub(crate) async fn probe(&self, host: &HostName, time: Duration) -> Vec<(ReplicaId, ProbeResult)> {
-        let _ = (host, time);
-        Vec::new()
+        let query = [("hosts", host.as_str()), ("probe", "true")];
+        self.ask(&query, time + Duration::from_secs(2))
+            .await
+            .into_iter()
+            .filter_map(|(replica, answer)| {
+                let seen = answer.hosts.iter().find(|seen| seen.host == *host)?;
+                Some((replica, read_probe(seen.probe.as_deref()?)?))
+            })
+            .collect()
+    }
+
+    /// Tells the loop what the others hear, until `stop`.
+    pub async fn listen(self, brain: BrainHandle, stop: CancellationToken) {
+        if self.0.is_none() {
+            stop.cancelled().await;
+            return;
+        }
+        while !pause(&stop, EVERY).await {
+            for (replica, answer) in self.ask(&[], CALL_TIME).await {
+                let hosts = answer
+                    .hosts
+                    .into_iter()
+                    .map(|seen| {
+                        let heard = PeerHost {
+                            age_ms: seen.age_ms,
+                            boot: seen.boot_id.map(BootId),
+                        };
+                        (seen.host, heard)
+                    })
+                    .collect();
+                brain.tell(Input::Saw(Observation::Peer { replica, hosts })).await;
+            }
+        }
+    }
+
+    async fn ask(&self, query: &[(&str, &str)], time: Duration) -> Vec<(ReplicaId, ObserveAnswer)> {
+        let Some(inner) = &self.0 else {
+            return Vec::new();
+        };
+        let calls = inner.others.iter().map(|(replica, url)| async move {
+            match inner.observe(url, query, time).await {
+                // A misconfigured list of peers must not let one replica count twice.
+                Ok(answer) if answer.replica == replica.0 => Some((*replica, answer)),
+                Ok(answer) => {
+                    tracing::warn!(
+                        url,
+                        expected = replica.0,
+                        found = answer.replica,
+                        "another replica answers there"
+                    );
+                    None
+                }
+                Err(why) => {
+                    tracing::debug!(url, why, "a replica does not answer");
+                    None
+                }
+            }
+        });
+        futures::future::join_all(calls)
+            .await
+            .into_iter()
+            .flatten()
+            .collect()
+    }
+
+    /// Passes a request on to whoever leads; nothing if nobody else does.
+    pub(crate) async fn forward(
+        &self,
+        method: http::Method,
+        path: &str,
+        headers: &http::HeaderMap,
+        body: bytes::Bytes,
+    ) -> Option<(http::StatusCode, Option<http::HeaderValue>, bytes::Bytes)> {
+        let inner = self.0.as_ref()?;
+        for (_, url) in &inner.others {
+            let mut request = inner
+                .client
+                .request(method.clone(), format!("{url}{path}"))
+                .header(FORWARDED, "1")
+                .body(body.clone());
+            for name in [http::header::AUTHORIZATION, http::header::CONTENT_TYPE] {
+                if let Some(value) = headers.get(&name) {
+                    request = request.header(name, value);
+                }
+            }
+            let Ok(answer) = request.send().await else {
+                continue;
+            };
+            if answer.status() == http::StatusCode::MISDIRECTED_REQUEST {
+                continue;
+            }
+            let status = answer.status();
+            let kind = answer.headers().get(http::header::CONTENT_TYPE).cloned();
+            let Ok(body) = answer.bytes().await else { continue };
+            return Some((status, kind, body));
+        }
+        None
+    }
+}
+
+impl Inner {
+    async fn observe(
+        &self,
+        url: &str,
+        query: &[(&str, &str)],
+        time: Duration,
+    ) -> Result<ObserveAnswer, String> {
+        let mut target = url::Url::parse(&format!("{url}{OBSERVE}")).map_err(|error| error.to_string())?;
+        if !query.is_empty() {
+            target.query_pairs_mut().extend_pairs(query);
+        }
+        let mut request = self.client.get(target).timeout(time);
+        if let Some(token) = &self.token {
+            request = request.bearer_auth(token.current().map_err(|error| error.to_string())?);
+        }
+        let answer = request.send().await.map_err(|error| error.to_string())?;
+        if !answer.status().is_success() {
+            return Err(format!("answered {}", answer.status()));
+        }
+        let body = read_at_most(answer, LONGEST_ANSWER).await?;
+        serde_json::from_slice(&body).map_err(|error| error.to_string())
+    }
+}
+
+/// Reads an answer up to a limit.
+pub(crate) async fn read_at_most(mut answer: reqwest::Response, limit: usize) -> Result<Vec<u8>, String> {
+    let mut body = Vec::new();
+    while let Some(chunk) = answer.chunk().await.map_err(|error| error.to_string())? {
+        if body.len() + chunk.len() > limit {
+            return Err(format!("the answer has more than {limit} bytes"));
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body)
+}
+
+/// A client that trusts the authorities in a file, or the system's own.
+pub(crate) fn client(ca_file: &str, time: Duration) -> Result<reqwest::Client, Error> {
+    cobaltcore_kit::startup::install_tls_provider();
+    let mut builder = reqwest::Client::builder()
+        .timeout(time)
+        .redirect(reqwest::redirect::Policy::none());
+    if !ca_file.is_empty() {
+        let text = std::fs::read(ca_file).map_err(|source| Error::File {
+            path: ca_file.into(),
+            source,
+        })?;
+        let roots = reqwest::Certificate::from_pem_bundle(&text)
+            .map_err(|error| Error::Setup(format!("{ca_file}: {error}")))?;
+        builder = builder.tls_certs_only(roots);
+    }
+    builder
+        .build()
+        .map_err(|error| Error::Setup(format!("preparing an HTTP client: {error}")))
+}
+
+pub(crate) fn probe_word(result: ProbeResult) -> &'static str {
+    match result {
+        ProbeResult::App => "app",
+        ProbeResult::Kernel => "kernel",
+        ProbeResult::Timeout => "timeout",
+    }
+}
+
+fn read_probe(word: &str) -> Option<ProbeResult> {
+    match word {
+        "app" => Some(ProbeResult::App),
+        "kernel" => Some(ProbeResult::Kernel),
+        "timeout" => Some(ProbeResult::Timeout),
+        _ => None,
     }
 }

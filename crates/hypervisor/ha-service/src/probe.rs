@@ -168,10 +168,19 @@ mod tests {
             reach(local, &[closed, quiet, talking], time).await,
             ProbeResult::App
         );
-        // A documentation address: nobody answers, or there is no route.
+        // A full queue of connections: the kernel drops whoever knocks, as a dead host does.
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let full = socket.listen(0).unwrap();
+        let silent = full.local_addr().unwrap();
+        let mut kept = Vec::new();
+        while let Ok(Ok(stream)) = tokio::time::timeout(time, TcpStream::connect(silent)).await {
+            kept.push(stream);
+        }
+        assert_eq!(reach(local, &[silent.port()], time).await, ProbeResult::Timeout);
         assert_eq!(
-            reach([192, 0, 2, 1].into(), &[9], Duration::from_millis(200)).await,
-            ProbeResult::Timeout
+            reach(local, &[silent.port(), closed], time).await,
+            ProbeResult::Kernel
         );
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A duration in the notation of Kubernetes.
 ///
@@ -28,6 +28,12 @@ const UNITS: [(&str, f64); 7] = [
     ("m", 60.0),
     ("h", 3600.0),
 ];
+
+impl Serialize for HumanDuration {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
 
 impl FromStr for HumanDuration {
     type Err = String;

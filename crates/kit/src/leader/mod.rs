@@ -89,12 +89,17 @@ const JITTER: f64 = 1.2;
 
 /// Whether this process leads, for health and metrics.
 #[derive(Clone, Debug, Default)]
-pub struct Leading(Arc<AtomicBool>);
+pub struct Leading(Arc<AtomicBool>, Arc<parking_lot::Mutex<Option<Instant>>>);
 
 impl Leading {
     /// Whether the lease is held right now.
     pub fn get(&self) -> bool {
         self.0.load(Ordering::Relaxed)
+    }
+
+    /// When the request of the latest sign of life was sent. The lease runs from then, not from its answer.
+    pub fn signed_at(&self) -> Option<Instant> {
+        *self.1.lock()
     }
 }
 
@@ -309,6 +314,7 @@ impl LeaderElector {
     fn signs_of_life(&mut self, lease: Lease, sent: Instant) {
         self.observed = Some(Observed::new(lease, sent));
         self.signed = Some(sent);
+        *self.leading.1.lock() = Some(sent);
     }
 
     async fn give_back(&mut self) {

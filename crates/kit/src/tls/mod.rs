@@ -34,6 +34,15 @@ pub struct ServerFiles {
 impl ServerTls {
     /// Loads the files; `protocols` are offered to clients, most wanted first.
     pub fn open(files: &ServerFiles, protocols: &[&str]) -> Result<Self, Error> {
+        Self::open_with(files, protocols, true)
+    }
+
+    /// The same, but a client may come without a certificate; one that it shows must be good.
+    pub fn open_to_all(files: &ServerFiles, protocols: &[&str]) -> Result<Self, Error> {
+        Self::open_with(files, protocols, false)
+    }
+
+    fn open_with(files: &ServerFiles, protocols: &[&str], required: bool) -> Result<Self, Error> {
         let ServerFiles {
             certificate,
             key,
@@ -46,7 +55,7 @@ impl ServerTls {
             .collect();
         let load = move || {
             let chain = read_certificates(&certificate)?;
-            let mut config = server_config(chain, read_key(&key)?, client_ca.as_deref())?;
+            let mut config = server_config(chain, read_key(&key)?, client_ca.as_deref(), required)?;
             config.alpn_protocols.clone_from(&protocols);
             Ok(Arc::new(config))
         };
@@ -59,7 +68,7 @@ impl ServerTls {
         let made = rcgen::generate_simple_self_signed(names).map_err(refused)?;
         let key = PrivateKeyDer::try_from(made.signing_key.serialize_der())
             .map_err(|reason| Error::Tls(rustls::Error::General(reason.to_owned())))?;
-        let mut config = server_config(vec![made.cert.der().clone()], key, None)?;
+        let mut config = server_config(vec![made.cert.der().clone()], key, None, false)?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         let config = Arc::new(config);
         Ok(Self(Arc::new(Reloading::open(Vec::new(), move || {
@@ -197,19 +206,22 @@ fn server_config(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
     client_ca: Option<&Path>,
+    required: bool,
 ) -> Result<rustls::ServerConfig, Error> {
     let builder =
         rustls::ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
     let builder = match client_ca {
         None => builder.with_no_client_auth(),
         Some(path) => {
-            let verifier =
-                WebPkiClientVerifier::builder_with_provider(Arc::new(read_roots(path)?), provider())
-                    .build()
-                    .map_err(|error| Error::BadFile {
-                        path: path.to_owned(),
-                        reason: error.to_string(),
-                    })?;
+            let mut clients =
+                WebPkiClientVerifier::builder_with_provider(Arc::new(read_roots(path)?), provider());
+            if !required {
+                clients = clients.allow_unauthenticated();
+            }
+            let verifier = clients.build().map_err(|error| Error::BadFile {
+                path: path.to_owned(),
+                reason: error.to_string(),
+            })?;
             builder.with_client_cert_verifier(verifier)
         }
     };

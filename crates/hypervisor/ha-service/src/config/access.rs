@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use cobaltcore_kit::config::Mistakes;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// The SHA-256 of a bearer token, in hexadecimal digits.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
@@ -15,6 +15,13 @@ pub struct TokenHash(pub [u8; 32]);
 impl std::fmt::Debug for TokenHash {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("TokenHash(..)")
+    }
+}
+
+/// Shown as no more than that there is one.
+impl Serialize for TokenHash {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str("sha256:…")
     }
 }
 
@@ -38,12 +45,12 @@ impl TryFrom<String> for TokenHash {
 }
 
 /// One or two tokens: during a rotation the old and the new one are good.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(transparent)]
 pub struct Tokens(pub Vec<TokenHash>);
 
 /// Who may call the service.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Access {
     /// Those who may look, by name.
@@ -96,7 +103,7 @@ impl Access {
 }
 
 /// The files of TLS.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServerTlsFiles {
     /// The certificate chain, leaf first.
@@ -108,7 +115,7 @@ pub struct ServerTlsFiles {
 }
 
 /// How much is taken.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
     /// Most bytes of a body, after decompression.
@@ -133,7 +140,7 @@ impl Default for Limits {
 }
 
 /// Where the service listens.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Server {
     /// The API.
@@ -187,7 +194,7 @@ impl Server {
 }
 
 /// What older callers may do.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Compat {
     /// The legacy call needs no credentials. Only behind a network policy.

@@ -2,12 +2,12 @@
 //! When a host counts as dead, and when the service doubts itself.
 
 use cobaltcore_kit::config::{HumanDuration, Mistakes};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::{minutes, seconds};
 
 /// Signs of life of agents.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Agents {
     /// How often an agent reports.
@@ -26,7 +26,7 @@ impl Default for Agents {
 }
 
 /// What to do with a host that runs and cannot be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DwellWord {
     /// Tell and wait for a person.
@@ -38,7 +38,7 @@ pub enum DwellWord {
 }
 
 /// Probes.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Probe {
     /// Ports where a program answers: the first two kinds of life are told apart there.
@@ -60,7 +60,7 @@ impl Default for Probe {
 }
 
 /// When a source is not believed.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Distrust {
     /// Share of the hosts that die in one group together.
@@ -79,7 +79,7 @@ impl Default for Distrust {
 }
 
 /// When a host is dead.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Evidence {
     /// How many independent groups must agree.
@@ -142,7 +142,7 @@ impl Evidence {
 }
 
 /// Whether the service itself is cut off.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SelfCheck {
     /// Addresses (`host:port`) that must always answer, besides Kubernetes, Nova and Keystone.

@@ -5,12 +5,12 @@
 use std::collections::BTreeMap;
 
 use cobaltcore_kit::config::{HumanDuration, Mistakes};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::{minutes, seconds};
 
 /// What a fence must prove.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum GradeWord {
     /// Read to be off, twice.
@@ -23,7 +23,7 @@ pub enum GradeWord {
 }
 
 /// The drivers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DriverKind {
     /// A BMC that speaks Redfish.
@@ -39,7 +39,7 @@ pub enum DriverKind {
 }
 
 /// How the metal operator is used.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub enum MetalMode {
     /// Park the server, switch it off by its BMC.
     #[default]
@@ -51,7 +51,7 @@ pub enum MetalMode {
 }
 
 /// What a program is told and answers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ExecProtocol {
     /// The interface of fence agents.
@@ -63,7 +63,7 @@ pub enum ExecProtocol {
 
 /// One driver. Which fields it takes depends on its kind. In texts, `{host}`, `{bmc}`,
 /// `{internal_ip}` and `{label/<key>}` stand for what is known of the host.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Driver {
     /// Which.
@@ -115,7 +115,7 @@ const fn request_time() -> HumanDuration {
 }
 
 /// What differs for one host.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FencedHost {
     /// What `{bmc}` stands for.
@@ -125,7 +125,7 @@ pub struct FencedHost {
 }
 
 /// How hosts are switched off.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Fencing {
     /// Levels, tried in order; all drivers of a level must succeed.

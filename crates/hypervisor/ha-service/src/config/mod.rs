@@ -12,14 +12,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use cobaltcore_kit::config::{ConfigErrors, HumanDuration, Mistakes};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 pub use access::{Access, Compat, Limits, Server, ServerTlsFiles, TokenHash, Tokens};
 pub use evidence::{Agents, Distrust, DwellWord, Evidence, Probe, SelfCheck};
 pub use fencing::{Driver, DriverKind, ExecProtocol, FencedHost, Fencing, GradeWord, MetalMode};
 pub use recovery::{
-    Capacity, CapacityCheck, EphemeralBackend, Exclusion, Instance, InstancePolicy, Maintenance, PolicyWord,
-    Recovery, Release, ReleaseMode, Storm, VerifyBy,
+    EphemeralBackend, Exclusion, Instance, InstancePolicy, LocalDiskWord, Maintenance, PolicyWord, Recovery,
+    Release, ReleaseMode, Storm,
 };
 pub use sources::{Pull, PullKind, Push, PushSchema, Rule, RuleVerdict, Sources, TargetsFrom};
 
@@ -32,7 +32,7 @@ pub(crate) const fn minutes(count: u64) -> HumanDuration {
 }
 
 /// Everything the service can be told.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Where it listens, and how much it takes.
@@ -65,12 +65,10 @@ pub struct Config {
     pub recovery: Recovery,
     /// Guests that crash on a living host.
     pub instance: Instance,
-    /// What is done with a host that has a lasting trouble: tell, or disable it in Nova.
+    /// What is done with a host that has a lasting trouble.
     pub degraded_action: DegradedAction,
     /// What a host must show before HA is enabled for it.
     pub ha_gate: HaGate,
-    /// Whether there is room for the guests.
-    pub capacity: Capacity,
     /// Planned work.
     pub maintenance: Maintenance,
     /// Hosts that come back.
@@ -82,7 +80,7 @@ pub struct Config {
 }
 
 /// Where the service keeps what it hears.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Storage {
     /// The folder of the databases.
@@ -101,7 +99,7 @@ impl Default for Storage {
 }
 
 /// Who of the replicas acts.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Leader {
     /// Whether replicas elect a leader; without it, this process is the only one.
@@ -144,7 +142,7 @@ impl Default for Leader {
 }
 
 /// Where decisions are written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum JournalBackend {
     /// `kubernetes` with an elected leader, `sqlite` without one.
@@ -158,7 +156,7 @@ pub enum JournalBackend {
 }
 
 /// Where decisions are written before they are carried out.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Journal {
     /// Where.
@@ -166,7 +164,7 @@ pub struct Journal {
 }
 
 /// What happens to a running eviction when its host dies.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EvictionOnTakeover {
     /// Our operator stops it by itself.
@@ -177,7 +175,7 @@ pub enum EvictionOnTakeover {
 }
 
 /// What the service does in Kubernetes.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Kubernetes {
     /// Whether there is a cluster; without one, hosts come from Nova only.
@@ -208,7 +206,7 @@ impl Default for Kubernetes {
 }
 
 /// The cloud.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct OpenStack {
     /// Whether there is one; without it nothing can be brought back and everything is only told.
@@ -251,7 +249,7 @@ impl Default for OpenStack {
 }
 
 /// What is done with a host that has a lasting trouble.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DegradedAction {
     /// People are told.
@@ -262,7 +260,7 @@ pub enum DegradedAction {
 }
 
 /// What a host must show before HA is enabled for it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub enum HaGate {
     /// Nothing besides its Hypervisor.
     #[default]
@@ -277,7 +275,7 @@ pub enum HaGate {
 }
 
 /// How long things are kept.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Retention {
     /// Events of guests.
@@ -423,3 +421,6 @@ impl Config {
         u8::try_from(self.leader.peers.len().max(1)).unwrap_or(u8::MAX)
     }
 }
+
+#[cfg(test)]
+mod tests;

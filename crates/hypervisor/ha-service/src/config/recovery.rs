@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 
 use cobaltcore_kit::config::{HumanDuration, Mistakes};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::{minutes, seconds};
 
 /// When there are too many dead hosts to believe.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Storm {
     /// Hosts between fencing and evacuation.
@@ -57,7 +57,7 @@ impl Storm {
 }
 
 /// What high availability does for a guest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PolicyWord {
     /// Moved when its host dies.
@@ -69,7 +69,7 @@ pub enum PolicyWord {
 }
 
 /// What is done with guests whose disk would be rebuilt empty.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LocalDiskWord {
     /// They are left alone.
@@ -80,7 +80,7 @@ pub enum LocalDiskWord {
 }
 
 /// Where ephemeral disks live.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EphemeralBackend {
     /// In Ceph.
@@ -92,19 +92,8 @@ pub enum EphemeralBackend {
     Local,
 }
 
-/// Who confirms that a guest runs at its new place.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum VerifyBy {
-    /// The agent of the destination, while it reports.
-    #[default]
-    Agent,
-    /// Nova.
-    Nova,
-}
-
 /// Guests that are never touched. Every field that is given must fit.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Exclusion {
     /// The name, with `*` for any text.
@@ -120,7 +109,7 @@ pub struct Exclusion {
 }
 
 /// How guests are brought back.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Recovery {
     /// Guests of one incident at once.
@@ -145,8 +134,6 @@ pub struct Recovery {
     pub ephemeral_backend: EphemeralBackend,
     /// Hosts where that differs.
     pub ephemeral_backend_of: BTreeMap<String, EphemeralBackend>,
-    /// Who confirms that a guest runs.
-    pub verify: VerifyBy,
     /// Whether guests in `error` are moved.
     pub move_error_state: bool,
     /// Guests that are never touched.
@@ -167,7 +154,6 @@ impl Default for Recovery {
             accept_data_loss: false,
             ephemeral_backend: EphemeralBackend::Rbd,
             ephemeral_backend_of: BTreeMap::new(),
-            verify: VerifyBy::Agent,
             move_error_state: true,
             exclude: vec![
                 Exclusion {
@@ -207,7 +193,7 @@ impl Recovery {
 }
 
 /// Whether crashed guests that say nothing are restarted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum InstancePolicy {
     /// Only those that ask for it.
@@ -218,7 +204,7 @@ pub enum InstancePolicy {
 }
 
 /// Guests that crash on a living host.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Instance {
     /// Which are restarted.
@@ -239,27 +225,8 @@ impl Default for Instance {
     }
 }
 
-/// What is done when there may not be room.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum CapacityCheck {
-    /// Nothing is compared.
-    Off,
-    /// People are told.
-    #[default]
-    Warn,
-}
-
-/// Whether there is room for the guests.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Capacity {
-    /// What is done.
-    pub check: CapacityCheck,
-}
-
 /// Planned work.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Maintenance {
     /// After how long a dead host in `auto` maintenance is taken over.
@@ -278,7 +245,7 @@ impl Default for Maintenance {
 }
 
 /// Who enables a released host.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ReleaseMode {
     /// The hypervisor operator.
@@ -289,7 +256,7 @@ pub enum ReleaseMode {
 }
 
 /// Hosts that come back.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Release {
     /// Who enables them.

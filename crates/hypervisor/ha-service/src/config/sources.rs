@@ -2,12 +2,12 @@
 //! Telemetry besides that of agents: what is pulled and what is taken.
 
 use cobaltcore_kit::config::{HumanDuration, Mistakes};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Access, seconds};
 
 /// Telemetry besides that of agents.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Sources {
     /// What is taken.
@@ -17,7 +17,7 @@ pub struct Sources {
 }
 
 /// The form of pushed telemetry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PushSchema {
     /// Our own.
@@ -27,7 +27,7 @@ pub enum PushSchema {
 }
 
 /// One source that pushes.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Push {
     /// Its name, which is also in its path.
@@ -56,7 +56,7 @@ fn node() -> String {
 }
 
 /// Kinds of sources that are pulled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PullKind {
     /// Metrics in text form, scraped from each target.
@@ -68,7 +68,7 @@ pub enum PullKind {
 }
 
 /// Where targets come from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TargetsFrom {
     /// The list.
@@ -79,7 +79,7 @@ pub enum TargetsFrom {
 }
 
 /// What a rule says when it holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RuleVerdict {
     /// The host is down.
@@ -91,7 +91,7 @@ pub enum RuleVerdict {
 }
 
 /// One rule over pulled metrics.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
     /// Its name.
@@ -111,7 +111,7 @@ pub struct Rule {
 }
 
 /// One source that is pulled.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pull {
     /// Its name.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which hosts instance high availability covers. The table is a contract: whoever switches
-//! the cover, operator or HA service, goes by [`cover`].
+//! Who switches the cover of a host, and what is said about it. Which hosts are covered is a
+//! contract with the HA service, see [`cover`].
 
 use std::time::Duration;
 
@@ -14,64 +14,11 @@ use jiff::Timestamp;
 use crate::config::HaMode;
 use crate::seen::{LookAtHypervisor as _, elapsed};
 
-/// Whether a host is to be covered, and if not, why.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cover {
-    /// It is.
-    On,
-    /// Not while it is empty.
-    OffEvicted,
-    /// Not before it has proved itself.
-    OffOnboarding,
-    /// Nobody wants it.
-    OffBySpec,
-}
+pub use cobaltcore_api::ha::{Cover, cover};
 
-impl Cover {
-    /// Whether the host is to be covered.
-    pub fn is_on(self) -> bool {
-        self == Self::On
-    }
-
-    /// What people read.
-    pub fn message(self) -> &'static str {
-        match self {
-            Self::On => "HA is enabled",
-            Self::OffEvicted => "HA disabled due to eviction",
-            Self::OffOnboarding => "HA disabled before onboarding",
-            Self::OffBySpec => "HA disabled per spec",
-        }
-    }
-
-    /// The condition once it is done.
-    pub fn condition(self) -> NewCondition {
-        let reason = match self {
-            Self::On | Self::OffBySpec => HaEnabledReason::Succeeded,
-            Self::OffEvicted => HaEnabledReason::Evicted,
-            Self::OffOnboarding => HaEnabledReason::Onboarding,
-        };
-        NewCondition::new(HaEnabled, self.is_on(), reason, self.message())
-    }
-}
-
-/// Whether a host is to be covered; nothing before its onboarding has begun.
-pub fn cover(hypervisor: &Hypervisor) -> Option<Cover> {
-    let onboarding = hypervisor.seen(Onboarding)?;
-    let reason = OnboardingReason::parse(onboarding.reason);
-    let unproven = if onboarding.is_true() {
-        reason != Some(OnboardingReason::Handover)
-    } else {
-        reason == Some(OnboardingReason::Aborted)
-    };
-    Some(if hypervisor.is_not(Evicting) {
-        Cover::OffEvicted
-    } else if unproven {
-        Cover::OffOnboarding
-    } else if hypervisor.spec.high_availability {
-        Cover::On
-    } else {
-        Cover::OffBySpec
-    })
+/// The condition once the cover is switched.
+pub(super) fn condition(cover: Cover) -> NewCondition {
+    NewCondition::new(HaEnabled, cover.is_on(), cover.reason(), cover.message())
 }
 
 /// What is known besides the Hypervisor.
@@ -136,10 +83,10 @@ fn direct(hypervisor: &Hypervisor) -> Option<Action> {
     let cover = cover(hypervisor)?;
     let said = hypervisor.seen(HaEnabled);
     let same = said.is_some_and(|said| {
-        NewCondition::new(HaEnabled, said.status, said.reason, said.message) == cover.condition()
+        NewCondition::new(HaEnabled, said.status, said.reason, said.message) == condition(cover)
     });
     Some(if same {
-        Action::Say(cover.condition())
+        Action::Say(condition(cover))
     } else {
         Action::Switch(cover)
     })
@@ -204,11 +151,11 @@ mod tests {
             );
         }
         assert_eq!(
-            Cover::On.condition(),
+            condition(Cover::On),
             NewCondition::yes("HaEnabled", "Succeeded", "HA is enabled")
         );
         assert_eq!(
-            Cover::OffEvicted.condition(),
+            condition(Cover::OffEvicted),
             NewCondition::no("HaEnabled", "Evicted", "HA disabled due to eviction")
         );
     }
@@ -221,7 +168,7 @@ mod tests {
             Some(Action::Switch(Cover::On))
         );
         let told = hypervisor(true, &[done, "HaEnabled/True/Succeeded/HA is enabled"]);
-        assert_eq!(direct(&told), Some(Action::Say(Cover::On.condition())));
+        assert_eq!(direct(&told), Some(Action::Say(condition(Cover::On))));
         let failed = hypervisor(true, &[done, "HaEnabled/Unknown/Failed/no route"]);
         assert_eq!(direct(&failed), Some(Action::Switch(Cover::On)), "tried again");
     }

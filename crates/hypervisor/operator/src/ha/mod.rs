@@ -102,7 +102,7 @@ impl Ha {
                 let note = cover.message().to_owned();
                 let happening = Happening::normal(EventReason::HaSwitched, "HighAvailability", note);
                 self.context.recorder.record(hypervisor.as_ref(), happening);
-                self.say(hypervisor, cover.condition()).await
+                self.say(hypervisor, decide::condition(cover)).await
             }
             Err(error) => {
                 self.say(hypervisor, decide::failed(&error.to_string())).await?;

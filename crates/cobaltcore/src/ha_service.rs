@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `cobaltcore ha-service`: notices dead hosts and brings their guests back.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::Args as ClapArgs;
+use cobaltcore_api::names::HostName;
+use cobaltcore_ha_service::{Config, Surroundings};
+use cobaltcore_kit::health::Health;
+use cobaltcore_kit::shutdown::Shutdown;
+use cobaltcore_kit::startup::Component;
+use cobaltcore_kit::telemetry::Telemetry;
+use cobaltcore_openstack::{CloudConfig, Session, Settings};
+
+use crate::run::{self, Failure, LogArgs};
+
+const COMPONENT: Component = Component {
+    name: "kvm-ha-service",
+    version: env!("CARGO_PKG_VERSION"),
+    commit: match option_env!("COBALTCORE_COMMIT") {
+        Some(commit) => commit,
+        None => "unknown",
+    },
+};
+
+/// Time for requests under way when the process is asked to end.
+const GRACE: Duration = Duration::from_secs(15);
+
+/// Notice dead hosts, fence them, and bring their guests back
+///
+/// Collects signs of life from agents, Nova, the cluster, probes and monitoring; when independent signs agree that a
+/// host is dead, switches it off, verifies that, and has Nova rebuild its guests elsewhere. Nothing is moved from a
+/// host that is not verified to be off. People look and decide with `cobaltcore incidents`.
+///
+/// The cloud comes from clouds.yaml or OS_* variables.
+#[derive(Debug, ClapArgs)]
+#[command(version = banner())]
+pub(crate) struct Args {
+    /// The configuration file
+    #[arg(
+        long,
+        env = "KVM_HA_SERVICE_CONFIG",
+        default_value = "/etc/kvm-ha-service/config.yaml"
+    )]
+    config: PathBuf,
+    /// Read the configuration, tell every mistake in it, and end
+    #[arg(long)]
+    check: bool,
+    /// The cluster's kubeconfig; the pod's own account or the usual places when not given
+    #[arg(long, env = "KUBECONFIG")]
+    kubeconfig: Option<PathBuf>,
+    /// The node this runs on: a leader does not judge the host it stands on
+    #[arg(long, env = "NODE_NAME")]
+    node_name: Option<String>,
+    /// The namespace of the lease and the journal
+    #[arg(long, env = "POD_NAMESPACE", default_value = "default")]
+    namespace: String,
+}
+
+fn banner() -> &'static str {
+    static BANNER: OnceLock<String> = OnceLock::new();
+    BANNER.get_or_init(|| COMPONENT.banner().replacen("kvm-ha-service ", "", 1))
+}
+
+pub(crate) fn run(log: &LogArgs, args: Args) -> ExitCode {
+    run::block_on(log, "ha-service", serve(args))
+}
+
+async fn serve(args: Args) -> Result<(), Failure> {
+    let Args {
+        config: path,
+        check,
+        kubeconfig,
+        node_name,
+        namespace,
+    } = args;
+    let config = Config::load(&path).map_err(|error| Failure::config(error.to_string()))?;
+    if check {
+        println!("{} is good", path.display());
+        return Ok(());
+    }
+    let openstack = if config.openstack.enabled {
+        Some(session(&config).map_err(|error| Failure::config(error.to_string()))?)
+    } else {
+        None
+    };
+    let client = if config.kubernetes.enabled {
+        Some(run::client(kubeconfig.as_deref()).await?)
+    } else {
+        None
+    };
+    let own_host = node_name.and_then(|name| HostName::new(name).ok());
+    let shutdown = Shutdown::new(GRACE)
+        .on_signals()
+        .context("cannot wait for signals")?;
+    let surroundings = Surroundings {
+        client,
+        openstack,
+        telemetry: Telemetry::new(&COMPONENT),
+        health: Health::new(),
+        shutdown,
+        own_host,
+        namespace,
+    };
+    cobaltcore_ha_service::run(config, surroundings)
+        .await
+        .map_err(|error| Failure::from(anyhow::Error::from(error)))
+}
+
+fn session(config: &Config) -> Result<Session, cobaltcore_openstack::ConfigError> {
+    let cloud = if config.openstack.clouds_file.is_empty() {
+        CloudConfig::from_env()?
+    } else {
+        CloudConfig::from_file(&config.openstack.clouds_file, &config.openstack.cloud)?
+    };
+    let settings = Settings {
+        deadline: config.openstack.timeout.0,
+        user_agent: COMPONENT.user_agent(),
+        ..Settings::default()
+    };
+    Session::new(cloud, settings)
+}

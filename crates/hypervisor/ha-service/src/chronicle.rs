@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the journal tells of incidents, kept for those who ask: the ledger and the records of each
+//! incident. Only what is durable is told. A leader fills it as it writes, the others by reading.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cobaltcore_ha_engine::{Entry, Incident, IncidentId, Ledger, Record};
+use parking_lot::RwLock;
+
+#[derive(Default)]
+struct Told {
+    ledger: Ledger,
+    records: BTreeMap<IncidentId, Vec<Record>>,
+}
+
+/// What is told of incidents. Cheap to clone; clones share.
+#[derive(Clone, Default)]
+pub struct Chronicle(Arc<RwLock<Told>>);
+
+/// One incident with its records.
+#[derive(Clone, Debug)]
+pub struct Story {
+    /// Where it stands.
+    pub incident: Incident,
+    /// How it came to that.
+    pub records: Vec<Record>,
+}
+
+impl Story {
+    /// When it was opened.
+    pub fn opened_at(&self) -> jiff::Timestamp {
+        self.records.first().map_or(jiff::Timestamp::UNIX_EPOCH, |r| r.at)
+    }
+
+    /// When the latest record was written.
+    pub fn updated_at(&self) -> jiff::Timestamp {
+        self.records.last().map_or(jiff::Timestamp::UNIX_EPOCH, |r| r.at)
+    }
+}
+
+impl Chronicle {
+    /// Takes a whole journal.
+    pub fn replace(&self, records: &[Record]) {
+        let mut told = Told::default();
+        for record in records {
+            told.take(record);
+        }
+        *self.0.write() = told;
+    }
+
+    /// Takes what was written after it.
+    pub fn append(&self, records: &[Record]) {
+        let mut told = self.0.write();
+        for record in records {
+            told.take(record);
+        }
+    }
+
+    /// The number of the latest record.
+    pub fn seq(&self) -> u64 {
+        self.0.read().ledger.seq
+    }
+
+    /// Every incident, the newest first.
+    pub fn stories(&self) -> Vec<Story> {
+        let told = self.0.read();
+        let mut all: Vec<Story> = told
+            .ledger
+            .incidents
+            .values()
+            .map(|incident| told.story(incident))
+            .collect();
+        all.sort_by_key(|story| std::cmp::Reverse((story.opened_at(), story.incident.id.clone())));
+        all
+    }
+
+    /// One incident by the text of its id.
+    pub fn story(&self, id: &str) -> Option<Story> {
+        let told = self.0.read();
+        let incident = told
+            .ledger
+            .incidents
+            .values()
+            .find(|incident| incident.id.to_string() == id)?;
+        Some(told.story(incident))
+    }
+}
+
+impl Told {
+    fn take(&mut self, record: &Record) {
+        // A reader that cannot follow shows what it understood; judgement is the engine's.
+        if self.ledger.apply(record).is_err() {
+            return;
+        }
+        if let Some(incident) = about(&record.entry) {
+            self.records
+                .entry(incident.clone())
+                .or_default()
+                .push(record.clone());
+        }
+    }
+
+    fn story(&self, incident: &Incident) -> Story {
+        Story {
+            incident: incident.clone(),
+            records: self.records.get(&incident.id).cloned().unwrap_or_default(),
+        }
+    }
+}
+
+/// The incident a record is about.
+pub fn about(entry: &Entry) -> Option<&IncidentId> {
+    match entry {
+        Entry::Led | Entry::RestartIntended { .. } | Entry::PauseIntended { .. } => None,
+        Entry::Opened { incident, .. }
+        | Entry::Decided { incident, .. }
+        | Entry::ClaimIntended { incident, .. }
+        | Entry::Claimed { incident }
+        | Entry::StopEvictionIntended { incident }
+        | Entry::FenceIntended { incident, .. }
+        | Entry::Fenced { incident, .. }
+        | Entry::FenceLost { incident }
+        | Entry::HoldIntended { incident }
+        | Entry::Held { incident }
+        | Entry::DisableIntended { incident, .. }
+        | Entry::ForcedDown { incident }
+        | Entry::ConditionIntended { incident }
+        | Entry::ConditionSet { incident }
+        | Entry::Planned { incident, .. }
+        | Entry::EvacuateIntended { incident, .. }
+        | Entry::VmIntended { incident, .. }
+        | Entry::Vm { incident, .. }
+        | Entry::Moved { incident, .. }
+        | Entry::FenceReleaseIntended { incident }
+        | Entry::FenceReleased { incident }
+        | Entry::RestoreIntended { incident }
+        | Entry::Restored { incident } => Some(incident),
+    }
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is shipped is good; what is wrong is told with its place.
+
+use super::*;
+
+fn mistakes(text: &str) -> Vec<String> {
+    match Config::parse("c.yaml", text) {
+        Ok(_) => Vec::new(),
+        Err(ConfigErrors(found)) => found.iter().map(ToString::to_string).collect(),
+    }
+}
+
+#[test]
+fn the_shipped_configuration_is_good() {
+    let text = include_str!("../../../../../deploy/ha-service/config.yaml");
+    let config = Config::parse("config.yaml", text).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(config.replicas(), 3);
+    assert!(config.journal_in_kubernetes());
+    assert_eq!(config.ha_gate, HaGate::AgentAndFence);
+}
+
+#[test]
+fn nothing_said_is_the_recommended_way() {
+    let config = Config::parse("c.yaml", "").unwrap();
+    let engine = crate::settings::engine_config(&config);
+    let recommended = cobaltcore_ha_engine::Config::default();
+    assert_eq!(engine.silent_after, recommended.silent_after);
+    assert_eq!(engine.heartbeat_alive, recommended.heartbeat_alive);
+    assert_eq!(engine.min_groups, recommended.min_groups);
+    assert_eq!(engine.warmup, recommended.warmup);
+    assert_eq!(engine.max_hosts_in_flight, recommended.max_hosts_in_flight);
+    assert_eq!(engine.vm_concurrency, recommended.vm_concurrency);
+    assert_eq!(engine.auto_takeover, recommended.auto_takeover);
+    assert_eq!(engine.auto_release, None);
+    assert!(
+        engine.fence_levels.is_empty(),
+        "nobody can be fenced before it is said how"
+    );
+}
+
+#[test]
+fn every_mistake_is_told_with_its_line_and_key() {
+    let found = mistakes(
+        "evidence: {min_groups: 1}\n\
+         storm:\n  max_hosts: 5\n\
+         openstack: {timeout: 30s}\n\
+         access:\n  operators: {olga: [short]}\n",
+    );
+    assert!(!found.is_empty());
+    let text = found.join("\n");
+    assert!(text.contains("c.yaml:3: storm.max_hosts"), "{text}");
+    let found = mistakes("evidence: {min_groups: 1}\nopenstack: {timeout: 30s}\n").join("\n");
+    assert!(
+        found.contains("c.yaml:1: evidence.min_groups: must be at least 2"),
+        "{found}"
+    );
+    assert!(
+        found.contains("c.yaml:2: openstack.timeout: must be at most 10s"),
+        "{found}"
+    );
+}
+
+#[test]
+fn what_cannot_work_together_is_refused() {
+    for (text, key) in [
+        ("kubernetes: {enabled: false}\n", "leader.enabled"),
+        (
+            "leader: {enabled: false, peers: [https://a, https://b]}\n",
+            "leader.peers",
+        ),
+        ("server: {tls: {cert_file: a}}\n", "server.tls"),
+        ("recovery: {local_disk: rebuild}\n", "recovery.local_disk"),
+        ("recovery: {exclude: [{}]}\n", "recovery.exclude"),
+        (
+            "sources: {push: [{name: a, schema: generic, senders: [nobody]}]}\n",
+            "sources.push",
+        ),
+        (
+            "sources: {pull: [{name: a, kind: prometheus, url: 'http://p', rules: [{name: r, group: P, expr: 'up == 0', verdict: dead}]}]}\n",
+            "sources.pull",
+        ),
+        (
+            "sources: {pull: [{name: a, kind: prometheus, url: 'http://p', rules: [{name: r, group: M, expr: 'up ==', verdict: dead}]}]}\n",
+            "sources.pull",
+        ),
+        (
+            "evidence: {isolation_response: auto}\n",
+            "evidence.isolation_response",
+        ),
+        ("storm: {max_hosts_in_flight: 0}\n", "storm.max_hosts_in_flight"),
+    ] {
+        let found = mistakes(text).join("\n");
+        assert!(found.contains(key), "{text}: {found}");
+    }
+}
+
+#[test]
+fn a_configuration_shows_no_secret() {
+    let hash = "a".repeat(64);
+    let config = Config::parse("c.yaml", &format!("access: {{operators: {{olga: [{hash}]}}}}\n")).unwrap();
+    let shown = serde_json::to_string(&config).unwrap();
+    assert!(!shown.contains(&hash) && !format!("{config:?}").contains(&hash));
+    assert!(shown.contains("olga"));
+}

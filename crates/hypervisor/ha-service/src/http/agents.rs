@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What agents and other replicas call. An agent speaks for its own host and nobody else's.
+
+use std::time::Duration;
+
+use cobaltcore_api::names::HostName;
+use cobaltcore_ha_wire::rest::{ObserveAnswer, Observed};
+use cobaltcore_ha_wire::{Batch, BatchAnswer, CommandList, Problem, WireError, bounds};
+
+use super::call::{Answer, Call, json};
+use super::problem;
+use crate::access::Caller;
+use crate::ingest;
+use crate::peers::probe_word;
+
+impl Call {
+    /// The host in the path, if the caller may speak for it.
+    fn own_host(&self) -> Result<HostName, Problem> {
+        let host = self.host()?;
+        match &self.caller {
+            Caller::Agent(None) => Ok(host),
+            Caller::Agent(Some(bound)) if *bound == host => Ok(host),
+            _ => {
+                self.app.count_refused("agent", "foreign");
+                Err(problem(
+                    403,
+                    "Forbidden",
+                    format!("these credentials do not speak for {host}"),
+                ))
+            }
+        }
+    }
+}
+
+pub(super) async fn report(call: Call) -> Answer {
+    let host = call.own_host()?;
+    let app = &call.app;
+    let batch = Batch::decode(&call.body).map_err(|error| {
+        app.count_refused("report", "malformed");
+        match error {
+            WireError::TooLarge { .. } => problem(413, "Too large", error.to_string()),
+            WireError::Malformed(_) => problem(400, "Bad request", error.to_string()),
+            WireError::Schema { .. } | WireError::Invalid { .. } => {
+                problem(422, "Not valid", error.to_string())
+            }
+        }
+    })?;
+    let acked_seq = ingest::take(app, &host, batch).await?;
+    let asked = host.clone();
+    let hold = app
+        .brain
+        .ask(move |engine, _| engine.hold_reactions(&asked))
+        .await
+        // Nobody knows: repair nothing locally.
+        .unwrap_or(true);
+    let now = tokio::time::Instant::now();
+    json(&BatchAnswer {
+        acked_seq,
+        server_time: jiff::Timestamp::now(),
+        hold,
+        commands: app
+            .commands
+            .take(&host)
+            .into_iter()
+            .take(bounds::COMMANDS)
+            .map(|waiting| ingest::on_the_wire(waiting, now))
+            .collect(),
+        peers: Vec::new(),
+    })
+}
+
+pub(super) async fn commands(call: Call) -> Answer {
+    let host = call.own_host()?;
+    let seconds = match call.asked("wait") {
+        None => 0,
+        Some(text) => text
+            .parse::<u64>()
+            .map_err(|_| problem(400, "Bad request", "wait must be a number of seconds"))?
+            .min(bounds::WAIT_S),
+    };
+    let found = call.app.commands.wait(&host, Duration::from_secs(seconds)).await;
+    let now = tokio::time::Instant::now();
+    json(&CommandList {
+        commands: found
+            .into_iter()
+            .map(|waiting| ingest::on_the_wire(waiting, now))
+            .collect(),
+    })
+}
+
+pub(super) async fn observe(call: Call) -> Answer {
+    let app = &call.app;
+    let wanted: Vec<HostName> = call
+        .asked("hosts")
+        .unwrap_or_default()
+        .split(',')
+        .filter_map(|name| HostName::new(name).ok())
+        .take(64)
+        .collect();
+    let view = app
+        .brain
+        .ask(|engine, now| (engine.leads().is_some(), engine.peer_view(now.mono)))
+        .await;
+    let Some((leads, seen)) = view else {
+        return Err(problem(503, "Busy", "this replica is ending"));
+    };
+    let mut hosts: Vec<Observed> = seen
+        .into_iter()
+        .filter(|(host, _)| wanted.is_empty() || wanted.contains(host))
+        .map(|(host, seen)| Observed {
+            host,
+            age_ms: seen.age_ms,
+            boot_id: seen.boot.map(|boot| boot.0),
+            probe: None,
+        })
+        .collect();
+    if call.asked("probe") == Some("true") && !wanted.is_empty() {
+        let looks = hosts.iter_mut().map(|seen| async {
+            let found = app.investigator.look(&seen.host).await;
+            seen.probe = found.map(|result| probe_word(result).to_owned());
+        });
+        futures::future::join_all(looks).await;
+    }
+    json(&ObserveAnswer {
+        replica: app.investigator.me.0,
+        leads,
+        hosts,
+    })
+}

@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What people decide: about incidents, pauses and planned work. Every decision has a reason, is
+//! written to the audit with its author, and is refused with one sentence that says what to do.
+
+use cobaltcore_api::Maintenance;
+use cobaltcore_ha_engine::{Command, Decision};
+use cobaltcore_ha_wire::Problem;
+use cobaltcore_ha_wire::rest::{
+    BulkAnswer, BulkFilter, BulkRequest, BulkResult, DecisionRequest, Page, Pause, PauseRequest,
+};
+use rusqlite::params;
+use serde_json::json as object;
+
+use super::call::{Answer, Call, json};
+use super::people::{detail, held, not_found, summary_of};
+use super::problem;
+use crate::brain::Refused;
+use crate::chronicle::Story;
+use crate::metrics::OfEnd;
+
+const LONGEST_REASON: usize = 1024;
+/// The longest a pause may last; it can be renewed.
+const LONGEST_PAUSE_S: i64 = 24 * 3600;
+
+impl Call {
+    fn actor(&self) -> String {
+        self.caller.name()
+    }
+
+    /// Writes what was done to the audit. What cannot be recorded is not done.
+    async fn audit(
+        &self,
+        action: &str,
+        target: &str,
+        reason: &str,
+        before: String,
+        after: String,
+    ) -> Result<(), Problem> {
+        let (at, actor) = (jiff::Timestamp::now().as_millisecond(), self.actor());
+        tracing::info!(actor, action, target, reason, before, after, "a person decided");
+        let (action, target, reason) = (action.to_owned(), target.to_owned(), reason.to_owned());
+        self.app
+            .store
+            .write(move |transaction| {
+                transaction.execute(
+                    "insert into audit(at, actor, action, target, reason, before, after) values(?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+                    params![at, actor, action, target, reason, before, after],
+                )?;
+                Ok(())
+            })
+            .await
+            .map_err(|error| {
+                problem(
+                    503,
+                    "Not recorded",
+                    format!("{error}; decisions of people must be recorded, so nothing was done"),
+                )
+            })
+    }
+
+    fn count(&self, action: &str, result: &str) {
+        let label = OfEnd {
+            r#type: action.to_owned(),
+            result: result.to_owned(),
+        };
+        self.app.metrics.operator_actions.get_or_create(&label).inc();
+    }
+}
+
+fn reason_ok(reason: &str) -> Result<(), Problem> {
+    if reason.trim().is_empty() || reason.len() > LONGEST_REASON {
+        return Err(problem(
+            400,
+            "Bad request",
+            format!("say why, in at most {LONGEST_REASON} bytes"),
+        ));
+    }
+    Ok(())
+}
+
+fn word(decision: Decision) -> &'static str {
+    match decision {
+        Decision::AckFenced => "ack-fenced",
+        Decision::Approve => "approve",
+        Decision::Abort => "abort",
+        Decision::Retry => "retry",
+        Decision::Release => "release",
+        Decision::Close => "close",
+    }
+}
+
+pub(super) async fn decide(call: Call) -> Answer {
+    let decision: Decision = serde_json::from_value(call.param("action").into()).map_err(|_| {
+        problem(
+            404,
+            "Not found",
+            "one can ack-fenced, approve, abort, retry, release or close",
+        )
+    })?;
+    let DecisionRequest { reason, confirm } = call.read()?;
+    reason_ok(&reason)?;
+    let id = call.param("id").to_owned();
+    let story = call
+        .app
+        .chronicle
+        .story(&id)
+        .ok_or_else(|| not_found(format_args!("incident {id}; see /api/v1/incidents")))?;
+    take(&call, &story, decision, &reason, &confirm).await?;
+    json(&detail(&call.app, &id).await?)
+}
+
+async fn take(
+    call: &Call,
+    story: &Story,
+    decision: Decision,
+    reason: &str,
+    confirm: &str,
+) -> Result<(), Problem> {
+    let id = story.incident.id.to_string();
+    let before = format!("{:?}", story.incident.state);
+    let taken = call
+        .app
+        .brain
+        .decide(Command {
+            incident: story.incident.id.clone(),
+            actor: call.actor(),
+            reason: reason.to_owned(),
+            confirm: confirm.to_owned(),
+            decision,
+        })
+        .await;
+    let result = match &taken {
+        Ok(()) => "taken",
+        Err(_) => "refused",
+    };
+    call.count(word(decision), result);
+    let after = match &taken {
+        Ok(()) => "taken".to_owned(),
+        Err(refused) => format!("refused: {refused}"),
+    };
+    // The journal has the decision already; the audit also has the refusals.
+    let audited = call.audit(word(decision), &id, reason, before, after).await;
+    match taken {
+        Ok(()) => {
+            if let Err(problem) = audited {
+                tracing::error!(
+                    detail = problem.detail,
+                    "a decision is in the journal but not in the audit"
+                );
+            }
+            Ok(())
+        }
+        Err(refused @ Refused::NotAllowed(_)) => Err(problem(
+            409,
+            "Not allowed now",
+            format!("{refused}; see what is allowed and what happens next at /api/v1/incidents/{id}"),
+        )),
+        Err(refused @ (Refused::NotLeading | Refused::NotWritten)) => Err(problem(
+            503,
+            "Not taken",
+            format!("{refused}; try again in a few seconds"),
+        )),
+    }
+}
+
+fn fits(
+    call: &Call,
+    filter: &BulkFilter,
+    story: &Story,
+    held: Option<cobaltcore_ha_engine::HeldReason>,
+) -> bool {
+    let entry = call.app.directory.get(&story.incident.id.host);
+    let label = |wanted: &Option<String>, found: Option<&str>| {
+        wanted.as_deref().is_none_or(|wanted| found == Some(wanted))
+    };
+    label(&filter.zone, entry.as_deref().and_then(|entry| entry.zone()))
+        && label(
+            &filter.bb,
+            entry.as_deref().and_then(|entry| entry.building_block()),
+        )
+        && filter.hold.is_none_or(|wanted| held == Some(wanted))
+        && filter.state.is_none_or(|wanted| story.incident.state == wanted)
+}
+
+pub(super) async fn bulk(call: Call) -> Answer {
+    let BulkRequest {
+        filter,
+        action,
+        reason,
+        commit,
+    } = call.read()?;
+    reason_ok(&reason)?;
+    if filter == BulkFilter::default() {
+        return Err(problem(
+            400,
+            "Bad request",
+            "the filter must say which incidents: zone, bb, hold or state",
+        ));
+    }
+    let held = held(&call.app).await;
+    let chosen: Vec<Story> = call
+        .app
+        .chronicle
+        .stories()
+        .into_iter()
+        .filter(|story| story.incident.state.open())
+        .filter(|story| {
+            let held = held.get(&story.incident.id.to_string()).copied();
+            fits(&call, &filter, story, held)
+        })
+        .collect();
+    let mut results = Vec::new();
+    for story in chosen {
+        let id = story.incident.id.to_string();
+        let refused = if commit {
+            let confirm = story.incident.id.host.to_string();
+            take(&call, &story, action, &reason, &confirm)
+                .await
+                .err()
+                .map(|problem| problem.detail)
+        } else {
+            let held = held.get(&id).copied();
+            let may = super::words::allowed(&story.incident, held).contains(&action);
+            (!may).then(|| {
+                let summary = summary_of(&story, held);
+                format!("not allowed in state {:?}", summary.state)
+            })
+        };
+        results.push(BulkResult {
+            incident: id,
+            refused,
+        });
+    }
+    json(&BulkAnswer {
+        committed: commit,
+        results,
+    })
+}
+
+// --- pauses
+
+pub(super) async fn pauses(call: Call) -> Answer {
+    json(&Page {
+        items: call.app.pauses.all(),
+        cursor: None,
+    })
+}
+
+fn scope(call: &Call) -> Result<String, Problem> {
+    let text = match call.params.get("kind") {
+        None => "global".to_owned(),
+        Some(kind) => format!("{kind}/{}", call.param("name")),
+    };
+    if crate::pauses::scope(&text).is_none() {
+        return Err(problem(
+            404,
+            "Not found",
+            format!("{text} is no scope; there are global, zone/…, bb/…, host/… and vm/…"),
+        ));
+    }
+    Ok(text)
+}
+
+fn until_ok(until: jiff::Timestamp) -> Result<(), Problem> {
+    let ahead = until.as_second() - jiff::Timestamp::now().as_second();
+    if !(1..=LONGEST_PAUSE_S).contains(&ahead) {
+        return Err(problem(
+            400,
+            "Bad request",
+            "until must lie ahead, at most 24 hours; it can be renewed",
+        ));
+    }
+    Ok(())
+}
+
+pub(super) async fn pause(call: Call) -> Answer {
+    let scope = scope(&call)?;
+    let PauseRequest { reason, until } = call.read()?;
+    reason_ok(&reason)?;
+    until_ok(until)?;
+    let pause = Pause {
+        scope: scope.clone(),
+        reason: reason.clone(),
+        actor: call.actor(),
+        until,
+    };
+    call.audit("pause", &scope, &reason, String::new(), until.to_string())
+        .await?;
+    call.app
+        .pauses
+        .put(pause.clone())
+        .await
+        .map_err(|why| problem(503, "Not paused", why))?;
+    json(&pause)
+}
+
+pub(super) async fn resume(call: Call) -> Answer {
+    let scope = scope(&call)?;
+    call.audit("resume", &scope, "", "paused".into(), String::new())
+        .await?;
+    let there = call
+        .app
+        .pauses
+        .end(&scope)
+        .await
+        .map_err(|why| problem(503, "Still paused", why))?;
+    if there {
+        json(&object!({}))
+    } else {
+        Err(not_found(format_args!("pause of {scope}")))
+    }
+}
+
+// --- planned work on hosts without a Hypervisor object
+
+fn without_object(call: &Call) -> Result<cobaltcore_api::names::HostName, Problem> {
+    let host = call.host()?;
+    let entry = call
+        .app
+        .directory
+        .get(&host)
+        .ok_or_else(|| not_found(format_args!("host {host}")))?;
+    if entry.in_kubernetes {
+        return Err(problem(
+            409,
+            "Kept elsewhere",
+            format!(
+                "{host} has a Hypervisor object: set its spec.maintenance (cobaltcore maintenance start {host})"
+            ),
+        ));
+    }
+    Ok(host)
+}
+
+async fn change(
+    call: &Call,
+    from: &Maintenance,
+    to: &Maintenance,
+    until: Option<i64>,
+    reason: &str,
+) -> Answer {
+    let host = without_object(call)?;
+    let now = call.app.local_maintenance.get(&host);
+    if now != *from && now != *to {
+        return Err(problem(
+            409,
+            "Not allowed now",
+            format!("{host} is in maintenance {now:?}, which an incident took; settle the incident first"),
+        ));
+    }
+    call.audit(
+        "maintenance",
+        host.as_str(),
+        reason,
+        now.to_string(),
+        to.to_string(),
+    )
+    .await?;
+    let (name, actor, text) = (host.to_string(), call.actor(), reason.to_owned());
+    call.app
+        .store
+        .write(move |transaction| {
+            match until {
+                Some(until) => transaction.execute(
+                    "insert or replace into planned values(?1, ?2, ?3, ?4)",
+                    params![name, text, actor, until],
+                )?,
+                None => transaction.execute("delete from planned where host = ?1", params![name])?,
+            };
+            Ok(())
+        })
+        .await
+        .map_err(|error| problem(503, "Not recorded", error.to_string()))?;
+    if now == *from {
+        call.app
+            .local_maintenance
+            .set(&host, from, to)
+            .map_err(|error| problem(503, "Not recorded", error.to_string()))?;
+    }
+    call.app
+        .directory
+        .change_known(&host, |entry| entry.maintenance = to.clone());
+    json(&object!({}))
+}
+
+pub(super) async fn announce(call: Call) -> Answer {
+    let PauseRequest { reason, until } = call.read()?;
+    reason_ok(&reason)?;
+    until_ok(until)?;
+    let until = Some(until.as_millisecond());
+    change(&call, &Maintenance::Off, &Maintenance::Manual, until, &reason).await
+}
+
+pub(super) async fn finish(call: Call) -> Answer {
+    change(&call, &Maintenance::Manual, &Maintenance::Off, None, "finished").await
+}

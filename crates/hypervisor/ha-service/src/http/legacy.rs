@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The interface of operators before May 2026: one call that switches HA of a host on or off. It is
+//! idempotent, answers within ten seconds, and knows a host as soon as Nova or Kubernetes does.
+
+use std::time::Duration;
+
+use cobaltcore_api::names::HostName;
+use cobaltcore_ha_wire::Problem;
+use cobaltcore_ha_wire::rest::LegacyHost;
+use rusqlite::params;
+use serde::Deserialize;
+use serde_json::json as object;
+
+use super::call::{Answer, Call, json};
+use super::people::{judged, not_found, state_of};
+use super::problem;
+
+const ANSWER_WITHIN: Duration = Duration::from_secs(9);
+
+/// Other fields count for nothing.
+#[derive(Deserialize)]
+struct Switch {
+    enabled: bool,
+}
+
+impl Call {
+    fn hostname(&self) -> Result<HostName, Problem> {
+        let text = self.param("hostname").to_ascii_lowercase();
+        HostName::new(text).map_err(|error| problem(400, "Bad request", error.to_string()))
+    }
+}
+
+pub(super) async fn switch(call: Call) -> Answer {
+    let host = call.hostname()?;
+    let Switch { enabled } = call.read().map_err(|mut refused: Problem| {
+        refused.detail = format!(
+            "{}; the body must be {{\"enabled\": true}} or {{\"enabled\": false}}",
+            refused.detail
+        );
+        refused
+    })?;
+    if call.app.directory.get(&host).is_none() {
+        return Err(not_found(format_args!(
+            "host {host}; neither Nova nor Kubernetes has listed it"
+        )));
+    }
+    let (name, actor) = (host.to_string(), call.caller.name());
+    let now = jiff::Timestamp::now().as_millisecond();
+    let written = call.app.store.write(move |transaction| {
+        transaction.execute(
+            "insert into hosts(host, first_seen, known_at, legacy) values(?1, ?2, ?2, ?3)
+             on conflict(host) do update set legacy = ?3",
+            params![name, now, enabled],
+        )?;
+        transaction.execute(
+            "insert into audit(at, actor, action, target, reason, before, after) values(?1, ?2, 'switch', ?3, '', '', ?4)",
+            params![now, actor, name, enabled.to_string()],
+        )?;
+        Ok(())
+    });
+    match tokio::time::timeout(ANSWER_WITHIN, written).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => return Err(problem(503, "Not stored", error.to_string())),
+        Err(_) => {
+            return Err(problem(
+                503,
+                "Not stored",
+                "the database takes too long; try again",
+            ));
+        }
+    }
+    call.app
+        .directory
+        .change_known(&host, |entry| entry.switch(Some(enabled)));
+    json(&object!({}))
+}
+
+pub(super) async fn list(call: Call) -> Answer {
+    let found = judged(&call.app)
+        .await?
+        .into_iter()
+        .map(|(name, entry, status)| LegacyHost {
+            state: state_of(&entry, status.as_ref()),
+            enabled: entry.ha_enabled,
+            last_seen: call.app.heard.last(&name),
+            name,
+        })
+        .collect();
+    call.page(found, |host: &LegacyHost| host.name.to_string())
+}
+
+pub(super) async fn get(call: Call) -> Answer {
+    let name = call.hostname()?;
+    let found = judged(&call.app)
+        .await?
+        .into_iter()
+        .find(|(host, ..)| *host == name);
+    let (name, entry, status) = found.ok_or_else(|| not_found(format_args!("host {name}")))?;
+    json(&LegacyHost {
+        state: state_of(&entry, status.as_ref()),
+        enabled: entry.ha_enabled,
+        last_seen: call.app.heard.last(&name),
+        name,
+    })
+}

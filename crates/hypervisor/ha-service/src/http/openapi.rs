@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The description of the API, made from the table that requests are routed by.
+
+use serde_json::{Map, Value, json};
+
+use super::call::{Answer, Call, json as answer};
+use super::routes::{ROUTES, Role, Route};
+
+const SCHEMAS: &str = include_str!("schemas.json");
+
+/// The whole description.
+pub fn document() -> Value {
+    let mut paths: Map<String, Value> = Map::new();
+    for route in ROUTES {
+        let entry = paths.entry(route.path).or_insert_with(|| json!({}));
+        entry[route.method.as_str().to_ascii_lowercase()] = operation(route);
+    }
+    let schemas: Value = serde_json::from_str(SCHEMAS).unwrap_or_default();
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "CobaltCore HA service",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "Signs of life, incidents, and what people decide about them."
+        },
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {
+                "bearer": {"type": "http", "scheme": "bearer"},
+                "certificate": {"type": "mutualTLS"}
+            }
+        }
+    })
+}
+
+fn reference(schema: &str) -> Value {
+    json!({"$ref": format!("#/components/schemas/{schema}")})
+}
+
+fn operation(route: &Route) -> Value {
+    let in_path = route
+        .path
+        .split('/')
+        .filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
+        .map(|name| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}));
+    let in_query = route
+        .query
+        .iter()
+        .map(|name| json!({"name": name, "in": "query", "schema": {"type": "string"}}));
+    let parameters: Vec<Value> = in_path.chain(in_query).collect();
+    let security = match route.role {
+        Role::Open => json!([]),
+        Role::Agent => json!([{"bearer": []}, {"certificate": []}]),
+        _ => json!([{"bearer": []}]),
+    };
+    let mut described = json!({
+        "operationId": route.id,
+        "summary": route.summary,
+        "x-role": route.role.as_str(),
+        "parameters": parameters,
+        "security": security,
+        "responses": {
+            "200": {
+                "description": "done",
+                "content": {"application/json": {"schema": reference(route.response)}}
+            },
+            "default": {
+                "description": "refused, and why",
+                "content": {"application/problem+json": {"schema": reference("Problem")}}
+            }
+        }
+    });
+    if route.takes_body {
+        described["requestBody"] = json!({
+            "required": true,
+            "content": {"application/json": {"schema": reference(route.request)}}
+        });
+    }
+    described
+}
+
+pub(super) async fn serve(_: Call) -> Answer {
+    answer(&document())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_in_the_description_is_described() {
+        let document = document();
+        let schemas = document["components"]["schemas"].as_object().unwrap();
+        let mut wanted = vec!["Problem".to_owned()];
+        for route in ROUTES {
+            wanted.push(route.response.to_owned());
+            if route.takes_body {
+                wanted.push(route.request.to_owned());
+            }
+        }
+        let text = serde_json::to_string(&document).unwrap();
+        for part in text.split("#/components/schemas/").skip(1) {
+            wanted.push(part.split('"').next().unwrap().to_owned());
+        }
+        for name in &wanted {
+            assert!(schemas.contains_key(name), "{name} is not described");
+        }
+        for name in schemas.keys() {
+            assert!(wanted.contains(name), "{name} is described and never used");
+        }
+    }
+}

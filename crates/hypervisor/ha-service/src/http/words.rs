@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Verdicts in words: what each group says, which rule stands in the way, what happens next.
+
+use std::time::Duration;
+
+use cobaltcore_ha_engine::{
+    Assessment, Decision, Evidence, Group, HeldReason, Incident, IncidentState, Verdict,
+};
+use cobaltcore_ha_wire::rest::{RuleOutcome, Signal};
+
+const fn about(group: Group) -> &'static str {
+    match group {
+        Group::A => "its agent",
+        Group::N => "its compute service in Nova",
+        Group::K => "its node lease in Kubernetes",
+        Group::P => "probes from the replicas",
+        Group::Q => "probes from agents of other hosts",
+        Group::M => "the monitoring system",
+        Group::S => "the storage side",
+        Group::B => "its power, read from the fencing device",
+        Group::W => "its watchdog's lease",
+    }
+}
+
+fn age_ms(age: Option<u64>) -> String {
+    match age {
+        None => "never heard".into(),
+        Some(ms) if ms < 10_000 => format!("{:.1} s ago", ms as f64 / 1000.0),
+        Some(ms) => format!("{} s ago", Duration::from_millis(ms).as_secs()),
+    }
+}
+
+fn says(group: Group, verdict: Verdict, age: Option<u64>, untrusted: bool) -> String {
+    let what = about(group);
+    let heard = age_ms(age);
+    let mut text = match verdict {
+        Verdict::Alive => format!("{what}: alive, {heard}"),
+        Verdict::KernelOnly => format!("{what}: only the network stack answers, {heard}"),
+        Verdict::Unknown => format!("{what}: nothing is known, {heard}"),
+        Verdict::Dead if matches!(group, Group::B) => format!("{what}: off"),
+        Verdict::Dead => format!("{what}: no life, {heard}"),
+    };
+    if untrusted {
+        text.push_str("; too many hosts died in this group together, so it does not count");
+    }
+    text
+}
+
+pub(crate) fn signals_of(evidence: &Evidence) -> Vec<Signal> {
+    Group::ALL
+        .into_iter()
+        .map(|group| {
+            let said = evidence.of(group);
+            Signal {
+                group,
+                verdict: said.verdict,
+                age_ms: said.age_ms,
+                untrusted: said.untrusted,
+                says: says(group, said.verdict, said.age_ms, said.untrusted),
+            }
+        })
+        .collect()
+}
+
+/// The rules of judgement, applied to one snapshot.
+pub(super) fn rules_of(evidence: &Evidence, min_groups: usize) -> Vec<RuleOutcome> {
+    let needed = min_groups + usize::from(evidence.blind);
+    let dead = evidence.dead_groups();
+    let alive: Vec<String> = [Group::A, Group::N, Group::K, Group::P, Group::Q, Group::S]
+        .into_iter()
+        .filter(|group| matches!(evidence.of(*group).verdict, Verdict::Alive | Verdict::KernelOnly))
+        .map(|group| format!("{group:?}"))
+        .collect();
+    let probed = [Group::P, Group::Q]
+        .into_iter()
+        .any(|group| evidence.of(group).verdict == Verdict::Dead && !evidence.of(group).untrusted);
+    let rule = |rule: &str, passed: bool, because: String| RuleOutcome {
+        rule: rule.to_owned(),
+        passed,
+        because,
+    };
+    vec![
+        rule(
+            "enough independent groups",
+            dead >= needed,
+            format!("{dead} of {needed} groups that are needed see no life"),
+        ),
+        rule(
+            "an active probe among them",
+            probed,
+            if probed {
+                "probes found no life".into()
+            } else {
+                "no probe has found the host dead".into()
+            },
+        ),
+        rule(
+            "no sign of life",
+            alive.is_empty(),
+            if alive.is_empty() {
+                "no group shows life".into()
+            } else {
+                format!("life is seen by {}", alive.join(", "))
+            },
+        ),
+        rule(
+            "proof",
+            evidence.proven(),
+            if evidence.proven() {
+                "its power is off".into()
+            } else {
+                "its power is not known to be off".into()
+            },
+        ),
+    ]
+}
+
+pub(super) fn assessment_in_words(assessment: Assessment) -> &'static str {
+    match assessment {
+        Assessment::Alive => "a sign of life stands against any accusation: nothing happens",
+        Assessment::Unclear => "not enough is known to call it dead: nothing happens",
+        Assessment::Down => "enough independent groups agree that it is dead",
+        Assessment::Proven => "its power is off: it is dead",
+        Assessment::Contradicted => {
+            "its fencing device says off while it shows life: the device is probably another machine's; nothing is done until a person looked"
+        }
+        Assessment::Isolated => "it runs, but management cannot reach it",
+        Assessment::Hung => "its kernel answers and nothing else does",
+    }
+}
+
+/// What a person may decide now.
+pub(super) fn allowed(incident: &Incident, held: Option<HeldReason>) -> Vec<Decision> {
+    use HeldReason as H;
+    use IncidentState as S;
+    let mut out = Vec::new();
+    if incident.state == S::Fencing || held == Some(H::FenceFailed) {
+        out.push(Decision::AckFenced);
+    }
+    if matches!(
+        held,
+        Some(H::Storm | H::DomainLimit | H::PlannedMaintenance | H::AwaitingApproval | H::OperatorCleared)
+    ) {
+        out.push(Decision::Approve);
+    }
+    if incident.state == S::Confirmed
+        || (incident.state > S::Fencing && held.is_some() && incident.state.open())
+    {
+        out.push(Decision::Abort);
+    }
+    if incident.state == S::Failed {
+        out.push(Decision::Retry);
+    }
+    if matches!(incident.state, S::Recovered | S::Failed) {
+        out.extend([Decision::Release, Decision::Close]);
+    }
+    out
+}
+
+/// What happens next, or who must do what.
+pub(super) fn next(incident: &Incident, held: Option<HeldReason>) -> String {
+    if let Some(held) = held {
+        return held_in_words(held).to_owned();
+    }
+    match incident.state {
+        IncidentState::Confirmed => "the gates before fencing are checked",
+        IncidentState::Fencing => "the host is switched off and its power is read until that is certain",
+        IncidentState::Fenced => "Nova is told, and the guests are listed",
+        IncidentState::Evacuating => "guests are moved; the fence is watched meanwhile",
+        IncidentState::Recovered => "all guests are settled; repair the host, then release it",
+        IncidentState::Failed => "some guests could not be moved: look at them, then retry, release or close",
+        IncidentState::Releasing => {
+            "the host is switched on and taken back once its agent, libvirt and nova-compute are well"
+        }
+        IncidentState::Released => "nothing: the host is back",
+        IncidentState::Cancelled => "nothing: the host came back before anything was done",
+        IncidentState::Closed => "nothing: a person ended it",
+    }
+    .to_owned()
+}
+
+fn held_in_words(held: HeldReason) -> &'static str {
+    match held {
+        HeldReason::Paused => "a pause is in force: it goes on when the pause ends or is lifted",
+        HeldReason::Storm => {
+            "too many hosts died at once: find out why; approve this incident to go on in spite of it"
+        }
+        HeldReason::DomainLimit => {
+            "too many hosts of one failure domain died: find out why; approve to go on in spite of it"
+        }
+        HeldReason::HostsInFlight => "other hosts are being handled; it goes on when one of them is done",
+        HeldReason::SelfIsolated => {
+            "the service may itself be cut off: check its network; it goes on by itself"
+        }
+        HeldReason::WarmUp => "the leader is new and only looks; it goes on by itself within a minute or two",
+        HeldReason::PlannedMaintenance => {
+            "somebody works on this host, or announced its shutdown: ask them; approve to take it over"
+        }
+        HeldReason::AwaitingApproval => "a person has to say yes: approve, or abort",
+        HeldReason::IdentityMismatch => {
+            "the fencing device is not this host's, or contradicts it: correct the fencing configuration"
+        }
+        HeldReason::FenceFailed => {
+            "the host could not be switched off: look at it, and when it is certainly off, ack-fenced"
+        }
+        HeldReason::FenceLost => {
+            "the host came back in spite of the fence: it is fenced again; find out who switched it on"
+        }
+        HeldReason::NovaUnavailable => {
+            "Nova does not do what is asked: look at Nova; it is tried again by itself"
+        }
+        HeldReason::VmListIncomplete => {
+            "Nova does not list all guests: look at its cells; it is tried again by itself"
+        }
+        HeldReason::OperatorCleared => {
+            "somebody cleared the maintenance of this host: approve to take it again, or abort"
+        }
+        HeldReason::HaDisabled => "HA is off for this host: enable it, or settle its guests by hand",
+    }
+}

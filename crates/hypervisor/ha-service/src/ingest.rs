@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What becomes of an agent's report: its sign of life goes to the engine at once, whatever the
+//! database does; its records are stored once and then judged once; its inventory is compared with
+//! the last one, so that a fleet that does nothing writes nothing.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use cobaltcore_api::names::{HostName, ServerId};
+use cobaltcore_ha_engine::{
+    DomainState as Seen, GuestEvent, GuestEventKind, Input, Inventory as EngineInventory, Observation,
+    ProbeResult, Prober,
+};
+use cobaltcore_ha_wire::{
+    Batch, Command, CommandId, CommandKind, DomainState, Event, Heartbeat, Inventory, Job, Kind, ProbeMethod,
+    ProbeOutcome, ProbeTarget, Problem, bounds,
+};
+use parking_lot::Mutex;
+use rusqlite::params;
+
+use crate::commands::{Order, Waiting};
+use crate::http::{App, problem};
+use crate::store::Stored;
+
+/// A clock that runs ahead by more than this is counted.
+const SKEW_MS: i64 = 60_000;
+
+/// What was last written of each host's guests. Cheap to clone; clones share.
+#[derive(Clone, Default)]
+pub(crate) struct Inventories(Arc<Mutex<HashMap<HostName, HashMap<ServerId, DomainState>>>>);
+
+/// Takes a report of `host`; says up to which number its records are stored.
+pub(crate) async fn take(app: &App, host: &HostName, batch: Batch) -> Result<u64, Problem> {
+    let received = jiff::Timestamp::now();
+    let envelope = &batch.envelope;
+    if envelope.host != *host {
+        app.count_refused("report", "forged");
+        return Err(problem(
+            403,
+            "Forbidden",
+            format!("a report about {} was sent to {host}", envelope.host),
+        ));
+    }
+    if let Some(beat) = &batch.heartbeat
+        && beat.boot_id != envelope.boot_id
+    {
+        app.count_refused("report", "contradiction");
+        return Err(problem(
+            422,
+            "Not valid",
+            "heartbeat.boot_id differs from boot_id: one report speaks for one boot",
+        ));
+    }
+    if envelope.sent_at.as_millisecond() - received.as_millisecond() > SKEW_MS {
+        // Nothing is decided by it; people may want to know.
+        app.count_refused("sent_at", "ahead");
+    }
+    if let Some(beat) = &batch.heartbeat {
+        heartbeat(app, host, &batch, beat, received);
+    }
+    if let Some(inventory) = &batch.inventory {
+        take_inventory(app, host, &batch, inventory, received);
+    }
+    if batch.events.is_empty() && batch.dropped.is_empty() {
+        return Ok(app.store.last_seq(&envelope.agent_id));
+    }
+    store(app, host, Arc::new(batch), received).await
+}
+
+fn heartbeat(app: &App, host: &HostName, batch: &Batch, beat: &Heartbeat, received: jiff::Timestamp) {
+    let observed = beat.observed(host.clone(), &batch.envelope);
+    let machine = observed.machine.clone();
+    if !app.brain.offer(Input::Saw(Observation::Heartbeat(observed))) {
+        app.count_refused("heartbeat", "busy");
+        return;
+    }
+    app.heard
+        .note(host, &batch.envelope.boot_id.0, beat.uptime_s, received);
+    if machine.system_uuid.is_some() || machine.serial.is_some() {
+        app.directory.change_known(host, |entry| entry.machine = machine);
+    }
+    probes(app, host, beat);
+}
+
+/// Several attempts of one command are one answer: the best sign of life among them.
+fn probes(app: &App, by: &HostName, beat: &Heartbeat) {
+    let mut best: HashMap<&CommandId, ProbeResult> = HashMap::new();
+    for report in &beat.probes {
+        let found = match report.outcome {
+            ProbeOutcome::App => ProbeResult::App,
+            ProbeOutcome::Kernel => ProbeResult::Kernel,
+            ProbeOutcome::Timeout => ProbeResult::Timeout,
+            ProbeOutcome::Failed => continue,
+        };
+        let better = |new: ProbeResult, old: ProbeResult| match (new, old) {
+            (ProbeResult::App, _) => true,
+            (ProbeResult::Kernel, ProbeResult::Timeout) => true,
+            _ => false,
+        };
+        best.entry(&report.command)
+            .and_modify(|old| {
+                if better(found, *old) {
+                    *old = found;
+                }
+            })
+            .or_insert(found);
+    }
+    for (command, result) in best {
+        // Only what this agent was asked counts, and only once.
+        let Some((about, asked)) = app.commands.settle(&command.0, by) else {
+            continue;
+        };
+        app.brain.offer(Input::Saw(Observation::Probe {
+            host: about,
+            by: Prober::Peer(by.clone()),
+            asked_at: app.clock.mono_at(asked.into_std()),
+            result,
+        }));
+    }
+}
+
+fn take_inventory(
+    app: &App,
+    host: &HostName,
+    batch: &Batch,
+    inventory: &Inventory,
+    received: jiff::Timestamp,
+) {
+    let seen = |state: DomainState, job: Job| match (state, job) {
+        (_, Job::MigrationIn) => Seen::Incoming,
+        (DomainState::Paused, _) => Seen::Paused,
+        (state, _) if state.active() => Seen::Running,
+        _ => Seen::Off,
+    };
+    let observed = EngineInventory {
+        host: host.clone(),
+        agent: batch.envelope.agent_id.clone(),
+        starts: batch.envelope.epoch,
+        boot: batch.envelope.boot_id.clone(),
+        version: inventory.inventory_version,
+        domains: inventory
+            .domains
+            .iter()
+            .map(|domain| (domain.uuid.clone(), seen(domain.state, domain.job)))
+            .collect(),
+    };
+    if !app.brain.offer(Input::Saw(Observation::Inventory(observed))) {
+        app.count_refused("inventory", "busy");
+        return;
+    }
+    app.directory
+        .change_known(host, |entry| entry.instances = inventory.domains.len());
+    keep_inventory(app, host, inventory, received);
+}
+
+/// Writes what changed since the last inventory of this host.
+fn keep_inventory(app: &App, host: &HostName, inventory: &Inventory, received: jiff::Timestamp) {
+    let now: HashMap<ServerId, DomainState> = inventory
+        .domains
+        .iter()
+        .map(|domain| (domain.uuid.clone(), domain.state))
+        .collect();
+    let mut known = app.silencers.0.lock();
+    let before = known.get(host);
+    let changed: Vec<(String, String, &'static str)> = inventory
+        .domains
+        .iter()
+        .filter(|domain| before.and_then(|before| before.get(&domain.uuid)) != Some(&domain.state))
+        .map(|domain| {
+            (
+                domain.uuid.to_string(),
+                domain.name.clone(),
+                domain.state.as_str(),
+            )
+        })
+        .collect();
+    let gone: Vec<String> = before
+        .into_iter()
+        .flat_map(HashMap::keys)
+        .filter(|uuid| !now.contains_key(*uuid))
+        .map(ToString::to_string)
+        .collect();
+    if changed.is_empty() && gone.is_empty() {
+        return;
+    }
+    let (host_name, version, at) = (
+        host.to_string(),
+        inventory.inventory_version.cast_signed(),
+        received.as_millisecond(),
+    );
+    let queued = app.store.write_later(move |transaction| {
+        let mut upsert = transaction.prepare_cached(
+            "insert into vms(uuid, name, agent_host, agent_state, inv_version, agent_seen) values(?1, ?2, ?3, ?4, ?5, ?6)
+             on conflict(uuid) do update set name = case when name = '' then ?2 else name end, agent_host = ?3,
+                agent_state = ?4, inv_version = ?5, agent_seen = ?6",
+        )?;
+        for (uuid, name, state) in changed {
+            upsert.execute(params![uuid, name, host_name, state, version, at])?;
+        }
+        let mut left = transaction.prepare_cached(
+            "update vms set agent_host = null, agent_state = null where uuid = ?1 and agent_host = ?2",
+        )?;
+        for uuid in gone {
+            left.execute(params![uuid, host_name])?;
+        }
+        Ok(())
+    });
+    if queued {
+        known.insert(host.clone(), now);
+    }
+}
+
+async fn store(
+    app: &App,
+    host: &HostName,
+    batch: Arc<Batch>,
+    received: jiff::Timestamp,
+) -> Result<u64, Problem> {
+    let begun = std::time::Instant::now();
+    let stored = app
+        .store
+        .ingest(Arc::clone(&batch), received.as_millisecond())
+        .await;
+    app.metrics.db_commit.observe(begun.elapsed().as_secs_f64());
+    app.metrics.db_up.set(i64::from(stored.is_ok()));
+    let (skip, last) = match stored {
+        Err(error) => {
+            app.count_refused("report", "storage");
+            return Err(problem(
+                503,
+                "Not stored",
+                format!("{error}; keep the records and send them again"),
+            ));
+        }
+        Ok(Stored::Expected(seq)) => return Err(Problem::expected(seq)),
+        Ok(Stored::Taken { skip, last }) => (skip, last),
+    };
+    let dropped: u64 = batch
+        .dropped
+        .iter()
+        .map(|range| range.end() - range.start() + 1)
+        .sum();
+    app.metrics.spool_dropped.inc_by(dropped);
+    for event in batch.events.iter().skip(skip) {
+        app.metrics
+            .ingest_events
+            .get_or_create(&crate::metrics::OfKind {
+                kind: event.kind.as_str().to_owned(),
+            })
+            .inc();
+        let lag = received.as_millisecond() - event.ts.as_millisecond();
+        app.metrics.ingest_lag.observe(lag.max(0) as f64 / 1000.0);
+        judge(app, host, &batch, event).await;
+    }
+    Ok(last)
+}
+
+async fn judge(app: &App, host: &HostName, batch: &Batch, event: &Event) {
+    let kind = kind_of(event);
+    if kind == GuestEventKind::Other {
+        return;
+    }
+    let seen = GuestEvent {
+        host: host.clone(),
+        agent: batch.envelope.agent_id.clone(),
+        seq: event.seq,
+        server: event.domain.as_ref().map(|domain| domain.uuid.clone()),
+        kind,
+    };
+    app.brain.tell(Input::Saw(Observation::Guest(seen))).await;
+}
+
+/// What a record means to the engine.
+pub(crate) fn kind_of(event: &Event) -> GuestEventKind {
+    let flagged = |name: &str| {
+        event
+            .attrs
+            .get("flags")
+            .is_some_and(|flags| flags.to_string().contains(name))
+    };
+    match (event.kind, event.event.as_str(), event.detail.as_str()) {
+        (Kind::Lifecycle, "stopped", "failed" | "crashed") => GuestEventKind::Crashed,
+        (Kind::Lifecycle, "crashed", _) => GuestEventKind::Crashed,
+        (Kind::Lifecycle, "suspended", "ioerror") => GuestEventKind::IoError,
+        (Kind::Watchdog, ..) => GuestEventKind::Watchdog,
+        (Kind::IoError, ..) => GuestEventKind::IoError,
+        (Kind::MemoryFailure, action, detail)
+            if action == "fatal" || detail == "fatal" || flagged("action_required") =>
+        {
+            GuestEventKind::MemoryFailure
+        }
+        (Kind::MemoryFailure, ..)
+            if event
+                .attrs
+                .get("action")
+                .is_some_and(|action| action.to_string() == "fatal") =>
+        {
+            GuestEventKind::MemoryFailure
+        }
+        _ => GuestEventKind::Other,
+    }
+}
+
+/// A command as agents read it.
+pub(crate) fn on_the_wire(waiting: Waiting, now: tokio::time::Instant) -> Command {
+    let left = waiting.expires.saturating_duration_since(now);
+    let kind = match waiting.order {
+        Order::Probe {
+            address,
+            ports,
+            timeout,
+            ..
+        } => CommandKind::Probe {
+            targets: ports
+                .into_iter()
+                .take(bounds::TARGETS)
+                .map(|port| ProbeTarget {
+                    address,
+                    method: ProbeMethod::Tcp,
+                    port,
+                })
+                .collect(),
+            timeout_ms: u64::try_from(timeout.as_millis())
+                .unwrap_or(bounds::PROBE_MS)
+                .min(bounds::PROBE_MS),
+        },
+        Order::Resync => CommandKind::Resync,
+        Order::PauseDomain(uuid) => CommandKind::PauseDomain {
+            uuid,
+            incident: String::new(),
+        },
+    };
+    Command {
+        id: CommandId(waiting.id.to_string()),
+        expires_in_ms: u64::try_from(left.as_millis()).unwrap_or(0),
+        kind,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_troubles_reach_the_engine() {
+        let event = |kind, event: &str, detail: &str| Event {
+            seq: 1,
+            ts: jiff::Timestamp::UNIX_EPOCH,
+            mono_ns: 0,
+            kind,
+            event: event.into(),
+            detail: detail.into(),
+            domain: None,
+            attrs: std::collections::BTreeMap::new(),
+            count: 1,
+            synthetic: false,
+        };
+        for (kind, what, detail, wanted) in [
+            (Kind::Lifecycle, "stopped", "failed", GuestEventKind::Crashed),
+            (Kind::Lifecycle, "stopped", "crashed", GuestEventKind::Crashed),
+            (Kind::Lifecycle, "crashed", "panicked", GuestEventKind::Crashed),
+            (Kind::Lifecycle, "stopped", "shutdown", GuestEventKind::Other),
+            (Kind::Lifecycle, "stopped", "destroyed", GuestEventKind::Other),
+            (Kind::Lifecycle, "stopped", "migrated", GuestEventKind::Other),
+            (Kind::Lifecycle, "stopped", "saved", GuestEventKind::Other),
+            (Kind::Lifecycle, "shutdown", "guest", GuestEventKind::Other),
+            (Kind::Lifecycle, "suspended", "ioerror", GuestEventKind::IoError),
+            (Kind::Lifecycle, "started", "booted", GuestEventKind::Other),
+            (Kind::Watchdog, "reset", "", GuestEventKind::Watchdog),
+            (Kind::IoError, "pause", "", GuestEventKind::IoError),
+            (Kind::MemoryFailure, "fatal", "", GuestEventKind::MemoryFailure),
+            (Kind::MemoryFailure, "ignore", "", GuestEventKind::Other),
+            (Kind::Reboot, "", "", GuestEventKind::Other),
+        ] {
+            assert_eq!(
+                kind_of(&event(kind, what, detail)),
+                wanted,
+                "{kind} {what}/{detail}"
+            );
+        }
+        let mut required = event(Kind::MemoryFailure, "inject", "");
+        required.attrs.insert("flags".into(), "action_required".into());
+        assert_eq!(kind_of(&required), GuestEventKind::MemoryFailure);
+    }
+}

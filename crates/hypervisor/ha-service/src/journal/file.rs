@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The journal of a replica that is alone: a SQLite file, flushed to the disk with every append.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cobaltcore_ha_engine::Record;
+use parking_lot::Mutex;
+use rusqlite::{Connection, params};
+
+use super::{AppendError, continues};
+use crate::error::Error;
+use crate::store::LAYOUT;
+
+/// A journal in a file.
+#[derive(Clone)]
+pub struct FileJournal(Arc<Mutex<Connection>>);
+
+impl FileJournal {
+    /// Opens or makes the journal in a folder.
+    pub fn open(folder: &Path) -> Result<Self, Error> {
+        let path: PathBuf = folder.join("journal.db");
+        let failed = |source| Error::Store {
+            path: path.clone(),
+            source,
+        };
+        let connection = Connection::open(&path).map_err(failed)?;
+        connection
+            .busy_timeout(std::time::Duration::from_secs(5))
+            .map_err(failed)?;
+        connection
+            .execute_batch(&format!(
+                "pragma journal_mode = wal; pragma synchronous = full;
+                 create table if not exists meta(key text primary key, value) without rowid;
+                 insert or ignore into meta values('layout', {LAYOUT});
+                 create table if not exists journal(seq integer primary key, epoch integer not null,
+                    record text not null);"
+            ))
+            .map_err(failed)?;
+        // A damaged journal is nobody's to continue by guessing: this is an error, not a new beginning.
+        let verdict: String = connection
+            .query_row("pragma quick_check(1)", [], |row| row.get(0))
+            .map_err(failed)?;
+        if verdict != "ok" {
+            return Err(Error::Journal(format!(
+                "{} is damaged ({verdict}): restore it from a backup, or move it away after every open incident was settled by hand",
+                path.display()
+            )));
+        }
+        let found: i64 = connection
+            .query_row("select value from meta where key = 'layout'", [], |row| {
+                row.get(0)
+            })
+            .map_err(failed)?;
+        if found > LAYOUT {
+            return Err(Error::Newer {
+                path,
+                found,
+                known: LAYOUT,
+            });
+        }
+        Ok(Self(Arc::new(Mutex::new(connection))))
+    }
+
+    async fn with<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Connection) -> Result<T, AppendError> + Send + 'static,
+    ) -> Result<T, AppendError> {
+        let connection = Arc::clone(&self.0);
+        tokio::task::spawn_blocking(move || work(&mut connection.lock()))
+            .await
+            .map_err(|error| AppendError::Unavailable(error.to_string()))?
+    }
+
+    pub(super) async fn load(&self) -> Result<Vec<Record>, AppendError> {
+        self.with(|connection| {
+            let read = |connection: &Connection| -> rusqlite::Result<Vec<String>> {
+                let mut all = connection.prepare("select record from journal order by seq")?;
+                all.query_map([], |row| row.get(0))?.collect()
+            };
+            let lines = read(connection).map_err(unavailable)?;
+            lines
+                .iter()
+                .map(|line| {
+                    serde_json::from_str(line).map_err(|error| AppendError::Unavailable(error.to_string()))
+                })
+                .collect()
+        })
+        .await
+    }
+
+    pub(super) async fn append(&self, records: Vec<Record>) -> Result<(), AppendError> {
+        self.with(move |connection| {
+            let transaction = connection.transaction().map_err(unavailable)?;
+            let last: (i64, i64) = transaction
+                .query_row(
+                    "select coalesce(max(seq), 0), coalesce(max(epoch), 0) from journal",
+                    [],
+                    |row| Ok((row.get(0)?, row.get(1)?)),
+                )
+                .map_err(unavailable)?;
+            continues((last.0.cast_unsigned(), last.1.cast_unsigned()), &records)?;
+            for record in &records {
+                let line = serde_json::to_string(record)
+                    .map_err(|error| AppendError::Unavailable(error.to_string()))?;
+                transaction
+                    .execute(
+                        "insert into journal values(?1, ?2, ?3)",
+                        params![record.seq.cast_signed(), record.epoch.0.cast_signed(), line],
+                    )
+                    .map_err(unavailable)?;
+            }
+            transaction.commit().map_err(unavailable)
+        })
+        .await
+    }
+}
+
+fn unavailable(error: rusqlite::Error) -> AppendError {
+    AppendError::Unavailable(error.to_string())
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where decisions are written before they are carried out. One log, appended to by one leader at
+//! a time: whoever was replaced finds that the log moved on and is refused. Two places: objects in
+//! the Kubernetes API, which every replica reads, or a file for a replica that is alone.
+
+mod file;
+mod objects;
+
+use cobaltcore_ha_engine::Record;
+
+pub use file::FileJournal;
+pub use objects::ObjectJournal;
+
+/// Why records were not written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AppendError {
+    /// Somebody else wrote meanwhile. What was decided here never happened.
+    #[error("somebody else wrote to the journal: {0}")]
+    Replaced(String),
+    /// It may work later.
+    #[error("the journal cannot be written: {0}")]
+    Unavailable(String),
+}
+
+/// The journal. Cheap to clone; clones share.
+#[derive(Clone)]
+pub enum Journal {
+    /// A file.
+    File(FileJournal),
+    /// Objects in the Kubernetes API.
+    Objects(ObjectJournal),
+}
+
+impl Journal {
+    /// Every record, in order. From here on, appending continues after the last of them.
+    pub async fn load(&self) -> Result<Vec<Record>, AppendError> {
+        match self {
+            Self::File(file) => file.load().await,
+            Self::Objects(objects) => objects.load().await,
+        }
+    }
+
+    /// Makes records durable, all or none.
+    pub async fn append(&self, records: Vec<Record>) -> Result<(), AppendError> {
+        match self {
+            Self::File(file) => file.append(records).await,
+            Self::Objects(objects) => objects.append(records).await,
+        }
+    }
+}
+
+/// Whether `records` continue a log that ends with `last` (number and term).
+fn continues(last: (u64, u64), records: &[Record]) -> Result<(), AppendError> {
+    let (mut seq, mut epoch) = last;
+    for record in records {
+        if record.seq != seq + 1 || record.epoch.0 < epoch {
+            return Err(AppendError::Replaced(format!(
+                "record {} of term {} does not follow record {seq} of term {epoch}",
+                record.seq, record.epoch.0
+            )));
+        }
+        (seq, epoch) = (record.seq, record.epoch.0);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

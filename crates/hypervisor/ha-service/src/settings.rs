@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The engine's settings, from the service's configuration.
+
+use cobaltcore_ha_engine::{self as engine, DwellResponse, FenceLevel, Grade, LocalDisk, Response, VmPolicy};
+
+use crate::config::{
+    Config, Driver, DriverKind, DwellWord, GradeWord, InstancePolicy, LocalDiskWord, PolicyWord, ReleaseMode,
+};
+
+fn response(word: DwellWord) -> Response {
+    match word {
+        DwellWord::Hold => Response::Hold,
+        DwellWord::Fence => Response::Fence,
+        DwellWord::Auto => Response::Auto,
+    }
+}
+
+/// What a level proves: as much as the weakest of its drivers, since all must succeed, the strongest.
+fn level(n: usize, drivers: &[Driver]) -> FenceLevel {
+    let grade = |driver: &Driver| match driver.driver {
+        DriverKind::Redfish | DriverKind::MetalOperator | DriverKind::Exec => Grade::Power,
+        DriverKind::Manual => Grade::Asserted,
+        DriverKind::NovaForceDownOnly => Grade::Storage,
+    };
+    let name: Vec<String> = drivers
+        .iter()
+        .map(|driver| format!("{:?}", driver.driver).to_lowercase())
+        .collect();
+    FenceLevel {
+        name: format!("level {n}: {}", name.join("+")),
+        grade: drivers.iter().map(grade).max().unwrap_or(Grade::Storage),
+    }
+}
+
+/// The engine's settings.
+pub fn engine_config(config: &Config) -> engine::Config {
+    let heartbeat = config.agents.heartbeat_interval.0;
+    let longest = config
+        .fencing
+        .hosts
+        .values()
+        .map(|own| &own.levels)
+        .chain([&config.fencing.levels])
+        .max_by_key(|levels| levels.len());
+    engine::Config {
+        replicas: config.replicas(),
+        heartbeat_alive: heartbeat.mul_f64(1.4),
+        silent_after: config.agents.silent_after.0,
+        min_groups: config.evidence.min_groups,
+        confirm_rounds: config.evidence.confirm_rounds,
+        round: config.evidence.round_interval.0,
+        distrust_percent: config.evidence.source_distrust.percent,
+        distrust_window: config.evidence.source_distrust.window.0,
+        isolated: DwellResponse {
+            response: response(config.evidence.isolation_response),
+            dwell: config.evidence.isolation_dwell.0,
+        },
+        hung: DwellResponse {
+            response: response(config.evidence.hung_response),
+            dwell: config.evidence.hung_dwell.0,
+        },
+        storage_watched: storage_watched(config),
+        fence_levels: longest
+            .into_iter()
+            .flatten()
+            .enumerate()
+            .map(|(n, drivers)| level(n, drivers))
+            .collect(),
+        required_grade: match config.fencing.required_grade {
+            GradeWord::Power => Grade::Power,
+            GradeWord::SelfFence => Grade::SelfFence,
+            GradeWord::Storage => Grade::Storage,
+        },
+        fence_timeout: config.fencing.timeout.0,
+        verify_gap: config.fencing.verify_gap.0,
+        fence_retry_min: config.fencing.retry_min.0,
+        fence_retry_max: config.fencing.retry_max.0,
+        max_hosts_in_flight: config.storm.max_hosts_in_flight,
+        storm_percent: config.storm.max_fleet_percent,
+        max_domain_hosts: config.storm.max_domain_hosts,
+        domain_percent: config.storm.max_domain_percent,
+        storm_cooldown: config.storm.cooldown.0,
+        storm_memory: config.storm.memory.0,
+        proven_dead_bypass: config.storm.proven_dead_bypass,
+        renew_deadline: config.leader.renew_deadline.0,
+        warmup: config.self_check.warmup.0,
+        fresh_percent: config.self_check.fresh_percent,
+        canary_percent: config.self_check.min_ok_percent,
+        vm_concurrency: config.recovery.vm_concurrency,
+        global_concurrency: config.recovery.global_concurrency,
+        vm_timeout: config.recovery.vm_timeout.0,
+        vm_attempts: config.recovery.vm_attempts,
+        vm_backoff: config.recovery.backoff.0,
+        default_policy: match config.recovery.default_policy {
+            PolicyWord::Evacuate => VmPolicy::Evacuate,
+            PolicyWord::Restart => VmPolicy::Restart,
+            PolicyWord::Ignore => VmPolicy::Ignore,
+        },
+        local_disk: match config.recovery.local_disk {
+            LocalDiskWord::Skip => LocalDisk::Skip,
+            LocalDiskWord::Rebuild => LocalDisk::Rebuild,
+        },
+        move_error_state: config.recovery.move_error_state,
+        restart_by_default: config.instance.default_policy == InstancePolicy::OptOut,
+        max_restarts: config.instance.max_restarts,
+        restart_window: config.instance.window.0,
+        auto_takeover: config.maintenance.auto_takeover.0,
+        planned_grace: config.maintenance.planned_grace.0,
+        auto_release: config.release.auto.then_some(config.release.healthy_for.0),
+        release_in_nova: config.release.mode == ReleaseMode::Nova,
+        ..engine::Config::default()
+    }
+}
+
+fn storage_watched(config: &Config) -> bool {
+    let pushed = config.sources.push.iter().any(|push| push.group == "S");
+    let pulled = config
+        .sources
+        .pull
+        .iter()
+        .any(|pull| pull.rules.iter().any(|rule| rule.group == "S"));
+    pushed || pulled
+}

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Metrics in text form, as exporters write them: the format 0.0.4 and OpenMetrics 1.0. A text is
+//! taken as a whole or not at all, because half of a truth is a wrong verdict.
+
+use super::expr::Labels;
+
+/// Bytes of one text.
+pub const MOST_BYTES: usize = 16 << 20;
+/// Samples of one text.
+pub const MOST_SAMPLES: usize = 500_000;
+
+/// One sample.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sample {
+    /// The metric.
+    pub metric: String,
+    /// Its labels.
+    pub labels: Labels,
+    /// The value.
+    pub value: f64,
+}
+
+/// A whole text.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Scrape {
+    /// Its samples.
+    pub samples: Vec<Sample>,
+    /// Series that were given twice; the last counts.
+    pub doubled: usize,
+}
+
+/// A text that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {what}")]
+pub struct TextError {
+    /// Where.
+    pub line: usize,
+    /// What is wrong.
+    pub what: String,
+}
+
+/// Reads a whole text.
+///
+/// ```
+/// use cobaltcore_ha_service::sources::exposition::parse;
+/// let text = "# TYPE up gauge\nup{job=\"node\"} 1 1700000000000\n";
+/// assert_eq!(parse(text).unwrap().samples[0].value, 1.0);
+/// ```
+pub fn parse(text: &str) -> Result<Scrape, TextError> {
+    if text.len() > MOST_BYTES {
+        return Err(TextError {
+            line: 0,
+            what: format!("there are more than {MOST_BYTES} bytes"),
+        });
+    }
+    let mut samples: Vec<Sample> = Vec::new();
+    let mut places = std::collections::HashMap::new();
+    let mut doubled = 0;
+    let mut ended = false;
+    for (n, line) in text.lines().enumerate() {
+        let wrong = |what: String| TextError { line: n + 1, what };
+        let line = line.trim_end_matches('\r');
+        if ended && !line.trim().is_empty() {
+            return Err(wrong("something follows # EOF".into()));
+        }
+        if let Some(comment) = line.trim_start().strip_prefix('#') {
+            ended = comment.trim() == "EOF";
+            continue;
+        }
+        if line.trim().is_empty() {
+            continue;
+        }
+        if samples.len() >= MOST_SAMPLES {
+            return Err(wrong(format!("there are more than {MOST_SAMPLES} samples")));
+        }
+        let sample = sample(line).map_err(wrong)?;
+        let key = (sample.metric.clone(), sample.labels.clone());
+        match places.get(&key) {
+            Some(place) => {
+                doubled += 1;
+                if let Some(known) = samples.get_mut(*place) {
+                    *known = sample;
+                }
+            }
+            None => {
+                places.insert(key, samples.len());
+                samples.push(sample);
+            }
+        }
+    }
+    Ok(Scrape { samples, doubled })
+}
+
+fn sample(line: &str) -> Result<Sample, String> {
+    let line = line.trim_start();
+    let end = line
+        .find(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != ':')
+        .unwrap_or(line.len());
+    let (metric, rest) = line.split_at(end);
+    if metric.is_empty() || metric.starts_with(|c: char| c.is_ascii_digit()) {
+        return Err("a metric's name was expected".into());
+    }
+    let (labels, rest) = match rest.trim_start().strip_prefix('{') {
+        Some(inside) => labels(inside)?,
+        None => (Labels::new(), rest),
+    };
+    // An exemplar follows a hash; it says nothing about a host.
+    let rest = rest.split(" # ").next().unwrap_or_default();
+    let mut words = rest.split_ascii_whitespace();
+    let value = number(words.next().ok_or("a value was expected")?)?;
+    if let Some(at) = words.next() {
+        at.parse::<f64>()
+            .map_err(|_| format!("{at:?} is not a timestamp"))?;
+    }
+    if let Some(more) = words.next() {
+        return Err(format!("{more:?} was not expected"));
+    }
+    Ok(Sample {
+        metric: metric.to_owned(),
+        labels,
+        value,
+    })
+}
+
+fn number(word: &str) -> Result<f64, String> {
+    match word {
+        "+Inf" | "Inf" => Ok(f64::INFINITY),
+        "-Inf" => Ok(f64::NEG_INFINITY),
+        "NaN" | "nan" => Ok(f64::NAN),
+        word => word.parse().map_err(|_| format!("{word:?} is not a number")),
+    }
+}
+
+/// The labels up to the closing brace, and what follows it.
+fn labels(text: &str) -> Result<(Labels, &str), String> {
+    let mut out = Labels::new();
+    let mut rest = text.trim_start();
+    loop {
+        if let Some(after) = rest.strip_prefix('}') {
+            return Ok((out, after));
+        }
+        let (name, after) = rest.split_once('=').ok_or("a label and = were expected")?;
+        let name = name.trim();
+        let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
+        if name.is_empty() || !name.bytes().all(plain) {
+            return Err(format!("{name:?} is not a label"));
+        }
+        let after = after
+            .trim_start()
+            .strip_prefix('"')
+            .ok_or("a quote was expected")?;
+        let (value, after) = quoted(after)?;
+        out.insert(name.to_owned(), value);
+        rest = after.trim_start();
+        rest = match rest.strip_prefix(',') {
+            Some(after) => after.trim_start(),
+            None if rest.starts_with('}') => rest,
+            None => return Err("a comma or a closing brace was expected".into()),
+        };
+    }
+}
+
+fn quoted(text: &str) -> Result<(String, &str), String> {
+    let mut out = String::new();
+    let mut escaped = false;
+    for (n, c) in text.char_indices() {
+        match (escaped, c) {
+            (false, '"') => return Ok((out, text.get(n + 1..).unwrap_or_default())),
+            (false, '\\') => escaped = true,
+            (true, 'n') => {
+                out.push('\n');
+                escaped = false;
+            }
+            (true, '"' | '\\') => {
+                out.push(c);
+                escaped = false;
+            }
+            // An escape nobody knows is kept as it is.
+            (true, c) => {
+                out.push('\\');
+                out.push(c);
+                escaped = false;
+            }
+            (false, c) => out.push(c),
+        }
+    }
+    Err("a closing quote was expected".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn real_exporters_are_read() {
+        let text = concat!(
+            "# HELP node_load1 1m load average.\n# TYPE node_load1 gauge\nnode_load1 0.21\n",
+            "http_requests_total{method=\"post\",code=\"200\"} 1027 1395066363000\n",
+            "msdos_file_access_time_seconds{path=\"C:\\\\DIR\\\\FILE.TXT\",error=\"Cannot find file:\\n\\\"FILE.TXT\\\"\"} 1.458255915e9\n",
+            "metric_without_timestamp_and_labels 12.47\n\nsomething_weird{problem=\"division by zero\"} +Inf -3982045\n",
+            "rpc_duration_seconds{quantile=\"0.01\", } NaN\n",
+            "foo_bucket{le=\"1.0\"} 11 # {trace_id=\"KOO5S4vxi0o\"} 0.67\n# EOF\n",
+        );
+        let scrape = parse(text).unwrap();
+        let values: Vec<f64> = scrape.samples.iter().map(|sample| sample.value).collect();
+        assert_eq!(values[..3], [0.21, 1027.0, 1_458_255_915.0]);
+        assert_eq!(values[4], f64::INFINITY);
+        assert!(values[5].is_nan());
+        assert_eq!(values[6], 11.0);
+        assert_eq!(
+            scrape.samples[2].labels["error"],
+            "Cannot find file:\n\"FILE.TXT\""
+        );
+        assert_eq!(scrape.samples[2].labels["path"], "C:\\DIR\\FILE.TXT");
+    }
+
+    #[test]
+    fn the_last_of_doubled_series_counts() {
+        let scrape = parse("a{x=\"1\"} 1\na{x=\"2\"} 2\na{x=\"1\"} 3\n").unwrap();
+        assert_eq!((scrape.samples.len(), scrape.doubled), (2, 1));
+        assert_eq!(scrape.samples[0].value, 3.0);
+    }
+
+    #[test]
+    fn a_broken_half_spoils_the_whole() {
+        for (text, line) in [
+            ("up 1\nup{job=\"x} 0\n", 2),
+            ("up 1\nup zero\n", 2),
+            ("up\n", 1),
+            ("up{a=b} 1\n", 1),
+            ("up{a=\"b\" c=\"d\"} 1\n", 1),
+            ("1up 1\n", 1),
+            ("up 1 2 3\n", 1),
+            ("up 1 soon\n", 1),
+            ("# EOF\nup 1\n", 2),
+            ("up{\n", 1),
+        ] {
+            assert_eq!(parse(text).unwrap_err().line, line, "{text:?}");
+        }
+        assert!(parse(&"a 1\n".repeat(5 << 20)).is_err(), "too large");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_breaks_the_reader(text in "\\PC{0,200}") {
+            let _ = parse(&text);
+        }
+
+        #[test]
+        fn what_is_written_is_read(name in "[a-z_]{1,10}", value in "\\PC{0,20}", number in proptest::num::f64::NORMAL) {
+            let escaped = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+            let scrape = parse(&format!("{name}{{l=\"{escaped}\"}} {number}\n")).unwrap();
+            proptest::prop_assert_eq!(&scrape.samples[0].labels["l"], &value);
+            proptest::prop_assert_eq!(scrape.samples[0].value, number);
+        }
+    }
+}

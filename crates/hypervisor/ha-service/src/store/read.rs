@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is read back: pages of events and guests, by the keys they are stored under.
+
+use std::collections::BTreeMap;
+
+use cobaltcore_ha_wire::ServerId;
+use cobaltcore_ha_wire::rest::{StoredEvent, Vm};
+use rusqlite::types::Value;
+use rusqlite::{Connection, Row, params_from_iter};
+
+use super::{Store, StoreError};
+
+/// Which events.
+#[derive(Clone, Debug, Default)]
+pub struct EventFilter {
+    /// Of this host.
+    pub host: Option<String>,
+    /// Of this guest.
+    pub domain: Option<String>,
+    /// Of this kind.
+    pub kind: Option<String>,
+    /// Received at or after, in milliseconds.
+    pub since_ms: Option<i64>,
+    /// Received before.
+    pub until_ms: Option<i64>,
+    /// After this place: time, agent, number.
+    pub after: Option<(i64, String, i64)>,
+}
+
+/// Which guests.
+#[derive(Clone, Debug, Default)]
+pub struct VmFilter {
+    /// On this host, by either view.
+    pub host: Option<String>,
+    /// With this policy.
+    pub policy: Option<String>,
+    /// In this state, by Nova.
+    pub state: Option<String>,
+    /// After this one.
+    pub after: Option<String>,
+}
+
+fn moment_ms(ms: i64) -> jiff::Timestamp {
+    jiff::Timestamp::from_millisecond(ms).unwrap_or(jiff::Timestamp::UNIX_EPOCH)
+}
+
+fn event(row: &Row<'_>) -> rusqlite::Result<(StoredEvent, (i64, String, i64))> {
+    let (agent_id, seq): (String, i64) = (row.get("agent_id")?, row.get("seq")?);
+    let received: i64 = row.get("recv_at")?;
+    let ts: i64 = row.get("ts")?;
+    let attrs: String = row.get("attrs")?;
+    let stored = StoredEvent {
+        agent_id: agent_id.clone(),
+        seq: seq.cast_unsigned(),
+        host: row.get("host")?,
+        ts: jiff::Timestamp::from_microsecond(ts).unwrap_or(jiff::Timestamp::UNIX_EPOCH),
+        received_at: moment_ms(received),
+        kind: row.get("kind")?,
+        event: row.get("event")?,
+        detail: row.get("detail")?,
+        domain: row.get("domain_uuid")?,
+        attrs: serde_json::from_str(&attrs).unwrap_or_else(|_| BTreeMap::new()),
+        count: row.get("count")?,
+        synthetic: row.get("synthetic")?,
+    };
+    Ok((stored, (received, agent_id, seq)))
+}
+
+impl Store {
+    /// Events in the order they arrived, and the place of the last if there may be more.
+    pub async fn events(
+        &self,
+        filter: EventFilter,
+        limit: usize,
+    ) -> Result<(Vec<StoredEvent>, Option<(i64, String, i64)>), StoreError> {
+        self.read(move |connection| events(connection, filter, limit))
+            .await
+    }
+
+    /// Guests in the order of their ids, and the last id if there may be more.
+    pub async fn vms(&self, filter: VmFilter, limit: usize) -> Result<(Vec<Vm>, Option<String>), StoreError> {
+        self.read(move |connection| vms(connection, filter, limit)).await
+    }
+
+    /// One guest.
+    pub async fn vm(&self, id: &ServerId) -> Result<Option<Vm>, StoreError> {
+        let id = id.as_str().to_owned();
+        self.read(move |connection| {
+            let mut query = connection.prepare_cached("select * from vms where uuid = ?1")?;
+            let mut rows = query.query([id])?;
+            rows.next()?.map(vm).transpose()
+        })
+        .await
+        .map(Option::flatten)
+    }
+}
+
+fn events(
+    connection: &Connection,
+    filter: EventFilter,
+    limit: usize,
+) -> rusqlite::Result<(Vec<StoredEvent>, Option<(i64, String, i64)>)> {
+    let EventFilter {
+        host,
+        domain,
+        kind,
+        since_ms,
+        until_ms,
+        after,
+    } = filter;
+    let mut sql = "select * from events where 1".to_owned();
+    let mut values: Vec<Value> = Vec::new();
+    for (column, value) in [("host", host), ("domain_uuid", domain), ("kind", kind)] {
+        if let Some(value) = value {
+            sql.push_str(&format!(" and {column} = ?"));
+            values.push(value.into());
+        }
+    }
+    for (condition, value) in [("recv_at >= ?", since_ms), ("recv_at < ?", until_ms)] {
+        if let Some(value) = value {
+            sql.push_str(&format!(" and {condition}"));
+            values.push(value.into());
+        }
+    }
+    if let Some((at, agent, seq)) = after {
+        sql.push_str(" and (recv_at, agent_id, seq) > (?, ?, ?)");
+        values.extend([at.into(), agent.into(), seq.into()]);
+    }
+    sql.push_str(&format!(" order by recv_at, agent_id, seq limit {limit}"));
+    let mut query = connection.prepare_cached(&sql)?;
+    let rows: rusqlite::Result<Vec<_>> = query.query_map(params_from_iter(values), event)?.collect();
+    let (found, places): (Vec<_>, Vec<_>) = rows?.into_iter().unzip();
+    let more = if found.len() == limit {
+        places.into_iter().next_back()
+    } else {
+        None
+    };
+    Ok((found, more))
+}
+
+fn vm(row: &Row<'_>) -> rusqlite::Result<Option<Vm>> {
+    let uuid: String = row.get("uuid")?;
+    let Ok(uuid) = ServerId::new(uuid) else {
+        return Ok(None);
+    };
+    Ok(Some(Vm {
+        uuid,
+        name: row.get("name")?,
+        agent_host: row.get("agent_host")?,
+        agent_state: row.get("agent_state")?,
+        nova_host: row.get("nova_host")?,
+        vm_state: row.get("vm_state")?,
+        task_state: row.get("task_state")?,
+        policy: row.get("policy")?,
+        priority: row.get("priority")?,
+        last_incident: row.get("last_incident")?,
+    }))
+}
+
+fn vms(
+    connection: &Connection,
+    filter: VmFilter,
+    limit: usize,
+) -> rusqlite::Result<(Vec<Vm>, Option<String>)> {
+    let VmFilter {
+        host,
+        policy,
+        state,
+        after,
+    } = filter;
+    let mut sql = "select * from vms where 1".to_owned();
+    let mut values: Vec<Value> = Vec::new();
+    if let Some(host) = host {
+        sql.push_str(" and (agent_host = ? or nova_host = ?)");
+        values.extend([host.clone().into(), host.into()]);
+    }
+    for (column, value) in [("policy", policy), ("vm_state", state)] {
+        if let Some(value) = value {
+            sql.push_str(&format!(" and {column} = ?"));
+            values.push(value.into());
+        }
+    }
+    if let Some(after) = after {
+        sql.push_str(" and uuid > ?");
+        values.push(after.into());
+    }
+    sql.push_str(&format!(" order by uuid limit {limit}"));
+    let mut query = connection.prepare_cached(&sql)?;
+    let rows: rusqlite::Result<Vec<_>> = query.query_map(params_from_iter(values), vm)?.collect();
+    let found: Vec<Vm> = rows?.into_iter().flatten().collect();
+    let more = if found.len() == limit {
+        found.last().map(|vm| vm.uuid.to_string())
+    } else {
+        None
+    };
+    Ok((found, more))
+}

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The one thread that writes. It takes what waits, up to 2000 rows or 20 milliseconds of work, into
+//! one transaction, and answers after the commit. If the commit fails, nothing of it happened.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cobaltcore_ha_wire::{Admission, AgentId, Batch, Event};
+use parking_lot::RwLock;
+use rusqlite::{Connection, Transaction, params};
+use tokio::sync::{mpsc, oneshot};
+
+use super::{StoreError, Write};
+
+const GROUP_ROWS: usize = 2000;
+const GROUP_TIME: Duration = Duration::from_millis(20);
+
+/// What became of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stored {
+    /// Stored up to `last`; the first `skip` records were known.
+    Taken {
+        /// How many were known.
+        skip: usize,
+        /// Up to where everything is stored or known to be lost.
+        last: u64,
+    },
+    /// Records are missing; this one must come next.
+    Expected(u64),
+}
+
+/// Up to which number each agent's records are committed. Cheap to clone; clones share.
+#[derive(Clone, Debug, Default)]
+pub struct Cursors(Arc<RwLock<HashMap<AgentId, u64>>>);
+
+impl Cursors {
+    pub(super) fn load(connection: &Connection) -> rusqlite::Result<Self> {
+        let mut all = connection.prepare("select agent_id, last_seq from streams")?;
+        let rows = all.query_map([], |row| Ok((AgentId(row.get(0)?), row.get::<_, i64>(1)?)))?;
+        let mut map = HashMap::new();
+        for row in rows {
+            let (agent, last) = row?;
+            map.insert(agent, last.cast_unsigned());
+        }
+        Ok(Self(Arc::new(RwLock::new(map))))
+    }
+
+    pub(super) fn get(&self, agent: &AgentId) -> u64 {
+        self.0.read().get(agent).copied().unwrap_or(0)
+    }
+}
+
+type BatchReply = (oneshot::Sender<Result<Stored, StoreError>>, Stored);
+
+/// Starts the thread; it ends when nobody can send any more.
+pub(super) fn start(
+    connection: Connection,
+    queue: mpsc::Receiver<Write>,
+    cursors: Cursors,
+) -> std::io::Result<()> {
+    let writer = Writer {
+        connection,
+        queue,
+        cursors,
+    };
+    std::thread::Builder::new()
+        .name("telemetry-writer".into())
+        .spawn(move || writer.run())
+        .map(drop)
+}
+
+struct Writer {
+    connection: Connection,
+    queue: mpsc::Receiver<Write>,
+    cursors: Cursors,
+}
+
+impl Writer {
+    fn run(mut self) {
+        while let Some(first) = self.queue.blocking_recv() {
+            self.group(first);
+        }
+        let _ = self.connection.execute_batch("pragma wal_checkpoint(truncate);");
+    }
+
+    /// One transaction.
+    fn group(&mut self, first: Write) {
+        let begun = Instant::now();
+        let mut batches: Vec<BatchReply> = Vec::new();
+        let mut others: Vec<oneshot::Sender<Result<(), StoreError>>> = Vec::new();
+        let mut ahead: HashMap<AgentId, u64> = HashMap::new();
+        let mut rows = 0;
+        let mut next = Some(first);
+        let result = (|| -> rusqlite::Result<()> {
+            let transaction = self.connection.transaction()?;
+            while let Some(write) = next.take() {
+                match write {
+                    Write::Batch {
+                        batch,
+                        received_ms,
+                        reply,
+                    } => {
+                        let agent = &batch.envelope.agent_id;
+                        let known = ahead
+                            .get(agent)
+                            .copied()
+                            .unwrap_or_else(|| self.cursors.get(agent));
+                        let outcome = take_batch(&transaction, &batch, known, received_ms);
+                        // Kept even on failure, so that everybody in the group is answered.
+                        let stored = match &outcome {
+                            Ok(stored) => *stored,
+                            Err(_) => Stored::Expected(known + 1),
+                        };
+                        batches.push((reply, stored));
+                        outcome?;
+                        if let Stored::Taken { last, .. } = stored {
+                            ahead.insert(agent.clone(), last);
+                        }
+                        rows += batch.events.len() + 1;
+                    }
+                    Write::Other { work, reply } => {
+                        // One wish that fails must not take the others with it.
+                        transaction.execute_batch("savepoint wish")?;
+                        match work(&transaction) {
+                            Ok(()) => {
+                                transaction.execute_batch("release wish")?;
+                                others.extend(reply);
+                            }
+                            Err(error) => {
+                                transaction.execute_batch("rollback to wish; release wish")?;
+                                if let Some(reply) = reply {
+                                    let _ = reply.send(Err(error.into()));
+                                } else {
+                                    tracing::warn!(%error, "something could not be stored");
+                                }
+                            }
+                        }
+                        rows += 1;
+                    }
+                }
+                if rows < GROUP_ROWS && begun.elapsed() < GROUP_TIME {
+                    next = self.queue.try_recv().ok();
+                }
+            }
+            transaction.commit()
+        })();
+        let result = result.map_err(StoreError::from);
+        match &result {
+            Ok(()) => self.cursors.0.write().extend(ahead),
+            Err(error) => tracing::error!(%error, "telemetry could not be committed"),
+        }
+        for (reply, stored) in batches {
+            let _ = reply.send(result.clone().map(|()| stored));
+        }
+        for reply in others {
+            let _ = reply.send(result.clone());
+        }
+    }
+}
+
+fn take_batch(
+    transaction: &Transaction<'_>,
+    batch: &Batch,
+    known: u64,
+    received_ms: i64,
+) -> rusqlite::Result<Stored> {
+    let (skip, last) = match batch.admit(known) {
+        Admission::Expected(seq) => return Ok(Stored::Expected(seq)),
+        Admission::Take { skip, last } => (skip, last),
+    };
+    let envelope = &batch.envelope;
+    let mut insert = transaction.prepare_cached(
+        "insert or ignore into events(agent_id, seq, host, ts, recv_at, kind, event, detail, domain_uuid, attrs,
+            count, synthetic) values(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+    )?;
+    for event in batch.events.iter().skip(skip) {
+        insert.execute(params![
+            envelope.agent_id.0,
+            event.seq.cast_signed(),
+            envelope.host.as_str(),
+            event.ts.as_microsecond(),
+            received_ms,
+            event.kind.as_str(),
+            event.event,
+            event.detail,
+            event.domain.as_ref().map(|domain| domain.uuid.as_str()),
+            attrs(event),
+            event.count,
+            event.synthetic,
+        ])?;
+    }
+    let lost: u64 = batch
+        .dropped
+        .iter()
+        .filter(|range| *range.end() > known)
+        .map(|range| {
+            range
+                .end()
+                .saturating_sub(known.max(range.start().saturating_sub(1)))
+        })
+        .sum();
+    let mut stream = transaction.prepare_cached(
+        "insert into streams values(?1, ?2, ?3, ?4, ?5, ?6, ?6, ?7)
+         on conflict(agent_id) do update set host = ?2, epoch = max(epoch, ?3), boot_id = ?4, last_seq = ?5,
+            last_seen = ?6, gaps = gaps + ?7",
+    )?;
+    stream.execute(params![
+        envelope.agent_id.0,
+        envelope.host.as_str(),
+        envelope.epoch.cast_signed(),
+        envelope.boot_id.0,
+        last.cast_signed(),
+        received_ms,
+        lost.cast_signed(),
+    ])?;
+    Ok(Stored::Taken { skip, last })
+}
+
+fn attrs(event: &Event) -> String {
+    if event.attrs.is_empty() {
+        "{}".to_owned()
+    } else {
+        serde_json::to_string(&event.attrs).unwrap_or_else(|_| "{}".to_owned())
+    }
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the cluster knows of hosts: their Hypervisor objects, their nodes, the leases of their
+//! kubelets. Only a change of a lease is a sign of life; what is written in it is never compared
+//! with our clock.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cobaltcore_api::Hypervisor;
+use cobaltcore_api::conditions::HypervisorCondition;
+use cobaltcore_api::names::{HostName, ServiceId};
+use cobaltcore_ha_engine::{Input, Observation};
+use cobaltcore_kit::watched::Watched;
+use futures::StreamExt as _;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt as _;
+use tokio_util::sync::CancellationToken;
+
+use crate::brain::BrainHandle;
+use crate::directory::Directory;
+use crate::leadership::pause;
+
+const LEASES_EVERY: Duration = Duration::from_secs(1);
+
+/// The caches.
+#[derive(Clone)]
+pub struct Caches {
+    /// Hypervisors of our partition.
+    pub hypervisors: Watched<Hypervisor>,
+    /// Nodes.
+    pub nodes: Watched<Node>,
+    /// The leases of kubelets, if they are a signal.
+    pub leases: Option<Watched<Lease>>,
+}
+
+/// Fills the directory from the caches, until `stop`.
+pub async fn fill(caches: Caches, directory: Directory, stop: CancellationToken) {
+    let mut hypervisors = caches.hypervisors.changes();
+    let mut nodes = caches.nodes.changes();
+    loop {
+        let name = tokio::select! {
+            () = stop.cancelled() => return,
+            Some(change) = hypervisors.next() => change.object().map(|object| object.name_any()),
+            Some(change) = nodes.next() => change.object().map(|object| object.name_any()),
+            else => return,
+        };
+        if let Some(name) = name.and_then(|name| HostName::new(name).ok()) {
+            refresh(&caches, &directory, &name);
+        }
+    }
+}
+
+fn refresh(caches: &Caches, directory: &Directory, host: &HostName) {
+    let Some(hypervisor) = caches.hypervisors.get(host.as_str()) else {
+        if directory.get(host).is_some_and(|entry| entry.in_kubernetes) {
+            directory.remove(host);
+        }
+        return;
+    };
+    let node = caches.nodes.get(host.as_str());
+    let status = hypervisor.status.clone().unwrap_or_default();
+    directory.change(host, |entry| {
+        entry.in_kubernetes = true;
+        entry.maintenance = hypervisor.spec.maintenance.clone();
+        // The node's labels, and what only the object has.
+        entry.labels = hypervisor.labels().clone();
+        if let Some(node) = &node {
+            entry.labels.extend(node.labels().clone());
+        }
+        entry.internal_ip = Some(status.internal_ip.clone())
+            .filter(|address| !address.is_empty())
+            .or_else(|| node.as_deref().and_then(internal_ip));
+        if let Ok(id) = ServiceId::new(status.service_id.clone()) {
+            entry.service_id = Some(id);
+        }
+        if !status.compute_host.is_empty() && entry.nova_host.is_none() {
+            entry.nova_host = Some(status.compute_host.clone());
+        }
+        entry.instances = usize::try_from(status.num_instances)
+            .unwrap_or(0)
+            .max(status.instances.len());
+        entry.libvirt_down = status
+            .conditions
+            .iter()
+            .any(|c| c.type_ == HypervisorCondition::LibVirtConnection.as_ref() && c.status == "False");
+        let serial = status
+            .operating_system
+            .as_ref()
+            .map(|system| system.hardware_serial.clone())
+            .filter(|serial| !serial.is_empty());
+        if entry.machine.serial.is_none() {
+            entry.machine.serial = serial;
+        }
+    });
+}
+
+fn internal_ip(node: &Node) -> Option<String> {
+    let addresses = node.status.as_ref()?.addresses.as_ref()?;
+    addresses
+        .iter()
+        .find(|address| address.type_ == "InternalIP")
+        .map(|address| address.address.clone())
+}
+
+/// Tells the engine of renewed leases, until `stop`.
+pub async fn leases(watched: Watched<Lease>, brain: BrainHandle, stop: CancellationToken) {
+    let mut told: BTreeSet<(HostName, String)> = BTreeSet::new();
+    while !pause(&stop, LEASES_EVERY).await {
+        let now: BTreeSet<(HostName, String)> = watched.all().iter().filter_map(token).collect();
+        let new: Vec<(HostName, String)> = now.difference(&told).cloned().collect();
+        if !new.is_empty() {
+            brain.tell(Input::Saw(Observation::NodeLeases(new))).await;
+        }
+        told = now;
+    }
+}
+
+/// A text that changes with every renewal.
+fn token(lease: &Arc<Lease>) -> Option<(HostName, String)> {
+    let host = HostName::new(lease.name_any()).ok()?;
+    let renewed = lease.spec.as_ref()?.renew_time.as_ref()?;
+    Some((host, renewed.0.to_string()))
+}

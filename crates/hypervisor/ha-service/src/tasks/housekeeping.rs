@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Cleaning the database, following the journal while somebody else leads, ending planned work that
+//! is over, and the figures that are read rather than counted.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cobaltcore_api::Maintenance;
+use cobaltcore_api::names::HostName;
+use cobaltcore_ha_engine::{Group, HeldReason, Verdict};
+use rusqlite::params;
+use tokio_util::sync::CancellationToken;
+
+use crate::http::App;
+use crate::journal::Journal;
+use crate::leadership::pause;
+use crate::metrics::{OfGroup, OfIncident, OfState, OfVerdict};
+use crate::store::Limits;
+
+const CLEAN_EVERY: Duration = Duration::from_secs(60);
+const FOLLOW_EVERY: Duration = Duration::from_secs(5);
+const FIGURES_EVERY: Duration = Duration::from_secs(5);
+
+/// Cleans the database until `stop`.
+pub async fn clean(app: Arc<App>, stop: CancellationToken) {
+    let limits = Limits {
+        retention: app.config.retention.clone(),
+        max_bytes: app.config.storage.max_bytes,
+    };
+    while !pause(&stop, CLEAN_EVERY).await {
+        let now = jiff::Timestamp::now().as_millisecond();
+        match app.store.clean(&limits, now).await {
+            Ok(pruned) => {
+                app.metrics.db_up.set(1);
+                app.metrics
+                    .db_size
+                    .set(i64::try_from(pruned.bytes).unwrap_or(i64::MAX));
+                if pruned.surplus > 0 {
+                    tracing::warn!(
+                        rows = pruned.surplus,
+                        "the telemetry database was too large; the least important rows were removed"
+                    );
+                }
+            }
+            Err(error) => {
+                app.metrics.db_up.set(0);
+                tracing::error!(%error, "the telemetry database cannot be cleaned");
+            }
+        }
+        end_planned(&app, now).await;
+    }
+}
+
+/// Ends planned work on hosts without an object when its time is over.
+async fn end_planned(app: &App, now: i64) {
+    let over = app
+        .store
+        .read(move |connection| {
+            let mut query = connection.prepare_cached("select host from planned where until <= ?1")?;
+            query
+                .query_map(params![now], |row| row.get::<_, String>(0))?
+                .collect::<rusqlite::Result<Vec<_>>>()
+        })
+        .await
+        .unwrap_or_default();
+    for name in over {
+        let Ok(host) = HostName::new(name) else { continue };
+        match app
+            .local_maintenance
+            .set(&host, &Maintenance::Manual, &Maintenance::Off)
+        {
+            Ok(_) => {
+                tracing::info!(%host, "the planned work on it is over");
+                let name = host.to_string();
+                app.store.write_later(move |transaction| {
+                    transaction
+                        .execute("delete from planned where host = ?1", params![name])
+                        .map(drop)
+                });
+            }
+            Err(error) => tracing::error!(%host, %error, "the end of planned work cannot be recorded"),
+        }
+    }
+}
+
+/// Follows the journal while somebody else leads, so that every replica can tell of incidents.
+pub async fn follow(app: Arc<App>, journal: Journal, stop: CancellationToken) {
+    while !pause(&stop, FOLLOW_EVERY).await {
+        if app.leads() || !matches!(journal, Journal::Objects(_)) {
+            continue;
+        }
+        match journal.load().await {
+            Ok(records) if !app.leads() => app.chronicle.replace(&records),
+            Ok(_) => {}
+            Err(error) => tracing::debug!(%error, "the journal cannot be read"),
+        }
+    }
+}
+
+/// Sets the figures that are read rather than counted, until `stop`.
+pub async fn figures(app: Arc<App>, stop: CancellationToken) {
+    while !pause(&stop, FIGURES_EVERY).await {
+        let names: Vec<HostName> = app.directory.all().into_iter().map(|(host, _)| host).collect();
+        let seen = app
+            .brain
+            .ask(move |engine, now| {
+                let statuses: Vec<_> = names
+                    .iter()
+                    .filter_map(|name| engine.host_status(name, now))
+                    .collect();
+                (statuses, engine.incidents())
+            })
+            .await;
+        let Some((statuses, incidents)) = seen else { return };
+        let mut states: HashMap<&'static str, i64> = HashMap::new();
+        let mut verdicts: HashMap<(Group, &'static str), i64> = HashMap::new();
+        for status in &statuses {
+            let Some(entry) = app.directory.get(&status.host) else {
+                continue;
+            };
+            let state = if entry.ambiguous {
+                "unmanaged"
+            } else if status.incident.is_some() {
+                "incident"
+            } else if !entry.ha_enabled {
+                "disabled"
+            } else if status.suspect {
+                "suspect"
+            } else if status.degraded.is_empty() {
+                "healthy"
+            } else {
+                "degraded"
+            };
+            *states.entry(state).or_default() += 1;
+            for group in Group::ALL {
+                let said = status.evidence.of(group);
+                *verdicts.entry((group, word(said.verdict))).or_default() += 1;
+                if let Some(age) = said.age_ms.filter(|_| group == Group::A) {
+                    let label = OfGroup {
+                        group: format!("{group:?}"),
+                    };
+                    app.metrics
+                        .signal_age
+                        .get_or_create(&label)
+                        .observe(age as f64 / 1000.0);
+                }
+            }
+        }
+        show(&app, &states, &verdicts);
+        show_incidents(&app, &incidents);
+    }
+}
+
+fn show(app: &App, states: &HashMap<&'static str, i64>, verdicts: &HashMap<(Group, &'static str), i64>) {
+    for state in [
+        "unmanaged",
+        "incident",
+        "disabled",
+        "suspect",
+        "healthy",
+        "degraded",
+    ] {
+        let label = OfState { state: state.into() };
+        app.metrics
+            .hosts
+            .get_or_create(&label)
+            .set(states.get(state).copied().unwrap_or(0));
+    }
+    for group in Group::ALL {
+        for verdict in [
+            Verdict::Alive,
+            Verdict::KernelOnly,
+            Verdict::Unknown,
+            Verdict::Dead,
+        ] {
+            let verdict = word(verdict);
+            let label = OfVerdict {
+                group: format!("{group:?}"),
+                verdict: verdict.into(),
+            };
+            let count = verdicts.get(&(group, verdict)).copied().unwrap_or(0);
+            app.metrics.signals.get_or_create(&label).set(count);
+        }
+    }
+}
+
+fn word(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Alive => "alive",
+        Verdict::KernelOnly => "kernel-only",
+        Verdict::Unknown => "unknown",
+        Verdict::Dead => "dead",
+    }
+}
+
+fn show_incidents(app: &App, incidents: &[cobaltcore_ha_engine::IncidentStatus]) {
+    app.metrics.incidents_open.clear();
+    let mut storm = false;
+    for incident in incidents.iter().filter(|incident| incident.state.open()) {
+        storm |= matches!(incident.held, Some(HeldReason::Storm | HeldReason::DomainLimit));
+        let label = OfIncident {
+            state: format!("{:?}", incident.state),
+            held: incident.held.map(|held| format!("{held:?}")).unwrap_or_default(),
+        };
+        app.metrics.incidents_open.get_or_create(&label).inc();
+    }
+    app.metrics.storm_active.set(i64::from(storm));
+}

@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What Nova knows: compute services every few seconds, hypervisors and changed servers less often.
+//! A refresh that fails deletes nothing; a service whose cell does not answer is no data.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use cobaltcore_api::names::HostName;
+use cobaltcore_ha_engine::{Input, Observation, ServiceFacts};
+use cobaltcore_openstack::Session;
+use cobaltcore_openstack::nova::{ComputeService, Server, ServerFilter, ServiceState, ServiceStatus};
+use rusqlite::params;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::brain::BrainHandle;
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::directory::Directory;
+use crate::heard::Heard;
+use crate::leadership::pause;
+use crate::store::Store;
+
+/// Complete refreshes without a host before it is gone.
+const GONE_AFTER: u32 = 3;
+/// Agents heard within this time keep a host known.
+const CONTACT: Duration = Duration::from_secs(300);
+/// How often all servers are listed, not only those that changed.
+const FULL: Duration = Duration::from_secs(3600);
+
+/// When Nova last answered, in milliseconds of the clock; shared with the canaries.
+#[derive(Clone, Debug, Default)]
+pub struct LastAnswer(Arc<AtomicU64>);
+
+impl LastAnswer {
+    fn now(&self, clock: &Clock) {
+        self.0.store(clock.mono().0, Ordering::Relaxed);
+    }
+
+    /// Whether it answered within `time`.
+    pub fn within(&self, clock: &Clock, time: Duration) -> bool {
+        let last = self.0.load(Ordering::Relaxed);
+        last > 0 && clock.mono().since(cobaltcore_ha_engine::Mono(last)) <= time
+    }
+}
+
+/// Looks at Nova.
+pub struct NovaWatch {
+    /// The cloud.
+    pub session: Session,
+    /// What the service was told.
+    pub config: Arc<Config>,
+    /// The clock.
+    pub clock: Clock,
+    /// What is known of hosts.
+    pub directory: Directory,
+    /// Who was heard.
+    pub heard: Heard,
+    /// The loop.
+    pub brain: BrainHandle,
+    /// The telemetry.
+    pub store: Store,
+    /// When Nova last answered.
+    pub answered: LastAnswer,
+}
+
+impl NovaWatch {
+    /// Looks until `stop`.
+    pub async fn run(self, stop: CancellationToken) {
+        let this = &self;
+        tokio::join!(this.services(&stop), this.hypervisors(&stop), this.servers(&stop));
+    }
+
+    async fn services(&self, stop: &CancellationToken) {
+        let mut missing: HashMap<HostName, u32> = HashMap::new();
+        loop {
+            let begun = Instant::now();
+            let nova = self.session.nova().within(self.config.openstack.timeout.0);
+            match nova.compute_services().await {
+                Ok(services) => {
+                    self.answered.now(&self.clock);
+                    self.take_services(&services, &mut missing).await;
+                }
+                Err(error) => tracing::warn!(%error, "compute services cannot be listed"),
+            }
+            let every = if self.suspects().await {
+                self.config.openstack.suspect_interval.0
+            } else {
+                self.config.openstack.services_interval.0
+            };
+            if pause(stop, every.saturating_sub(begun.elapsed())).await {
+                return;
+            }
+        }
+    }
+
+    async fn suspects(&self) -> bool {
+        let names: Vec<HostName> = self.directory.all().into_iter().map(|(name, _)| name).collect();
+        self.brain
+            .ask(move |engine, now| {
+                names.iter().any(|name| {
+                    engine
+                        .host_status(name, now)
+                        .is_some_and(|status| status.suspect || status.incident.is_some())
+                })
+            })
+            .await
+            .unwrap_or(false)
+    }
+
+    async fn take_services(&self, services: &[ComputeService], missing: &mut HashMap<HostName, u32>) {
+        let known: Vec<(HostName, Arc<crate::directory::HostEntry>)> = self.directory.all();
+        let mut of: BTreeMap<HostName, Vec<&ComputeService>> = BTreeMap::new();
+        for service in services {
+            if let Some(host) = host_key(service, &known) {
+                of.entry(host).or_default().push(service);
+            }
+        }
+        let in_cluster = self.config.kubernetes.enabled;
+        let mut facts = Vec::new();
+        for (host, services) in &of {
+            missing.remove(host);
+            let [service, rest @ ..] = services.as_slice() else {
+                continue;
+            };
+            self.directory.change(host, |entry| {
+                let fresh = entry.nova_host.is_none();
+                entry.ambiguous = !rest.is_empty();
+                entry.nova_host = Some(service.host.clone());
+                let id = service.id.as_str();
+                entry.service_id = cobaltcore_api::names::ServiceId::new(id).ok();
+                if fresh && !in_cluster {
+                    let said = entry.legacy;
+                    entry.switch(said);
+                    if let Some(zone) = &service.zone {
+                        let key = "topology.kubernetes.io/zone".to_owned();
+                        entry.labels.entry(key).or_insert_with(|| zone.clone());
+                    }
+                }
+            });
+            if rest.is_empty()
+                && let Some(seen) = facts_of(service)
+            {
+                facts.push((host.clone(), seen));
+            }
+        }
+        self.forget_gone(&known, &of, missing).await;
+        self.brain.tell(Input::Saw(Observation::Services(facts))).await;
+    }
+
+    /// A host is gone when Nova left it out of several complete lists and nobody speaks for it.
+    async fn forget_gone(
+        &self,
+        known: &[(HostName, Arc<crate::directory::HostEntry>)],
+        listed: &BTreeMap<HostName, Vec<&ComputeService>>,
+        missing: &mut HashMap<HostName, u32>,
+    ) {
+        for (host, entry) in known {
+            if listed.contains_key(host) || entry.in_kubernetes {
+                continue;
+            }
+            let times = missing.entry(host.clone()).or_insert(0);
+            *times += 1;
+            if *times >= GONE_AFTER && !self.heard.fresh(host, CONTACT) {
+                missing.remove(host);
+                tracing::info!(%host, "Nova does not know it any more");
+                self.directory.remove(host);
+                self.brain
+                    .tell(Input::Saw(Observation::HostGone(host.clone())))
+                    .await;
+            }
+        }
+    }
+
+    async fn hypervisors(&self, stop: &CancellationToken) {
+        loop {
+            let nova = self.session.nova().within(self.config.openstack.timeout.0);
+            match nova.hypervisors().await {
+                Ok(all) => {
+                    for hypervisor in all {
+                        let Some(host) = self.directory.by_nova_host(&hypervisor.service.host) else {
+                            continue;
+                        };
+                        self.directory.change_known(&host, |entry| {
+                            entry.hypervisor_id = Some(hypervisor.id.as_str().to_owned());
+                            if !entry.in_kubernetes {
+                                entry.internal_ip.clone_from(&hypervisor.host_ip);
+                            }
+                        });
+                    }
+                }
+                Err(error) => tracing::warn!(%error, "hypervisors cannot be listed"),
+            }
+            // The first lists may come in any order.
+            let every = if self
+                .directory
+                .all()
+                .iter()
+                .any(|(_, entry)| entry.hypervisor_id.is_none())
+            {
+                Duration::from_secs(5).min(self.config.openstack.hypervisors_interval.0)
+            } else {
+                self.config.openstack.hypervisors_interval.0
+            };
+            if pause(stop, every).await {
+                return;
+            }
+        }
+    }
+
+    async fn servers(&self, stop: &CancellationToken) {
+        let mut since: Option<jiff::Timestamp> = None;
+        let mut full_at: Option<Instant> = None;
+        loop {
+            let full = full_at.is_none_or(|at| at.elapsed() >= FULL);
+            let began = jiff::Timestamp::now();
+            let filter = ServerFilter {
+                changes_since: since.filter(|_| !full),
+                ..ServerFilter::everywhere()
+            };
+            let nova = self.session.nova().within(self.config.openstack.timeout.0);
+            match nova.servers(&filter).await {
+                Ok(servers) => {
+                    self.keep_servers(servers);
+                    // A minute of overlap forgives clocks that differ.
+                    since = began.checked_sub(jiff::SignedDuration::from_secs(60)).ok();
+                    if full {
+                        full_at = Some(Instant::now());
+                    }
+                }
+                Err(error) => tracing::warn!(%error, "servers cannot be listed"),
+            }
+            if pause(stop, self.config.openstack.servers_interval.0).await {
+                return;
+            }
+        }
+    }
+
+    fn keep_servers(&self, servers: Vec<Server>) {
+        let now = jiff::Timestamp::now().as_millisecond();
+        let host_of = |server: &Server| {
+            let nova_host = server.host.as_deref()?;
+            Some(
+                self.directory
+                    .by_nova_host(nova_host)
+                    .map_or_else(|| nova_host.to_owned(), String::from),
+            )
+        };
+        let rows: Vec<_> = servers
+            .into_iter()
+            .map(|server| {
+                let host = host_of(&server);
+                (server, host)
+            })
+            .collect();
+        self.store.write_later(move |transaction| {
+            let mut upsert = transaction.prepare_cached(
+                "insert into vms(uuid, name, nova_host, vm_state, task_state, project, flavor, policy, priority, grp, nova_seen)
+                 values(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
+                 on conflict(uuid) do update set name = ?2, nova_host = ?3, vm_state = ?4, task_state = ?5, project = ?6,
+                    flavor = ?7, policy = ?8, priority = ?9, grp = ?10, nova_seen = ?11",
+            )?;
+            for (server, host) in rows {
+                let wish = Wish::of(&server);
+                upsert.execute(params![
+                    server.id.as_str(),
+                    server.name,
+                    host,
+                    server.vm_state.as_ref().map(ToString::to_string),
+                    server.task_state,
+                    server.tenant_id.as_ref().map(ToString::to_string),
+                    server.flavor.original_name,
+                    wish.policy,
+                    wish.priority,
+                    wish.group,
+                    now,
+                ])?;
+            }
+            Ok(())
+        });
+    }
+}
+
+/// What a server's owner asks for, as people see it.
+struct Wish {
+    policy: String,
+    priority: u16,
+    group: String,
+}
+
+impl Wish {
+    fn of(server: &Server) -> Self {
+        let said = |key: &str| {
+            server
+                .metadata
+                .get(key)
+                .or_else(|| server.flavor.extra_specs.get(key))
+        };
+        let masakari = match server.metadata.get("HA_Enabled").map(|v| v.to_ascii_lowercase()) {
+            Some(text) if text == "true" => "evacuate",
+            Some(text) if text == "false" => "ignore",
+            _ => "",
+        };
+        Self {
+            policy: said("cobaltcore:ha").map_or_else(|| masakari.to_owned(), Clone::clone),
+            priority: said("cobaltcore:ha_priority")
+                .and_then(|text| text.parse().ok())
+                .filter(|priority| *priority <= 1000)
+                .unwrap_or(500),
+            group: server
+                .metadata
+                .get("cobaltcore:ha_group")
+                .cloned()
+                .unwrap_or_default(),
+        }
+    }
+}
+
+/// The host a service belongs to. What a Hypervisor object says wins; else names are compared up to
+/// their first dot, exactly and never by a part.
+fn host_key(
+    service: &ComputeService,
+    known: &[(HostName, Arc<crate::directory::HostEntry>)],
+) -> Option<HostName> {
+    let id = service.id.as_str();
+    let by_id = known.iter().find(|(_, entry)| {
+        entry
+            .service_id
+            .as_ref()
+            .is_some_and(|known| known.as_str() == id)
+    });
+    if let Some((host, _)) = by_id {
+        return Some(host.clone());
+    }
+    let short = service.host.split('.').next()?.to_ascii_lowercase();
+    let by_name = known.iter().find(|(host, _)| host.short() == short);
+    match by_name {
+        Some((host, _)) => Some(host.clone()),
+        None => HostName::new(short).ok(),
+    }
+}
+
+fn facts_of(service: &ComputeService) -> Option<ServiceFacts> {
+    let known = service.state != ServiceState::Unknown && service.status != ServiceStatus::Unknown;
+    let updated_at = service.updated_at?;
+    known.then(|| ServiceFacts {
+        updated_at: updated_at.to_string(),
+        up: service.state == ServiceState::Up,
+        disabled: service.status == ServiceStatus::Disabled,
+        forced_down: service.forced_down,
+    })
+}

@@ -1,0 +1,516 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The API over the wire: what agents, senders, people and older operators get, and what is refused.
+
+#![allow(clippy::unwrap_used, reason = "a test that unwraps says where it failed")]
+
+mod common;
+
+use std::io::Write as _;
+
+use cobaltcore_sim::{Cloud, World};
+use common::{AGENT, ALONE, Agent, OPERATOR, Running, SENDER, VIEWER, base, session, until};
+use serde_json::json;
+
+struct Fixture {
+    service: Running,
+    _cloud: Cloud,
+    _folder: tempfile::TempDir,
+}
+
+async fn fixture(more: &str) -> Fixture {
+    let folder = tempfile::tempdir().unwrap();
+    let world = World::builder().hosts(3).vms_per_host(2).build();
+    let cloud = Cloud::start(world).await.unwrap();
+    let session = session(&cloud, folder.path());
+    let text = format!("{}{ALONE}{more}", base(folder.path()));
+    let service = Running::start(&text, Some(session), None).await;
+    until("the hosts of Nova are known", async || {
+        let (_, page) = service.get("/api/v1/hosts").await;
+        (page["items"].as_array()?.len() == 3).then_some(())
+    })
+    .await;
+    Fixture {
+        service,
+        _cloud: cloud,
+        _folder: folder,
+    }
+}
+
+const N1: &str = "node001-bb1";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_legacy_call_works_as_operators_send_it() {
+    let fixture = fixture("compat: {legacy_unauthenticated: true}\n").await;
+    let service = &fixture.service;
+    let legacy = |path: &str, body: &'static str| {
+        let request = common::client()
+            .post(format!("http://{}{path}", service.legacy))
+            .header("content-type", "application/json")
+            .body(body);
+        async move {
+            let answer = request.send().await.unwrap();
+            (answer.status().as_u16(), answer.text().await.unwrap())
+        }
+    };
+    let on = r#"{"enabled": true}"#;
+    let off = r#"{"enabled": false}"#;
+    for path in [
+        format!("/api/hypervisors/{N1}"),
+        format!("//api/hypervisors//{N1}/"),
+    ] {
+        assert_eq!(legacy(&path, on).await, (200, "{}".into()));
+        assert_eq!(
+            legacy(&path, on).await,
+            (200, "{}".into()),
+            "again changes nothing"
+        );
+        assert_eq!(legacy(&path, off).await, (200, "{}".into()));
+    }
+    let (_, host) = service.get(&format!("/api/hypervisors/{N1}")).await;
+    assert_eq!(
+        (&host["enabled"], &host["state"]),
+        (&json!(false), &json!("disabled"))
+    );
+    assert_eq!(legacy("/api/hypervisors/unknown", off).await.0, 404);
+    assert_eq!(legacy("/api/hypervisors/unknown", on).await.0, 404);
+    assert_eq!(
+        legacy(&format!("/api/hypervisors/{N1}"), r#"{"enabled": "yes"}"#)
+            .await
+            .0,
+        400
+    );
+    assert_eq!(legacy(&format!("/api/hypervisors/{N1}"), "").await.0, 400);
+    let more = r#"{"enabled": true, "and": {"what": "ever"}}"#;
+    assert_eq!(legacy(&format!("/api/hypervisors/{N1}"), more).await.0, 200);
+    // The other port serves nothing else.
+    assert_eq!(legacy("/api/v1/incidents/bulk", "{}").await.0, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn records_are_acknowledged_once_they_are_stored() {
+    let fixture = fixture("").await;
+    let service = &fixture.service;
+    let mut agent = Agent::new(N1);
+    let (code, answer) = agent.report(service, &agent.clone().events(1..=5)).await;
+    assert_eq!((code, &answer["acked_seq"]), (200, &json!(5)), "{answer}");
+    let again = agent.events(1..=5);
+    let (code, answer) = agent.report(service, &again).await;
+    assert_eq!(
+        (code, &answer["acked_seq"]),
+        (200, &json!(5)),
+        "a replay changes nothing"
+    );
+    let gap = agent.events(9..=9);
+    let (code, answer) = agent.report(service, &gap).await;
+    assert_eq!((code, &answer["expected_seq"]), (409, &json!(6)), "{answer}");
+    let mut told = agent.events(9..=9);
+    told.dropped = vec![6..=8];
+    let (code, answer) = agent.report(service, &told).await;
+    assert_eq!((code, &answer["acked_seq"]), (200, &json!(9)), "{answer}");
+    let (code, page) = service.get(&format!("/api/v1/events?host={N1}&limit=4")).await;
+    assert_eq!(code, 200);
+    assert_eq!(page["items"].as_array().unwrap().len(), 4);
+    let cursor = page["cursor"].as_str().unwrap();
+    let (_, rest) = service
+        .get(&format!("/api/v1/events?host={N1}&limit=4&cursor={cursor}"))
+        .await;
+    assert_eq!(rest["items"].as_array().unwrap().len(), 2, "{rest}");
+    assert!(rest["cursor"].is_null());
+    // A sign of life without records is answered with what is stored.
+    let beat = agent.beat();
+    let (code, answer) = agent.report(service, &beat).await;
+    assert_eq!((code, &answer["acked_seq"]), (200, &json!(9)));
+    let (_, host) = service.get(&format!("/api/v1/hosts/{N1}")).await;
+    assert!(host["last_seen"].is_string(), "{host}");
+    // Compressed bodies are taken as well.
+    let more = agent.events(10..=210).encode().unwrap();
+    let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    packer.write_all(&more).unwrap();
+    let packed = packer.finish().unwrap();
+    let gzip = [("content-encoding", "gzip")];
+    let (code, answer) = service
+        .raw("POST", &agent.path(), Some(AGENT), packed, &gzip)
+        .await;
+    assert_eq!((code, &answer["acked_seq"]), (200, &json!(210)), "{answer}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bad_reports_are_refused_counted_and_harmless() {
+    let fixture = fixture("").await;
+    let service = &fixture.service;
+    let mut agent = Agent::new(N1);
+    let beat = agent.beat();
+    assert_eq!(agent.report(service, &beat).await.0, 200);
+    let path = agent.path();
+    let post = |body: Vec<u8>, headers: &'static [(&'static str, &'static str)]| {
+        let path = path.clone();
+        async move { service.raw("POST", &path, Some(AGENT), body, headers).await.0 }
+    };
+    assert_eq!(post(b"not json".to_vec(), &[]).await, 400);
+    assert_eq!(post(vec![b' '; (1 << 20) + 1], &[]).await, 413);
+    let mut bomb = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    bomb.write_all(&vec![b' '; 20 << 20]).unwrap();
+    assert_eq!(
+        post(bomb.finish().unwrap(), &[("content-encoding", "gzip")]).await,
+        413
+    );
+    assert_eq!(post(b"x".to_vec(), &[("content-encoding", "gzip")]).await, 400);
+    assert_eq!(post(b"x".to_vec(), &[("content-encoding", "zstd")]).await, 415);
+    // A report about another host, and one that contradicts itself.
+    let foreign = Agent::new("node002-bb1").beat().encode().unwrap();
+    assert_eq!(post(foreign, &[]).await, 403);
+    let mut torn = agent.beat();
+    torn.heartbeat.as_mut().unwrap().boot_id.0 = "another-boot".into();
+    assert_eq!(post(torn.encode().unwrap(), &[]).await, 422);
+    let unknown = String::from_utf8(agent.beat().encode().unwrap()).unwrap();
+    let unknown = unknown.replacen("{\"schema\":1", "{\"surprise\":1,\"schema\":1", 1);
+    assert_eq!(
+        post(unknown.into_bytes(), &[]).await,
+        400,
+        "unknown fields are errors"
+    );
+    let newer = String::from_utf8(agent.beat().encode().unwrap()).unwrap();
+    let newer = newer.replacen("\"schema\":1", "\"schema\":2", 1);
+    assert!(matches!(post(newer.into_bytes(), &[]).await, 400 | 422));
+    // A clock that runs a day ahead decides nothing.
+    let mut future = agent.beat();
+    future.envelope.sent_at = future
+        .envelope
+        .sent_at
+        .checked_add(jiff::SignedDuration::from_hours(24))
+        .unwrap();
+    assert_eq!(agent.report(service, &future).await.0, 200);
+    // Credentials: none, wrong, of somebody else.
+    let body = agent.beat().encode().unwrap();
+    for (token, wanted) in [
+        (None, 401),
+        (Some("guess"), 401),
+        (Some(VIEWER), 403),
+        (Some(OPERATOR), 403),
+    ] {
+        let (code, problem) = service.raw("POST", &path, token, body.clone(), &[]).await;
+        assert_eq!(code, wanted, "{problem}");
+        assert!(!problem["detail"].as_str().unwrap().is_empty());
+    }
+    let (_, page) = service.get("/api/v1/events").await;
+    assert_eq!(page["items"], json!([]), "nothing of it was stored");
+    let (_, incidents) = service.get("/api/v1/incidents").await;
+    assert_eq!(incidents["items"], json!([]));
+    let text = service.telemetry.encode();
+    for label in [
+        "forged",
+        "malformed",
+        "size",
+        "contradiction",
+        "ahead",
+        "anonymous",
+    ] {
+        assert!(
+            text.contains(&format!("why=\"{label}\"")),
+            "{label} is counted:\n{text}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_of_one_credential_is_slowed_down() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = format!("{}{ALONE}openstack: {{enabled: false}}\n", base(folder.path()))
+        .replace("per_agent_rps: 1000", "per_agent_rps: 2");
+    let service = Running::start(&text, None, None).await;
+    let mut agent = Agent::new(N1);
+    let beats: Vec<_> = (0..60).map(|_| agent.beat()).collect();
+    let sent = beats.iter().map(|beat| agent.report(&service, beat));
+    let codes: Vec<u16> = futures::future::join_all(sent)
+        .await
+        .into_iter()
+        .map(|(code, _)| code)
+        .collect();
+    assert!(codes.contains(&200) && codes.contains(&429), "{codes:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_reach_the_agent_that_waits() {
+    let fixture = fixture("").await;
+    let service = &fixture.service;
+    let (code, answer) = service
+        .send(
+            "GET",
+            &format!("/api/v1/agents/{N1}/commands?wait=0"),
+            Some(AGENT),
+            None,
+        )
+        .await;
+    assert_eq!((code, answer), (200, json!({"commands": []})));
+    let (code, _) = service
+        .send(
+            "GET",
+            &format!("/api/v1/agents/{N1}/commands?wait=soon"),
+            Some(AGENT),
+            None,
+        )
+        .await;
+    assert_eq!(code, 400);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn verdicts_of_others_are_taken_from_whom_may_send_them() {
+    let more = "sources:\n  push:\n    - {name: probes, schema: generic, senders: [prom]}\n    - {name: alerts, schema: alertmanager, senders: [prom], down_alerts: [NodeDown]}\n";
+    let fixture = fixture(more).await;
+    let service = &fixture.service;
+    let now = jiff::Timestamp::now();
+    let item = |host: &str, verdict: &str, at: jiff::Timestamp| json!({"items": [{"host": host, "signal": "s", "verdict": verdict, "observed_at": at, "ttl_s": 30, "attrs": {"a": 1}}]});
+    let send = |path: &'static str, token: &'static str, body: serde_json::Value| async move {
+        service.send("POST", path, Some(token), Some(body)).await
+    };
+    let probes = "/api/v1/telemetry/probes";
+    assert_eq!(
+        send(probes, SENDER, item(N1, "dead", now)).await,
+        (200, json!({"accepted": 1, "ignored": 0}))
+    );
+    assert_eq!(
+        send(probes, SENDER, item("unknown", "dead", now)).await,
+        (200, json!({"accepted": 0, "ignored": 1}))
+    );
+    let ahead = now.checked_add(jiff::SignedDuration::from_hours(2)).unwrap();
+    assert_eq!(send(probes, SENDER, item(N1, "alive", ahead)).await.0, 200);
+    let old = now.checked_sub(jiff::SignedDuration::from_hours(2)).unwrap();
+    assert_eq!(send(probes, SENDER, item(N1, "dead", old)).await.0, 200);
+    assert_eq!(send(probes, SENDER, item(N1, "confused", now)).await.0, 400);
+    assert_eq!(send(probes, VIEWER, item(N1, "dead", now)).await.0, 403);
+    assert_eq!(
+        send("/api/v1/telemetry/none", SENDER, item(N1, "dead", now))
+            .await
+            .0,
+        404
+    );
+    let alert = |status: &str, version: &str| json!({"version": version, "alerts": [{"status": status, "labels": {"alertname": "NodeDown", "node": format!("{N1}:9100")}, "annotations": {}}]});
+    let alerts = "/api/v1/telemetry/alerts";
+    assert_eq!(
+        send(alerts, SENDER, alert("firing", "4")).await,
+        (200, json!({"accepted": 1, "ignored": 0}))
+    );
+    assert_eq!(send(alerts, SENDER, alert("resolved", "4")).await.0, 200);
+    assert_eq!(send(alerts, SENDER, alert("firing", "3")).await.0, 422);
+    assert_eq!(send(alerts, SENDER, alert("perhaps", "4")).await.0, 422);
+    // However often a sender says so, one group alone never opens an incident.
+    let (_, incidents) = service.get("/api/v1/incidents").await;
+    assert_eq!(incidents["items"], json!([]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn people_look_pause_and_announce() {
+    let fixture = fixture("").await;
+    let service = &fixture.service;
+    let (code, evidence) = service.get(&format!("/api/v1/hosts/{N1}/evidence")).await;
+    assert_eq!(code, 200);
+    assert_eq!(evidence["signals"].as_array().unwrap().len(), 9);
+    assert!(!evidence["summary"].as_str().unwrap().is_empty());
+    assert_eq!(evidence["rules"].as_array().unwrap().len(), 4);
+    assert_eq!(service.get("/api/v1/hosts/unknown").await.0, 404);
+    assert_eq!(service.get("/api/v1/incidents/none").await.0, 404);
+    let (_, page) = service.get("/api/v1/hosts?limit=2").await;
+    assert_eq!(page["items"].as_array().unwrap().len(), 2);
+    let cursor = page["cursor"].as_str().unwrap();
+    let (_, rest) = service
+        .get(&format!("/api/v1/hosts?limit=2&cursor={cursor}"))
+        .await;
+    assert_eq!(rest["items"].as_array().unwrap().len(), 1);
+    for wrong in [
+        "limit=0",
+        "limit=1001",
+        "limit=x",
+        "cursor=zz",
+        "cursor=00",
+        "state=odd",
+    ] {
+        assert_eq!(
+            service.get(&format!("/api/v1/hosts?{wrong}")).await.0,
+            400,
+            "{wrong}"
+        );
+    }
+    until("servers of Nova are known", async || {
+        let (_, page) = service.get("/api/v1/vms").await;
+        (page["items"].as_array()?.len() == 6).then_some(())
+    })
+    .await;
+    let (_, on_one) = service.get(&format!("/api/v1/vms?host={N1}")).await;
+    assert_eq!(on_one["items"].as_array().unwrap().len(), 2, "{on_one}");
+
+    let soon = jiff::Timestamp::now()
+        .checked_add(jiff::SignedDuration::from_mins(10))
+        .unwrap();
+    let late = soon.checked_add(jiff::SignedDuration::from_hours(48)).unwrap();
+    let wish = |until: jiff::Timestamp| Some(json!({"reason": "work on the switch", "until": until}));
+    let put = |path: &'static str, token: &'static str, body| async move {
+        service.send("PUT", path, Some(token), body).await.0
+    };
+    assert_eq!(put("/api/v1/pauses/global", VIEWER, wish(soon)).await, 403);
+    assert_eq!(put("/api/v1/pauses/global", OPERATOR, wish(late)).await, 400);
+    assert_eq!(
+        put("/api/v1/pauses/global", OPERATOR, Some(json!({"until": soon}))).await,
+        400
+    );
+    assert_eq!(put("/api/v1/pauses/rack/x", OPERATOR, wish(soon)).await, 404);
+    assert_eq!(put("/api/v1/pauses/zone/a", OPERATOR, wish(soon)).await, 200);
+    assert_eq!(put("/api/v1/pauses/global", OPERATOR, wish(soon)).await, 200);
+    let (_, pauses) = service.get("/api/v1/pauses").await;
+    assert_eq!(pauses["items"].as_array().unwrap().len(), 2);
+    assert_eq!(pauses["items"][0]["actor"], "operator/olga");
+    let (code, _) = service
+        .send("DELETE", "/api/v1/pauses/global", Some(OPERATOR), None)
+        .await;
+    assert_eq!(code, 200);
+    let (code, _) = service
+        .send("DELETE", "/api/v1/pauses/global", Some(OPERATOR), None)
+        .await;
+    assert_eq!(code, 404);
+
+    let planned = format!("/api/v1/maintenance/host/{N1}");
+    let (code, answer) = service.send("PUT", &planned, Some(OPERATOR), wish(soon)).await;
+    assert_eq!(code, 200, "{answer}");
+    let (_, host) = service.get(&format!("/api/v1/hosts/{N1}")).await;
+    assert_eq!(host["maintenance"], "manual");
+    assert_eq!(
+        service.send("DELETE", &planned, Some(OPERATOR), None).await.0,
+        200
+    );
+    let (_, host) = service.get(&format!("/api/v1/hosts/{N1}")).await;
+    assert_eq!(host["maintenance"], "");
+
+    let (_, audit) = service.get("/api/v1/audit").await;
+    let actions: Vec<&str> = audit["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|entry| entry["action"].as_str().unwrap())
+        .collect();
+    for action in ["pause", "resume", "maintenance"] {
+        assert!(actions.contains(&action), "{actions:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_description_is_what_is_served() {
+    let fixture = fixture("").await;
+    let service = &fixture.service;
+    let (code, described) = service.send("GET", "/openapi.json", None, None).await;
+    assert_eq!(code, 200);
+    let mut calls = 0;
+    for (path, methods) in described["paths"].as_object().unwrap() {
+        let filled = path
+            .replace("{id}", "none-1-1")
+            .replace("{action}", "approve")
+            .replace("{uuid}", "00000000-0000-0000-0000-000000000000")
+            .replace("{kind}", "zone")
+            .replace("{source}", "none")
+            .replace("{host}", N1)
+            .replace("{hostname}", N1)
+            .replace("{name}", "a");
+        for (method, operation) in methods.as_object().unwrap() {
+            calls += 1;
+            let method = method.to_ascii_uppercase();
+            // Without credentials everything but the description itself is refused, so it is there.
+            let (code, answer) = service.send(&method, &filled, None, None).await;
+            let open = operation["x-role"] == "everybody";
+            assert_eq!(code, if open { 200 } else { 401 }, "{method} {filled}: {answer}");
+            // With them, whatever is answered is described.
+            let token = match operation["x-role"].as_str().unwrap() {
+                "viewers" => VIEWER,
+                "operators" => OPERATOR,
+                "agents" => AGENT,
+                "senders" => SENDER,
+                _ => continue,
+            };
+            if method != "GET" {
+                continue;
+            }
+            let (code, answer) = service.send(&method, &filled, Some(token), None).await;
+            if code == 200 {
+                let schema = &operation["responses"]["200"]["content"]["application/json"]["schema"];
+                conforms(&described, schema, &answer, &filled);
+            } else {
+                let schema = json!({"$ref": "#/components/schemas/Problem"});
+                conforms(&described, &schema, &answer, &filled);
+            }
+        }
+    }
+    assert!(calls > 20, "{calls}");
+    assert_eq!(
+        service
+            .send("GET", "/api/v1/undescribed", Some(VIEWER), None)
+            .await
+            .0,
+        404
+    );
+    assert_eq!(
+        service.send("PATCH", "/api/v1/hosts", Some(VIEWER), None).await.0,
+        405
+    );
+}
+
+/// Whether a value is as a schema says: required fields are there, and no field is unknown.
+fn conforms(document: &serde_json::Value, schema: &serde_json::Value, value: &serde_json::Value, at: &str) {
+    if let Some(name) = schema["$ref"].as_str() {
+        let name = name.rsplit('/').next().unwrap();
+        return conforms(document, &document["components"]["schemas"][name], value, at);
+    }
+    if let Some(items) = value.as_array() {
+        assert!(schema["items"].is_object(), "{at}: a list was not described");
+        for item in items {
+            conforms(document, &schema["items"], item, at);
+        }
+    }
+    let (Some(fields), Some(properties)) = (value.as_object(), schema["properties"].as_object()) else {
+        return;
+    };
+    for required in schema["required"].as_array().into_iter().flatten() {
+        assert!(
+            fields.contains_key(required.as_str().unwrap()),
+            "{at}: {required} is missing in {value}"
+        );
+    }
+    for (name, value) in fields {
+        if properties.is_empty() {
+            panic!("{at}: {name} is not described");
+        }
+        let described = properties.get(name);
+        assert!(described.is_some(), "{at}: {name} is not described");
+        conforms(document, described.unwrap(), value, at);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_people_decided_outlives_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let world = World::builder().hosts(1).build();
+    let cloud = Cloud::start(world).await.unwrap();
+    let text = format!("{}{ALONE}", base(folder.path()));
+    let host = format!("/api/v1/hosts/{N1}");
+    let known = async |service: &Running| {
+        until("the host is known", async || {
+            (service.get(&host).await.0 == 200).then_some(())
+        })
+        .await;
+    };
+    let service = Running::start(&text, Some(session(&cloud, folder.path())), None).await;
+    known(&service).await;
+    let off = Some(json!({"enabled": false}));
+    let switch = format!("/api/hypervisors/{N1}");
+    assert_eq!(service.send("POST", &switch, Some(OPERATOR), off).await.0, 200);
+    let mut agent = Agent::new(N1);
+    let events = agent.events(1..=3);
+    assert_eq!(agent.report(&service, &events).await.0, 200);
+    service.kill().await;
+
+    let service = Running::start(&text, Some(session(&cloud, folder.path())), None).await;
+    known(&service).await;
+    let (_, found) = service.get(&host).await;
+    assert_eq!(found["ha_enabled"], false, "{found}");
+    let again = agent.events(1..=4);
+    let (code, answer) = agent.report(&service, &again).await;
+    assert_eq!((code, &answer["acked_seq"]), (200, &json!(4)), "{answer}");
+    let (_, page) = service.get("/api/v1/events").await;
+    assert_eq!(page["items"].as_array().unwrap().len(), 4, "stored once each");
+}

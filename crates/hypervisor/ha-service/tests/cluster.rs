@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The service in a cluster: which hosts it says are covered, with the rights its manifests give it;
+//! the lease; pauses that every replica sees; certificates of agents.
+
+#![allow(clippy::unwrap_used, reason = "a test that unwraps says where it failed")]
+
+mod common;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use cobaltcore_api::Hypervisor;
+use cobaltcore_apiserver::testkit::TestServer;
+use common::{AGENT, Agent, OPERATOR, Running, VIEWER, base, until};
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+
+const QUICK: &str =
+    "openstack: {enabled: false}\nleader: {lease_duration: 3s, renew_deadline: 2s, retry_period: 500ms}\n";
+
+async fn install(server: &TestServer) {
+    server.apply_yaml(&cobaltcore_api::crds_yaml(None)).await.unwrap();
+    for namespace in ["kube-node-lease", "cobaltcore"] {
+        let text = format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {namespace}}}\n");
+        server.apply_yaml(&text).await.unwrap();
+    }
+}
+
+async fn hypervisor(client: &kube::Client, name: &str, spec: Value, conditions: Value) {
+    let api: Api<Hypervisor> = Api::all(client.clone());
+    let object = json!({
+        "apiVersion": "kvm.cloud.sap/v1", "kind": "Hypervisor", "metadata": {"name": name}, "spec": spec,
+    });
+    let object: Hypervisor = serde_json::from_value(object).unwrap();
+    api.create(&PostParams::default(), &object).await.unwrap();
+    say(client, name, conditions).await;
+}
+
+async fn say(client: &kube::Client, name: &str, conditions: Value) {
+    let api: Api<Hypervisor> = Api::all(client.clone());
+    let conditions: Vec<Value> = conditions
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|condition| {
+            let mut condition = condition.clone();
+            condition["lastTransitionTime"] = json!("2026-01-01T00:00:00Z");
+            condition["message"] = json!("");
+            condition
+        })
+        .collect();
+    let status = json!({
+        "apiVersion": "kvm.cloud.sap/v1", "kind": "Hypervisor", "status": {"conditions": conditions},
+    });
+    api.patch_status(
+        name,
+        &PatchParams::apply("operator").force(),
+        &Patch::Apply(status),
+    )
+    .await
+    .unwrap();
+}
+
+async fn said(client: &kube::Client, name: &str) -> Option<(String, String, String)> {
+    let api: Api<Hypervisor> = Api::all(client.clone());
+    let found = api.get(name).await.ok()?;
+    let conditions = found.status?.conditions;
+    let condition = conditions.into_iter().find(|c| c.type_ == "HaEnabled")?;
+    Some((condition.status, condition.reason, condition.message))
+}
+
+async fn until_said(client: &kube::Client, name: &str, wanted: (&str, &str, &str)) {
+    until(&format!("{name} says {wanted:?}"), async || {
+        let (status, reason, message) = said(client, name).await?;
+        ((status.as_str(), reason.as_str(), message.as_str()) == wanted).then_some(())
+    })
+    .await;
+}
+
+const PROVEN: &str = r#"[{"type": "Onboarding", "status": "False", "reason": "Succeeded"}]"#;
+
+fn proven() -> Value {
+    serde_json::from_str(PROVEN).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hosts_are_covered_as_the_table_says_with_the_rights_of_the_manifests() {
+    let server = TestServer::start_with_rbac().await;
+    install(&server).await;
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../deploy");
+    for file in [
+        "ha-service/service-account.yaml",
+        "ha-service/rbac.yaml",
+        "ha-service/namespaced-rbac.yaml",
+    ] {
+        let text = std::fs::read_to_string(folder.join(file)).unwrap();
+        server.apply_yaml(&text).await.unwrap();
+    }
+    let data = tempfile::tempdir().unwrap();
+    let text =
+        format!("{}{QUICK}", base(data.path())).replace("leader: {", "leader: {namespace: cobaltcore, ");
+    let own = server.client_for_service_account("cobaltcore", "kvm-ha-service");
+    let service = Running::start(&text, None, Some(own)).await;
+    let client = server.client();
+    let on = json!({"highAvailability": true});
+    hypervisor(&client, "proven", on.clone(), proven()).await;
+    hypervisor(&client, "unwanted", json!({"highAvailability": false}), proven()).await;
+    hypervisor(
+        &client,
+        "handover",
+        on.clone(),
+        json!([{"type": "Onboarding", "status": "True", "reason": "Handover"}]),
+    )
+    .await;
+    hypervisor(
+        &client,
+        "testing",
+        on.clone(),
+        json!([{"type": "Onboarding", "status": "True", "reason": "Testing"}]),
+    )
+    .await;
+    hypervisor(
+        &client,
+        "aborted",
+        on.clone(),
+        json!([{"type": "Onboarding", "status": "False", "reason": "Aborted"}]),
+    )
+    .await;
+    hypervisor(
+        &client,
+        "empty",
+        on.clone(),
+        json!([
+            {"type": "Onboarding", "status": "False", "reason": "Succeeded"},
+            {"type": "Evicting", "status": "False", "reason": "Succeeded"},
+        ]),
+    )
+    .await;
+    hypervisor(&client, "new", on, json!([])).await;
+    until_said(&client, "proven", ("True", "Succeeded", "HA is enabled")).await;
+    until_said(&client, "handover", ("True", "Succeeded", "HA is enabled")).await;
+    until_said(
+        &client,
+        "unwanted",
+        ("False", "Succeeded", "HA disabled per spec"),
+    )
+    .await;
+    until_said(
+        &client,
+        "testing",
+        ("False", "Onboarding", "HA disabled before onboarding"),
+    )
+    .await;
+    until_said(
+        &client,
+        "aborted",
+        ("False", "Onboarding", "HA disabled before onboarding"),
+    )
+    .await;
+    until_said(
+        &client,
+        "empty",
+        ("False", "Evicted", "HA disabled due to eviction"),
+    )
+    .await;
+    assert_eq!(
+        said(&client, "new").await,
+        None,
+        "nothing before onboarding began"
+    );
+    // Once said, nothing is written again.
+    let hypervisors = || {
+        server
+            .writes()
+            .iter()
+            .filter(|write| write.resource.starts_with("hypervisors"))
+            .count()
+    };
+    let before = hypervisors();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(hypervisors(), before, "unchanged inputs are not written again");
+    // A change is answered.
+    say(
+        &client,
+        "testing",
+        json!([{"type": "Onboarding", "status": "True", "reason": "Handover"}]),
+    )
+    .await;
+    until_said(&client, "testing", ("True", "Succeeded", "HA is enabled")).await;
+    let (_, host) = service.get("/api/v1/hosts/proven").await;
+    assert_eq!(
+        (&host["ha_enabled"], &host["state"]),
+        (&json!(true), &json!("healthy"))
+    );
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_could_not_be_protected_says_why() {
+    let server = TestServer::start().await;
+    install(&server).await;
+    let data = tempfile::tempdir().unwrap();
+    let text = format!("{}{QUICK}ha_gate: agent\n", base(data.path()));
+    let client = server.client();
+    let service = Running::start(&text, None, Some(server.client())).await;
+    hypervisor(&client, "n1", json!({"highAvailability": true}), proven()).await;
+    until_said(
+        &client,
+        "n1",
+        (
+            "Unknown",
+            "Failed",
+            "no heartbeat of its HA agent; is it running, and may it speak for this host?",
+        ),
+    )
+    .await;
+    let agent = parking_lot::Mutex::new(Agent::new("n1"));
+    until("its agent is heard and it is covered", async || {
+        let (beat, speaker) = {
+            let mut agent = agent.lock();
+            (agent.beat(), agent.clone())
+        };
+        speaker.report(&service, &beat).await;
+        let (status, ..) = said(&client, "n1").await?;
+        (status == "True").then_some(())
+    })
+    .await;
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_replica_leads_the_other_follows_and_takes_over() {
+    let server = TestServer::start().await;
+    install(&server).await;
+    let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let text = |folder: &std::path::Path| format!("{}{QUICK}", base(folder));
+    let first = Running::start(&text(one.path()), None, Some(server.client())).await;
+    let leads = |service: &Running| service.telemetry.encode().contains("kvm_ha_leader 1");
+    until("the first leads", async || leads(&first).then_some(())).await;
+    let second = Running::start(&text(two.path()), None, Some(server.client())).await;
+    // A pause that one took is in force at the other.
+    let until_when = jiff::Timestamp::now()
+        .checked_add(jiff::SignedDuration::from_hours(1))
+        .unwrap();
+    let pause = Some(json!({"reason": "planned work", "until": until_when}));
+    let (code, answer) = second
+        .send("PUT", "/api/v1/pauses/zone/a", Some(OPERATOR), pause)
+        .await;
+    assert_eq!(code, 200, "{answer}");
+    until("the first knows of the pause", async || {
+        let (_, page) = first.get("/api/v1/pauses").await;
+        (page["items"].as_array()?.len() == 1).then_some(())
+    })
+    .await;
+    assert!(!leads(&second), "one leads");
+    first.kill().await;
+    until("the second leads", async || leads(&second).then_some(())).await;
+    let (_, page) = second.get("/api/v1/pauses").await;
+    assert_eq!(page["items"].as_array().unwrap().len(), 1);
+    second.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_binds_an_agent_to_its_host() {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Authority::new();
+    let (cert, key) = authority.issue(&["localhost"], None);
+    for (name, text) in [("ca.pem", &authority.pem), ("cert.pem", &cert), ("key.pem", &key)] {
+        std::fs::write(folder.path().join(name), text).unwrap();
+    }
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let text = format!(
+        "{}kubernetes: {{enabled: false}}\nleader: {{enabled: false}}\nopenstack: {{enabled: false}}\n",
+        base(folder.path())
+    )
+    .replace(
+        "server: {",
+        &format!(
+            "server: {{tls: {{cert_file: '{}', key_file: '{}', client_ca_file: '{}'}}, ",
+            at("cert.pem"),
+            at("key.pem"),
+            at("ca.pem")
+        ),
+    )
+    .replace("access:\n", "access:\n  agent_uri_prefix: spiffe://t/host/\n");
+    let service = Running::start(&text, None, None).await;
+    let url = |path: &str| format!("https://localhost:{}{path}", service.address.port());
+    let caller = |identity: Option<(String, String)>| {
+        cobaltcore_kit::startup::install_tls_provider();
+        let mut builder = reqwest::Client::builder()
+            .no_proxy()
+            .resolve("localhost", service.address)
+            .tls_certs_only([reqwest::Certificate::from_pem(authority.pem.as_bytes()).unwrap()]);
+        if let Some((cert, key)) = identity {
+            builder =
+                builder.identity(reqwest::Identity::from_pem(format!("{cert}{key}").as_bytes()).unwrap());
+        }
+        builder.build().unwrap()
+    };
+    let n1 = caller(Some(authority.issue(&[], Some("spiffe://t/host/n1"))));
+    let report = |client: &reqwest::Client, host: &str| {
+        let mut agent = Agent::new(host);
+        let body = agent.beat().encode().unwrap();
+        let request = client.post(url(&agent.path())).body(body);
+        async move { request.send().await.unwrap().status().as_u16() }
+    };
+    assert_eq!(report(&n1, "n1").await, 200, "its own host");
+    assert_eq!(report(&n1, "n2").await, 403, "another host");
+    let nobody = caller(None);
+    assert_eq!(report(&nobody, "n1").await, 401, "no certificate");
+    // A person needs no certificate.
+    let look = nobody.get(url("/api/v1/hosts")).bearer_auth(VIEWER);
+    assert_eq!(look.send().await.unwrap().status().as_u16(), 200);
+    let token = nobody
+        .post(url(&Agent::new("n1").path()))
+        .bearer_auth(AGENT)
+        .body(Agent::new("n1").beat().encode().unwrap());
+    assert_eq!(
+        token.send().await.unwrap().status().as_u16(),
+        200,
+        "a token does as well"
+    );
+    // One that another authority signed is not even heard.
+    let foreign = Authority::new();
+    let stranger = caller(Some(foreign.issue(&[], Some("spiffe://t/host/n1"))));
+    let mut agent = Agent::new("n1");
+    let body = agent.beat().encode().unwrap();
+    assert!(stranger.post(url(&agent.path())).body(body).send().await.is_err());
+    service.stop().await;
+}
+
+struct Authority {
+    pem: String,
+    issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::new(vec![]).unwrap();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let certificate = params.self_signed(&key).unwrap();
+        Self {
+            pem: certificate.pem(),
+            issuer: rcgen::Issuer::new(params, key),
+        }
+    }
+
+    fn issue(&self, names: &[&str], uri: Option<&str>) -> (String, String) {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut params = rcgen::CertificateParams::new(names).unwrap();
+        if let Some(uri) = uri {
+            params
+                .subject_alt_names
+                .push(rcgen::SanType::URI(uri.try_into().unwrap()));
+        }
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        (certificate.pem(), key.serialize_pem())
+    }
+}
