@@ -63,7 +63,13 @@ pub(crate) struct Aggregates {
     cloud: Cloud,
     began: Instant,
     /// The tick at which a host was last compared with Nova.
-    verified: Mutex<HashMap<String, u64>>,
+    verified: Mutex<HashMap<String, u32>>,
+}
+
+/// A moment at which the whole fleet looks.
+struct Tick {
+    number: u32,
+    at: Instant,
 }
 
 /// What is known.
@@ -114,20 +120,21 @@ impl Reconciler for Aggregates {
         let mut want: Vec<&String> = names.iter().collect();
         have.sort_unstable();
         want.sort_unstable();
-        let (tick, into) = self.tick();
-        let verified = self.verified.lock().get(&hypervisor.uid().unwrap_or_default()) == Some(&tick);
+        let tick = self.tick();
+        let verified = self.verified.lock().get(&hypervisor.uid().unwrap_or_default()) == Some(&tick.number);
         if have == want && verified {
             return Ok(Facts::Settled(desired));
         }
-        let max_age = if have == want { into } else { into.min(CHANGE) };
-        Ok(match self.cloud.aggregates(max_age).await {
+        let recent = Instant::now().checked_sub(CHANGE).filter(|_| have != want);
+        let oldest = recent.map_or(tick.at, |recent| recent.max(tick.at));
+        Ok(match self.cloud.aggregates(oldest).await {
             Ok(listed) => Facts::Listed(desired, listed),
             Err(error) => Facts::Trouble(format!("failed to apply aggregates: {error}")),
         })
     }
 
     fn decide(&self, hypervisor: &Hypervisor, facts: &Facts) -> Plan<Action> {
-        let (_, into) = self.tick();
+        let into = self.tick().at.elapsed();
         let next = self.context.config.drift_interval.0.saturating_sub(into);
         let next = next.max(Duration::from_secs(1));
         match facts {
@@ -173,14 +180,15 @@ impl Reconciler for Aggregates {
 }
 
 impl Aggregates {
-    /// The current tick and how long ago it was.
-    fn tick(&self) -> (u64, Duration) {
+    /// The current tick.
+    fn tick(&self) -> Tick {
         let interval = self.context.config.drift_interval.0.max(Duration::from_secs(1));
-        let elapsed = self.began.elapsed();
-        let count = elapsed.as_nanos() / interval.as_nanos();
-        let count = u64::try_from(count).unwrap_or(u64::MAX);
-        let since = interval.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX));
-        (count, elapsed.saturating_sub(since))
+        let number = self.began.elapsed().as_nanos() / interval.as_nanos();
+        let number = u32::try_from(number).unwrap_or(u32::MAX);
+        Tick {
+            number,
+            at: self.began + interval.saturating_mul(number),
+        }
     }
 
     fn snapshot(&self, hypervisor: &Hypervisor) -> Snapshot {
@@ -230,7 +238,7 @@ impl Aggregates {
         }
         if errors.is_empty() {
             self.say(hypervisor, desired, &applied(&names, listed)).await?;
-            let (tick, _) = self.tick();
+            let tick = self.tick().number;
             self.verified
                 .lock()
                 .insert(hypervisor.uid().unwrap_or_default(), tick);

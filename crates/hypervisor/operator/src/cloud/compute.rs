@@ -12,6 +12,7 @@ use cobaltcore_openstack::nova::{
 };
 use cobaltcore_openstack::{AggregateId, HypervisorId, MigrationId, Optional as _, ServiceId};
 use jiff::Timestamp;
+use tokio::time::Instant;
 
 use super::{Cloud, Error, Flavor, Result};
 use crate::aggregates::Listed;
@@ -82,8 +83,8 @@ impl Cloud {
             .collect())
     }
 
-    /// All aggregates, asked for at most `max_age` ago.
-    pub(crate) async fn aggregates(&self, max_age: Duration) -> Result<Arc<Vec<Listed>>> {
+    /// All aggregates, asked for at `oldest` or later.
+    pub(crate) async fn aggregates(&self, oldest: Instant) -> Result<Arc<Vec<Listed>>> {
         let fetch = || async {
             let aggregates = self.nova().aggregates().await?;
             let listed = aggregates.into_iter().map(|aggregate| Listed {
@@ -95,7 +96,7 @@ impl Cloud {
             });
             Ok(listed.collect())
         };
-        self.aggregates.get(max_age, fetch).await
+        self.aggregates.get_since(Some(oldest), fetch).await
     }
 
     /// Makes the next one list aggregates anew.

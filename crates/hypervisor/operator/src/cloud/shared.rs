@@ -37,10 +37,23 @@ impl<T> Shared<T> {
     where
         F: Future<Output = Result<T, E>>,
     {
+        self.get_since(Instant::now().checked_sub(max_age), fetch).await
+    }
+
+    /// The same for an answer that was asked for at `oldest` or later, or at any time. Those who
+    /// share a moment share an answer, however late each of them comes to ask.
+    pub(crate) async fn get_since<E, F>(
+        &self,
+        oldest: Option<Instant>,
+        fetch: impl FnOnce() -> F,
+    ) -> Result<Arc<T>, E>
+    where
+        F: Future<Output = Result<T, E>>,
+    {
         let answer = {
             let mut slot = self.0.lock();
             match slot.as_ref() {
-                Some(kept) if kept.since.elapsed() <= max_age => Arc::clone(&kept.answer),
+                Some(kept) if oldest.is_none_or(|oldest| kept.since >= oldest) => Arc::clone(&kept.answer),
                 _ => {
                     let answer = Arc::default();
                     *slot = Some(Slot {
@@ -106,6 +119,21 @@ mod tests {
             2,
             "and so is what was changed"
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_comes_late_to_a_moment_shares_its_answer() {
+        let (shared, calls) = (Shared::default(), AtomicU32::new(0));
+        let moment = Instant::now();
+        for _ in 0..3 {
+            let fetch = || async { Ok::<_, std::convert::Infallible>(calls.fetch_add(1, Ordering::SeqCst)) };
+            let answer = shared.get_since(Some(moment), fetch).await.unwrap();
+            assert_eq!(*answer, 0);
+            tokio::time::advance(Duration::from_mins(1)).await;
+        }
+        let fetch = || async { Ok::<_, std::convert::Infallible>(calls.fetch_add(1, Ordering::SeqCst)) };
+        let next = shared.get_since(Some(Instant::now()), fetch).await.unwrap();
+        assert_eq!(*next, 1, "another moment, another answer");
     }
 
     #[tokio::test]
