@@ -52,7 +52,7 @@ impl WriteEntry {
         entries(&self.new.parse())
             .iter()
             .filter(|entry| !known.contains(entry))
-            .map(|entry| manager(entry))
+            .map(manager)
             .collect()
     }
 
@@ -101,7 +101,7 @@ impl fmt::Debug for WriteEntry {
             .field("revision", &self.revision)
             .field("managers", &self.managers())
             .field("changes", &self.changes())
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 
