@@ -32,6 +32,11 @@ impl Leadership {
     pub fn resign(&self) {
         self.resign.notify_one();
     }
+
+    /// Waits until somebody wants leadership given up.
+    pub async fn resigned(&self) {
+        self.resign.notified().await;
+    }
 }
 
 /// What it takes to run for leadership.
@@ -133,7 +138,7 @@ impl Campaign {
         loop {
             tokio::select! {
                 () = stop.cancelled() => return Some(End::Stopped),
-                () = self.leadership.resign.notified() => return Some(End::Resigned),
+                () = self.leadership.resigned() => return Some(End::Resigned),
                 () = self.failed.notified() => return None,
                 _ = ticks.tick() => {
                     let sent_at = self.signed(leading);

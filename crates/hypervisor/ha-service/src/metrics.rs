@@ -69,10 +69,17 @@ macro_rules! metrics {
         #[derive(Clone, Debug)]
         pub struct Metrics { $(#[doc = $help] pub $field: $kind,)+ }
 
+        impl Default for Metrics {
+            /// Figures that nobody is shown.
+            fn default() -> Self {
+                Self { $($field: $default,)+ }
+            }
+        }
+
         impl Metrics {
             /// Figures that `telemetry` shows.
             pub fn new(telemetry: &Telemetry) -> Self {
-                let metrics = Self { $($field: $default,)+ };
+                let metrics = Self::default();
                 telemetry.register(|registry| {
                     let own = registry.sub_registry_with_prefix("kvm_ha");
                     $(own.register($name, $help, metrics.$field.clone());)+

@@ -2,6 +2,8 @@
 //! What people decide: about incidents, pauses and planned work. Every decision has a reason, is
 //! written to the audit with its author, and is refused with one sentence that says what to do.
 
+use std::future::{Ready, ready};
+
 use cobaltcore_api::Maintenance;
 use cobaltcore_ha_engine::{Command, Decision};
 use cobaltcore_ha_wire::Problem;
@@ -239,11 +241,11 @@ pub(super) async fn bulk(call: Call) -> Answer {
 
 // --- pauses
 
-pub(super) async fn pauses(call: Call) -> Answer {
-    json(&Page {
+pub(super) fn pauses(call: Call) -> Ready<Answer> {
+    ready(json(&Page {
         items: call.app.pauses.all(),
         cursor: None,
-    })
+    }))
 }
 
 fn scope(call: &Call) -> Result<String, Problem> {
