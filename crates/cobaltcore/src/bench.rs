@@ -32,6 +32,24 @@ pub(crate) enum Command {
     ///
     /// Fleets of 10, 100 and 1,000 hosts with fifty guests each, beside a plain walk over a map.
     HaEngine,
+    /// Measure the parts of high availability on the hosts: spool, wire, and the agent
+    ///
+    /// Runs the agent as a process of its own between a simulated libvirt host with 10, 100 and 500 guests and a
+    /// service that only counts. Nothing is asserted about time: the report shows each figure beside its goal.
+    Ha(HaArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct HaArgs {
+    /// A few seconds that show the benchmark itself works, instead of a few minutes
+    #[arg(long)]
+    quick: bool,
+    /// Measure the agent of another build of this program
+    #[arg(long, value_name = "FILE")]
+    program: Option<std::path::PathBuf>,
+    /// How to print it
+    #[arg(short, long, value_enum, default_value = "text")]
+    output: Output,
 }
 
 #[derive(Debug, Args)]
@@ -103,8 +121,29 @@ pub(crate) fn run(log: &LogArgs, command: Command) -> ExitCode {
                 say!("{}", cobaltcore_ha_simulation::bench::to_text(&lines).trim_end());
                 Ok(())
             }
+            Command::Ha(args) => ha(args).await.map_err(Failure::from),
         }
     })
+}
+
+async fn ha(args: HaArgs) -> anyhow::Result<()> {
+    let HaArgs {
+        quick,
+        program,
+        output,
+    } = args;
+    let options = cobaltcore_ha_bench::Options {
+        program: this_program(program)?,
+        quick,
+        progress: |text| eprintln!("{text}"),
+    };
+    let report = cobaltcore_ha_bench::run(options).await?;
+    let text = match output {
+        Output::Text => report.to_text(),
+        output => print_data(&report, output)?,
+    };
+    say!("{}", text.trim_end());
+    Ok(())
 }
 
 async fn node_agent(args: NodeAgentArgs) -> anyhow::Result<()> {

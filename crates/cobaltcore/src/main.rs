@@ -9,6 +9,7 @@ mod bench;
 mod console;
 mod crds;
 mod ha;
+mod ha_agent;
 mod ha_service;
 mod node_agent;
 mod operator;
@@ -51,6 +52,7 @@ enum Command {
     Apiserver(apiserver::Args),
     Crds(crds::Args),
     NodeAgent(Box<node_agent::Args>),
+    HaAgent(Box<ha_agent::Args>),
     HypervisorOperator(Box<operator::Args>),
     HaService(ha_service::Args),
     Hypervisors(people::HypervisorsArgs),
@@ -76,6 +78,7 @@ fn main() -> ExitCode {
         Command::Apiserver(args) => apiserver::run(&log, args),
         Command::Crds(args) => crds::run(&args),
         Command::NodeAgent(args) => node_agent::run(log, *args),
+        Command::HaAgent(args) => ha_agent::run(log, *args),
         Command::HypervisorOperator(args) => operator::run(log, *args),
         Command::HaService(args) => ha_service::run(&log, args),
         Command::Hypervisors(args) => people::hypervisors(&log, args),

@@ -35,13 +35,6 @@ pub struct CommandList {
     pub commands: Vec<Command>,
 }
 
-/// What an agent answers to a peer at [`crate::path::CONTACT`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Contact {
-    /// Whether its own lease with the service is valid.
-    pub service: bool,
-}
-
 /// An error, as RFC 9457 has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {

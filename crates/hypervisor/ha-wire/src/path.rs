@@ -7,8 +7,10 @@ use cobaltcore_api::names::HostName;
 pub const BATCHES: &str = "/api/v1/agents/{host}/batches";
 /// Pattern of the commands for an agent: `GET` with `?wait=<seconds>`, a [`crate::CommandList`].
 pub const COMMANDS: &str = "/api/v1/agents/{host}/commands";
-/// On the agent's own listener: whether it reaches the service. Peers ask this before they fence themselves.
-pub const CONTACT: &str = "/contact";
+/// The check on the agent's own listener that says whether it reaches the service.
+pub const CONTACT_CHECK: &str = "service-lease";
+/// Where peers read that check before they fence themselves: `[+]service-lease ok` if it does.
+pub const CONTACT: &str = "/readyz/service-lease?verbose";
 
 /// Where the agent of `host` reports.
 pub fn batches(host: &HostName) -> String {

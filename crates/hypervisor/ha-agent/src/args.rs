@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the agent is told on the command line: who it is, where libvirt is and where its configuration is. Everything
+//! else is in the configuration, because that may change while the agent runs.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args as ClapArgs;
+use cobaltcore_api::names::HostName;
+use cobaltcore_libvirt::uri::{Transport, Uri};
+
+use crate::error::Error;
+
+/// The command line of the agent.
+#[derive(Debug, Clone, ClapArgs)]
+pub struct Args {
+    /// Name of this host: that of its Node and its Hypervisor [default: the kernel's host name]
+    #[arg(long, env = "HOSTNAME", value_name = "NAME")]
+    pub node_name: Option<String>,
+    /// The configuration; a change takes effect without a restart
+    #[arg(
+        long,
+        env = "KVM_HA_AGENT_CONFIG",
+        default_value = "/etc/kvm-ha-agent/config.yaml",
+        value_name = "FILE"
+    )]
+    pub config: PathBuf,
+    /// Which libvirt to listen to: ch:///system, qemu:///system, qemu+tcp://host/system, or auto (ch, then qemu)
+    #[arg(
+        long,
+        env = "LIBVIRT_DEFAULT_URI",
+        default_value = "ch:///system",
+        value_name = "URI",
+        help_heading = "Libvirt"
+    )]
+    pub libvirt_uri: String,
+    /// Local socket of libvirt; wins over the transport in the URI
+    #[arg(long, env = "LIBVIRT_SOCKET", value_name = "PATH", help_heading = "Libvirt")]
+    pub libvirt_socket: Option<PathBuf>,
+    /// Root of the host's file system, for /proc, /sys and crash dumps
+    #[arg(
+        long,
+        env = "HOST_ROOT",
+        default_value = "/",
+        value_name = "DIR",
+        help_heading = "System"
+    )]
+    pub host_root: PathBuf,
+    /// Address of the D-Bus system bus, where shutdowns are announced [default: the system's]
+    #[arg(
+        long,
+        env = "DBUS_SYSTEM_BUS_ADDRESS",
+        value_name = "ADDRESS",
+        help_heading = "System"
+    )]
+    pub system_bus: Option<String>,
+}
+
+/// The same, checked.
+#[derive(Debug, Clone)]
+pub struct Start {
+    /// The host.
+    pub host: HostName,
+    /// The configuration.
+    pub config: PathBuf,
+    /// Where libvirt is, in this order.
+    pub uris: Vec<Uri>,
+    /// Root of the host's file system.
+    pub host_root: PathBuf,
+    /// The system bus.
+    pub system_bus: String,
+}
+
+impl Start {
+    /// Checks what was given.
+    pub fn new(args: Args) -> Result<Self, Error> {
+        let Args {
+            node_name,
+            config,
+            libvirt_uri,
+            libvirt_socket,
+            host_root,
+            system_bus,
+        } = args;
+        let name = node_name.filter(|name| !name.is_empty());
+        let name = name.unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
+        let host = HostName::new(name.to_lowercase())
+            .map_err(|error| Error::argument("--node-name", error.to_string()))?;
+        let system_bus = system_bus.filter(|address| !address.is_empty());
+        Ok(Self {
+            host,
+            config,
+            uris: uris(&libvirt_uri, libvirt_socket.as_deref())?,
+            host_root,
+            system_bus: system_bus.unwrap_or_else(|| crate::logind::SYSTEM_BUS.to_owned()),
+        })
+    }
+}
+
+fn uris(text: &str, socket: Option<&Path>) -> Result<Vec<Uri>, Error> {
+    let texts = match text {
+        "auto" => vec!["ch:///system", "qemu:///system"],
+        one => vec![one],
+    };
+    let socket = socket.filter(|path| !path.as_os_str().is_empty());
+    texts
+        .into_iter()
+        .map(|text| {
+            let uri: Uri = text.parse().map_err(|error: cobaltcore_libvirt::Error| {
+                Error::argument("--libvirt-uri", error.to_string())
+            })?;
+            Ok(match socket {
+                Some(path) => uri.with_transport(Transport::Unix {
+                    socket: Some(path.to_owned()),
+                }),
+                None => uri,
+            })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(name: &str, uri: &str) -> Args {
+        Args {
+            node_name: Some(name.to_owned()),
+            config: "/c".into(),
+            libvirt_uri: uri.to_owned(),
+            libvirt_socket: None,
+            host_root: "/".into(),
+            system_bus: None,
+        }
+    }
+
+    #[test]
+    fn mistakes_name_the_flag() {
+        assert_eq!(Start::new(args("Node001", "auto")).unwrap().uris.len(), 2);
+        assert_eq!(
+            Start::new(args("Node001", "auto")).unwrap().host.as_str(),
+            "node001"
+        );
+        for (name, uri, flag) in [("no name", "auto", "--node-name"), ("n", "::", "--libvirt-uri")] {
+            let error = Start::new(args(name, uri)).unwrap_err().to_string();
+            assert!(error.starts_with(flag), "{error}");
+        }
+    }
+}

@@ -1,0 +1,590 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The configuration file: strict, complete, and checked as a whole before any of it takes effect. What may change
+//! while the agent runs is everything except where the spool is and where the agent listens.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use cobaltcore_ha_wire::{Event, Kind};
+use cobaltcore_kit::config::{Config as Layers, ConfigErrors, HumanDuration, Mistakes};
+use serde::Deserialize;
+
+use crate::spool::Limits;
+
+/// Everything the file says.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Where the service is.
+    pub service: Service,
+    /// What is reported.
+    pub events: Events,
+    /// Signs of life.
+    pub heartbeat: Heartbeat,
+    /// The list of guests.
+    pub inventory: Inventory,
+    /// What waits to be sent.
+    pub spool: Spool,
+    /// Local repairs.
+    pub reactions: Reactions,
+    /// The watchdog.
+    pub self_fence: SelfFence,
+    /// The own listener.
+    pub metrics: Metrics,
+    /// What is logged.
+    pub log: Log,
+}
+
+/// Where the service is.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Service {
+    /// Base URLs.
+    pub endpoints: Vec<String>,
+    /// Whether each URL is one replica or a name that resolves to all of them.
+    pub discover: Discover,
+    /// Keys and certificates.
+    pub tls: Tls,
+    /// A file with a bearer token.
+    pub token_file: Option<PathBuf>,
+}
+
+/// How endpoints are found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Discover {
+    /// Each URL is an endpoint.
+    #[default]
+    None,
+    /// Each address of each name is an endpoint.
+    Dns,
+}
+
+/// Keys and certificates; read again when they change.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Tls {
+    /// Authorities of the service.
+    pub ca: Option<PathBuf>,
+    /// The own certificate.
+    pub cert: Option<PathBuf>,
+    /// Its key.
+    pub key: Option<PathBuf>,
+}
+
+/// What is reported.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct Events {
+    pub lifecycle: Choice,
+    pub reboot: Choice,
+    pub watchdog: Choice,
+    pub io_error: Choice,
+    pub control_error: Choice,
+    pub agent_lifecycle: Choice,
+    pub memory_failure: Choice,
+    /// Guests whose name fits this pattern; others are counted only.
+    pub domain_filter: String,
+}
+
+impl Default for Events {
+    fn default() -> Self {
+        Self {
+            lifecycle: Choice::default(),
+            reboot: Choice::default(),
+            watchdog: Choice::default(),
+            io_error: Choice::default(),
+            control_error: Choice::default(),
+            agent_lifecycle: Choice::default(),
+            memory_failure: Choice::default(),
+            domain_filter: "instance-*".to_owned(),
+        }
+    }
+}
+
+/// What is reported of one kind.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Choice {
+    /// Whether anything is.
+    pub enabled: bool,
+    /// Only these, as `event` or `event/detail`; all if empty.
+    pub include: Vec<String>,
+    /// Never these.
+    pub exclude: Vec<String>,
+}
+
+impl Default for Choice {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            include: Vec::new(),
+            exclude: Vec::new(),
+        }
+    }
+}
+
+/// Signs of life.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Heartbeat {
+    /// How often.
+    pub interval: HumanDuration,
+}
+
+impl Default for Heartbeat {
+    fn default() -> Self {
+        Self { interval: seconds(5) }
+    }
+}
+
+/// The list of guests.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Inventory {
+    /// How often it is sent when nothing changes.
+    pub interval: HumanDuration,
+    /// Whether it tells where disks are.
+    pub disks: bool,
+}
+
+impl Default for Inventory {
+    fn default() -> Self {
+        Self {
+            interval: seconds(60),
+            disks: true,
+        }
+    }
+}
+
+/// What waits to be sent.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Spool {
+    /// Where.
+    pub dir: PathBuf,
+    /// At most so much.
+    pub max_bytes: u64,
+    /// In files of this size.
+    pub segment_bytes: u64,
+}
+
+impl Default for Spool {
+    fn default() -> Self {
+        Self {
+            dir: "/var/lib/kvm-ha-agent/spool".into(),
+            max_bytes: 256 << 20,
+            segment_bytes: 8 << 20,
+        }
+    }
+}
+
+impl Spool {
+    /// The sizes.
+    pub fn limits(&self) -> Limits {
+        Limits {
+            max_bytes: self.max_bytes,
+            segment_bytes: self.segment_bytes,
+        }
+    }
+}
+
+/// Local repairs.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Reactions {
+    /// A guest's watchdog fired.
+    pub watchdog: Reaction,
+    /// A guest ended without being asked.
+    pub crash: Reaction,
+    /// A guest stands still because of a disk.
+    pub ioerror: Reaction,
+    /// A guest that runs elsewhere too.
+    pub zombie: Reaction,
+}
+
+impl Default for Reactions {
+    fn default() -> Self {
+        Self {
+            watchdog: Reaction::default(),
+            crash: Reaction::default(),
+            ioerror: Reaction::default(),
+            zombie: Reaction {
+                action: Action::Pause,
+                ..Reaction::default()
+            },
+        }
+    }
+}
+
+/// What is done, and how often at most.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Reaction {
+    /// What.
+    pub action: Action,
+    /// Per guest and hour.
+    pub max_per_domain: u32,
+    /// Per host and hour.
+    pub max_per_host: u32,
+    /// Between two for the same guest.
+    pub cooldown: HumanDuration,
+    /// How long a guest must have run.
+    pub min_uptime: HumanDuration,
+}
+
+impl Default for Reaction {
+    fn default() -> Self {
+        Self {
+            action: Action::Report,
+            max_per_domain: 3,
+            max_per_host: 10,
+            cooldown: seconds(60),
+            min_uptime: seconds(120),
+        }
+    }
+}
+
+/// What can be done to a guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Action {
+    /// Nothing; say so.
+    Report,
+    /// Reset its hardware.
+    Reset,
+    /// Start it.
+    Start,
+    /// Let it go on.
+    Resume,
+    /// Stop it in its tracks.
+    Pause,
+}
+
+impl Action {
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Report => "report",
+            Self::Reset => "reset",
+            Self::Start => "start",
+            Self::Resume => "resume",
+            Self::Pause => "pause",
+        }
+    }
+}
+
+/// The watchdog that resets the host when it has lost the service.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SelfFence {
+    /// Whether it is used.
+    pub enabled: bool,
+    /// The device.
+    pub device: PathBuf,
+    /// The longest timeout the device may have.
+    pub timeout: HumanDuration,
+    /// How often it is fed.
+    pub feed_interval: HumanDuration,
+    /// How long a contact with the service lasts.
+    pub lease_ttl: HumanDuration,
+}
+
+impl Default for SelfFence {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            device: "/dev/watchdog".into(),
+            timeout: seconds(60),
+            feed_interval: seconds(5),
+            lease_ttl: seconds(30),
+        }
+    }
+}
+
+/// The own listener.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Metrics {
+    /// Address of metrics and health, empty for none.
+    pub listen: String,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self {
+            listen: ":9184".to_owned(),
+        }
+    }
+}
+
+/// What is logged.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Log {
+    /// A level, or `target=level,...`.
+    pub level: String,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self {
+            level: "info".to_owned(),
+        }
+    }
+}
+
+const fn seconds(count: u64) -> HumanDuration {
+    HumanDuration(Duration::from_secs(count))
+}
+
+impl Config {
+    /// Reads the file.
+    pub fn read(path: &Path) -> Result<Self, ConfigErrors> {
+        Layers::new().file(Some(path)).load_checked(check)
+    }
+
+    /// Reads a text under a name.
+    pub fn parse(name: &str, text: &str) -> Result<Self, ConfigErrors> {
+        Layers::new().text(name, text).load_checked(check)
+    }
+
+    /// What cannot change while the agent runs and differs in `other`.
+    pub fn needs_restart(&self, other: &Self) -> Option<&'static str> {
+        if self.spool.dir != other.spool.dir {
+            Some("spool.dir")
+        } else if self.metrics.listen != other.metrics.listen {
+            Some("metrics.listen")
+        } else if self.log != other.log {
+            Some("log.level")
+        } else {
+            None
+        }
+    }
+}
+
+impl Events {
+    /// What was chosen for a kind; what the agent says of itself is always reported.
+    pub fn choice(&self, kind: Kind) -> Option<&Choice> {
+        Some(match kind {
+            Kind::Lifecycle => &self.lifecycle,
+            Kind::Reboot => &self.reboot,
+            Kind::Watchdog => &self.watchdog,
+            Kind::IoError => &self.io_error,
+            Kind::ControlError => &self.control_error,
+            Kind::AgentLifecycle => &self.agent_lifecycle,
+            Kind::MemoryFailure => &self.memory_failure,
+            Kind::Agent => return None,
+        })
+    }
+
+    /// Whether this is reported.
+    pub fn wants(&self, kind: Kind, event: &str, detail: &str) -> bool {
+        let Some(choice) = self.choice(kind) else {
+            return true;
+        };
+        let named = |entry: &String| match entry.split_once('/') {
+            Some((one, two)) => one == event && two == detail,
+            None => entry == event,
+        };
+        choice.enabled
+            && (choice.include.is_empty() || choice.include.iter().any(named))
+            && !choice.exclude.iter().any(named)
+    }
+
+    /// Whether guests of this name are reported.
+    pub fn wants_guest(&self, name: &str) -> bool {
+        glob(&self.domain_filter, name)
+    }
+
+    /// Whether a record is reported; convenience for tests and tools.
+    pub fn wants_record(&self, event: &Event) -> bool {
+        let guest = event
+            .domain
+            .as_ref()
+            .is_none_or(|domain| self.wants_guest(&domain.name));
+        guest && self.wants(event.kind, &event.event, &event.detail)
+    }
+}
+
+/// Whether `text` fits `pattern`, in which `*` stands for anything and `?` for one character.
+pub fn glob(pattern: &str, text: &str) -> bool {
+    let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
+    let (mut at, mut here) = (0, 0);
+    let mut retry: Option<(usize, usize)> = None;
+    while here < text.len() {
+        match pattern.get(at) {
+            Some('*') => {
+                retry = Some((at + 1, here));
+                at += 1;
+            }
+            Some(wanted) if *wanted == '?' || Some(wanted) == text.get(here) => {
+                at += 1;
+                here += 1;
+            }
+            _ => match retry {
+                Some((after, from)) => {
+                    at = after;
+                    here = from + 1;
+                    retry = Some((after, from + 1));
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern.iter().skip(at).all(|left| *left == '*')
+}
+
+fn check(config: &Config, mistakes: &mut Mistakes<'_>) {
+    check_service(&config.service, mistakes);
+    let mut between = |key: &str, value: HumanDuration, low: u64, high: u64| {
+        if value < seconds(low) || value > seconds(high) {
+            mistakes.add(
+                key,
+                format!("{value} is not between {} and {}", seconds(low), seconds(high)),
+            );
+        }
+    };
+    between("heartbeat.interval", config.heartbeat.interval, 1, 30);
+    between("inventory.interval", config.inventory.interval, 10, 600);
+    let fence = &config.self_fence;
+    between("self_fence.timeout", fence.timeout, 10, 600);
+    between("self_fence.lease_ttl", fence.lease_ttl, 10, 300);
+    if fence.feed_interval.0.is_zero() || fence.feed_interval.0 * 3 > fence.timeout.0 {
+        mistakes.add(
+            "self_fence.feed_interval",
+            "must be more than 0 and at most a third of the timeout",
+        );
+    }
+    if config.spool.segment_bytes < 64 << 10 {
+        mistakes.add("spool.segment_bytes", "must be at least 65536");
+    }
+    if config.spool.max_bytes < config.spool.segment_bytes.saturating_mul(2) {
+        mistakes.add("spool.max_bytes", "must hold at least two segments");
+    }
+    if config.events.domain_filter.is_empty() {
+        mistakes.add("events.domain_filter", "fits no guest; use \"*\" for all");
+    }
+    let reactions = &config.reactions;
+    for (key, reaction, possible) in [
+        ("watchdog", &reactions.watchdog, Action::Reset),
+        ("crash", &reactions.crash, Action::Start),
+        ("ioerror", &reactions.ioerror, Action::Resume),
+        ("zombie", &reactions.zombie, Action::Pause),
+    ] {
+        if reaction.action != Action::Report && reaction.action != possible {
+            let message = format!(
+                "{} is not possible here; use report or {}",
+                reaction.action.as_str(),
+                possible.as_str()
+            );
+            mistakes.add(&format!("reactions.{key}.action"), message);
+        }
+    }
+}
+
+fn check_service(service: &Service, mistakes: &mut Mistakes<'_>) {
+    if service.endpoints.is_empty() {
+        mistakes.add("service.endpoints", "is required: the URLs of the service");
+    }
+    for (index, endpoint) in service.endpoints.iter().enumerate() {
+        let key = format!("service.endpoints.{index}");
+        match url::Url::parse(endpoint) {
+            Ok(url) if matches!(url.scheme(), "http" | "https") && url.host().is_some() => {
+                if url.scheme() == "https" && service.tls.ca.is_none() {
+                    mistakes.add("service.tls.ca", format!("is required for {endpoint}"));
+                }
+            }
+            Ok(_) => mistakes.add(&key, format!("{endpoint:?} is not an http or https URL")),
+            Err(error) => mistakes.add(&key, format!("{endpoint:?} is not a URL: {error}")),
+        }
+    }
+    if service.tls.cert.is_some() != service.tls.key.is_some() {
+        mistakes.add("service.tls", "cert and key belong together");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEAST: &str = "service: {endpoints: [http://ha:8080]}\n";
+
+    #[test]
+    fn the_documented_example_and_the_defaults() {
+        let text = "service: {endpoints: [https://kvm-ha-service.ha.svc:8443], discover: dns, tls: {ca: /ca.pem}}\n\
+                    events:\n  lifecycle: {enabled: true, exclude: [defined, undefined]}\n\
+                    \x20 agent_lifecycle: {enabled: false}\n\
+                    reactions:\n  watchdog: {action: reset, max_per_domain: 3}\n";
+        let config = Config::parse("example", text).unwrap();
+        assert_eq!(config.service.discover, Discover::Dns);
+        assert!(config.events.wants(Kind::Lifecycle, "stopped", "failed"));
+        assert!(!config.events.wants(Kind::Lifecycle, "defined", "added"));
+        assert!(!config.events.wants(Kind::AgentLifecycle, "connected", ""));
+        assert_eq!(config.reactions.watchdog.action, Action::Reset);
+        assert_eq!(config.reactions.zombie.action, Action::Pause);
+        assert_eq!(config.heartbeat.interval, seconds(5));
+        assert_eq!(config.spool.limits().max_bytes, 256 << 20);
+        assert_eq!(config.metrics.listen, ":9184");
+        assert!(!config.self_fence.enabled);
+    }
+
+    #[test]
+    fn mistakes_name_the_key() {
+        for (text, words) in [
+            ("", "service.endpoints"),
+            ("service: {endpoints: [ftp://x]}", "service.endpoints.0"),
+            ("service: {endpoints: [https://x]}", "service.tls.ca"),
+            (
+                "service: {endpoints: [http://x], endpoint: y}",
+                "service.endpoint",
+            ),
+            (
+                "service: {endpoints: [http://x]}\nevents: {lifecycel: {}}",
+                "events.lifecycel",
+            ),
+            (
+                "service: {endpoints: [http://x]}\nheartbeat: {interval: 40s}",
+                "heartbeat.interval",
+            ),
+            (
+                "service: {endpoints: [http://x]}\nreactions: {crash: {action: reset}}",
+                "reactions.crash.action",
+            ),
+            (
+                "service: {endpoints: [http://x]}\nspool: {max_bytes: 70000}",
+                "spool.max_bytes",
+            ),
+        ] {
+            let error = Config::parse("config.yaml", text).unwrap_err().to_string();
+            assert!(error.contains(words), "{words}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_needs_a_restart_is_named() {
+        let config = Config::parse("c", LEAST).unwrap();
+        let other = Config::parse("c", &format!("{LEAST}spool: {{dir: /elsewhere}}")).unwrap();
+        assert_eq!(config.needs_restart(&other), Some("spool.dir"));
+        let other = Config::parse("c", &format!("{LEAST}heartbeat: {{interval: 2s}}")).unwrap();
+        assert_eq!(config.needs_restart(&other), None);
+    }
+
+    #[test]
+    fn globs() {
+        for (pattern, text, fits) in [
+            ("instance-*", "instance-0000a1", true),
+            ("instance-*", "amphora-1", false),
+            ("*", "", true),
+            ("a*b?c*", "axxbbyc", true),
+            ("a*b?c", "axxbyc", true),
+            ("a*b?c", "axxbyyc", false),
+            ("", "", true),
+            ("", "a", false),
+            ("*a*a*a*", "aa", false),
+        ] {
+            assert_eq!(glob(pattern, text), fits, "{pattern} {text}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Whether a host may go on, or must take itself out. Pure. The service counts on it: a host that was armed and is not
+//! heard of any more has reset itself after the lease and the timeout.
+
+use std::time::Duration;
+
+/// What is known.
+#[derive(Clone, Debug)]
+pub struct Situation {
+    /// How long ago each endpoint answered.
+    pub contacts: Vec<Option<Duration>>,
+    /// How long a contact lasts.
+    pub lease: Duration,
+    /// What peers said about their own contact, if they were asked: nothing from those that were not reached.
+    pub peers: Option<Vec<Option<bool>>>,
+}
+
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Feed the watchdog.
+    Feed,
+    /// Ask the peers before deciding.
+    Ask,
+    /// This host is cut off: stop the guests, and do not feed any more.
+    Fence,
+}
+
+/// Whether most endpoints were reached within the lease.
+pub fn lease_holds(contacts: &[Option<Duration>], lease: Duration) -> bool {
+    let reached = contacts
+        .iter()
+        .filter(|age| age.is_some_and(|age| age <= lease))
+        .count();
+    reached * 2 > contacts.len()
+}
+
+/// Decides.
+pub fn decide(situation: &Situation) -> Verdict {
+    if lease_holds(&situation.contacts, situation.lease) {
+        return Verdict::Feed;
+    }
+    let Some(peers) = &situation.peers else {
+        return Verdict::Ask;
+    };
+    let reached: Vec<bool> = peers.iter().copied().flatten().collect();
+    let lost = reached.iter().filter(|has_service| !**has_service).count();
+    // If the others lost it too, it is the service that is gone, not this host.
+    if !reached.is_empty() && lost * 2 >= reached.len() {
+        Verdict::Feed
+    } else {
+        Verdict::Fence
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LEASE: Duration = Duration::from_secs(30);
+
+    fn verdict(ages: &[Option<u64>], peers: Option<&[Option<bool>]>) -> Verdict {
+        decide(&Situation {
+            contacts: ages.iter().map(|age| age.map(Duration::from_secs)).collect(),
+            lease: LEASE,
+            peers: peers.map(<[_]>::to_vec),
+        })
+    }
+
+    #[test]
+    fn the_table() {
+        let (has, lacks, away) = (Some(true), Some(false), None);
+        for (ages, peers, wanted) in [
+            (&[Some(1)][..], None, Verdict::Feed),
+            (&[Some(31)], None, Verdict::Ask),
+            (&[None], None, Verdict::Ask),
+            (&[], None, Verdict::Ask),
+            (&[Some(1), Some(1), None], None, Verdict::Feed),
+            (&[Some(1), Some(40), None], None, Verdict::Ask),
+            (&[Some(1), None], None, Verdict::Ask),
+            (&[None], Some(&[][..]), Verdict::Fence),
+            (&[None], Some(&[away, away]), Verdict::Fence),
+            (&[None], Some(&[has, has, lacks]), Verdict::Fence),
+            (&[None], Some(&[has, lacks]), Verdict::Feed),
+            (&[None], Some(&[lacks, away, away]), Verdict::Feed),
+            (&[Some(2)], Some(&[has]), Verdict::Feed),
+        ] {
+            assert_eq!(verdict(ages, peers), wanted, "{ages:?} {peers:?}");
+        }
+    }
+
+    proptest! {
+        /// Nobody takes itself out while the lease holds, or while at least half of those it reaches lost it too.
+        #[test]
+        fn never_without_reason(
+            ages in proptest::collection::vec(proptest::option::of(0_u64..60), 0..5),
+            peers in proptest::collection::vec(proptest::option::of(any::<bool>()), 0..5),
+        ) {
+            if verdict(&ages, Some(&peers)) == Verdict::Fence {
+                let fresh = ages.iter().flatten().filter(|age| **age <= 30).count();
+                prop_assert!(fresh * 2 <= ages.len());
+                let with = peers.iter().flatten().filter(|has| **has).count();
+                let without = peers.iter().flatten().filter(|has| !**has).count();
+                prop_assert!(without == 0 || without < with);
+            }
+        }
+    }
+}

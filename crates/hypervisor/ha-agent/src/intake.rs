@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The way into the spool. Whoever notices something hands it over and goes on at once; one thread makes records
+//! durable, many at a flush, and says how far it is. When it cannot keep up, equal records become one; it never holds
+//! the reader of libvirt back.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::time::{Duration, Instant};
+
+use cobaltcore_ha_wire::{Kind, agent};
+use cobaltcore_kit::health::Check;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::clock;
+use crate::draft::Draft;
+use crate::metrics::Metrics;
+use crate::spool::{Coalescer, Dropped, Spool, SpoolError};
+
+/// Records between the readers and the disk.
+const QUEUE: usize = 10_000;
+/// Records of one flush.
+const GROUP: usize = 500;
+/// Different records that may wait for room in the queue.
+const MOST_WAITING: usize = 10_000;
+/// How often the thread looks after the spool when nothing happens.
+const IDLE: Duration = Duration::from_millis(500);
+const AFTER_ERROR: Duration = Duration::from_secs(1);
+
+/// How far the spool is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Every record up to this number is durable.
+    pub accepted: u64,
+    /// The newest record that must be known at once.
+    pub urgent: u64,
+}
+
+/// Hands records over. Clones share it.
+#[derive(Clone)]
+pub struct Intake {
+    queue: SyncSender<Draft>,
+    waiting: Arc<Mutex<Waiting>>,
+    progress: watch::Receiver<Progress>,
+}
+
+/// Records for which the queue had no room; equal ones are one.
+#[derive(Default)]
+struct Waiting {
+    order: Vec<Draft>,
+    places: HashMap<(Kind, String, String, Option<uuid::Uuid>), usize>,
+    lost: u64,
+}
+
+impl Waiting {
+    fn add(&mut self, draft: Draft) {
+        let key = (
+            draft.kind,
+            draft.event.clone(),
+            draft.detail.clone(),
+            draft.domain.as_ref().map(|domain| domain.uuid),
+        );
+        let (place, waiting) = (self.places.get(&key).copied(), self.order.len());
+        if let Some(known) = place.and_then(|place| self.order.get_mut(place)) {
+            known.count = known.count.saturating_add(draft.count);
+        } else if waiting >= MOST_WAITING {
+            self.lost += 1;
+        } else {
+            self.places.insert(key, waiting);
+            self.order.push(draft);
+        }
+    }
+}
+
+/// The thread that makes records durable.
+pub struct Writer {
+    thread: std::thread::JoinHandle<()>,
+    ending: Arc<AtomicBool>,
+}
+
+impl Intake {
+    /// Starts the thread.
+    pub fn start(
+        spool: Arc<Mutex<Spool>>,
+        metrics: Metrics,
+        healthy: Check,
+    ) -> std::io::Result<(Self, Writer)> {
+        let (queue, drafts) = sync_channel(QUEUE);
+        let accepted = spool.lock().flushed();
+        let (tell, progress) = watch::channel(Progress { accepted, urgent: 0 });
+        let waiting = Arc::new(Mutex::new(Waiting::default()));
+        let intake = Self {
+            queue,
+            waiting: Arc::clone(&waiting),
+            progress,
+        };
+        let ending = Arc::new(AtomicBool::new(false));
+        let worker = Worker {
+            ending: Arc::clone(&ending),
+            spool,
+            drafts,
+            waiting,
+            tell,
+            coalescer: Coalescer::default(),
+            metrics,
+            healthy,
+        };
+        let thread = std::thread::Builder::new()
+            .name("spool".into())
+            .spawn(move || worker.run())?;
+        Ok((intake, Writer { thread, ending }))
+    }
+
+    /// Hands a record over. Returns at once.
+    pub fn put(&self, draft: Draft) {
+        let mut waiting = self.waiting.lock();
+        if waiting.order.is_empty() {
+            match self.queue.try_send(draft) {
+                Ok(()) => {}
+                Err(TrySendError::Full(draft) | TrySendError::Disconnected(draft)) => waiting.add(draft),
+            }
+        } else {
+            // Behind those that wait already, so that nothing overtakes.
+            waiting.add(draft);
+        }
+    }
+
+    /// How far the spool is; follow it with `changed`.
+    pub fn progress(&self) -> watch::Receiver<Progress> {
+        self.progress.clone()
+    }
+}
+
+impl Writer {
+    /// Ends the thread once everything handed over is durable, or cannot be made so.
+    pub fn finish(self) {
+        let Self { thread, ending } = self;
+        ending.store(true, Ordering::SeqCst);
+        if thread.join().is_err() {
+            tracing::error!("the thread of the spool ended in a panic");
+        }
+    }
+}
+
+struct Worker {
+    ending: Arc<AtomicBool>,
+    spool: Arc<Mutex<Spool>>,
+    drafts: Receiver<Draft>,
+    waiting: Arc<Mutex<Waiting>>,
+    tell: watch::Sender<Progress>,
+    coalescer: Coalescer,
+    metrics: Metrics,
+    healthy: Check,
+}
+
+impl Worker {
+    fn run(mut self) {
+        self.healthy.ok();
+        loop {
+            let (mut group, ended) = self.gather();
+            if ended {
+                group.extend(self.coalescer.due(0, true));
+            }
+            self.commit(group, ended);
+            self.look_after();
+            if ended {
+                return;
+            }
+        }
+    }
+
+    /// The next records, and whether there will be no more. What came while the last group was flushed is one group.
+    fn gather(&mut self) -> (Vec<Draft>, bool) {
+        let mut group = Vec::new();
+        let ended = match self.drafts.recv_timeout(IDLE) {
+            Ok(draft) => {
+                group.push(draft);
+                group.extend(self.drafts.try_iter().take(GROUP - 1));
+                false
+            }
+            Err(RecvTimeoutError::Timeout) => self.ending.load(Ordering::SeqCst),
+            Err(RecvTimeoutError::Disconnected) => true,
+        };
+        if group.len() < GROUP {
+            group.extend(self.take_waiting());
+        }
+        if self.spool.lock().is_pressed() {
+            group = group
+                .into_iter()
+                .filter_map(|draft| self.coalescer.take(draft))
+                .collect();
+        }
+        if !self.coalescer.is_empty() {
+            group.extend(self.coalescer.due(clock::boot_ns(), false));
+        }
+        (group, ended)
+    }
+
+    fn take_waiting(&self) -> Vec<Draft> {
+        let waiting = std::mem::take(&mut *self.waiting.lock());
+        let mut drafts = waiting.order;
+        if waiting.lost > 0 {
+            tracing::error!(
+                lost = waiting.lost,
+                "more happens than the disk takes; records were lost"
+            );
+            let draft = Draft::agent(agent::SPOOL_OVERFLOW).with("unnumbered", waiting.lost as i64);
+            drafts.push(draft);
+        }
+        drafts
+    }
+
+    /// Makes a group durable, however long it takes: nothing is given up before the queue is full.
+    fn commit(&mut self, mut group: Vec<Draft>, ended: bool) {
+        while !group.is_empty() {
+            let now: Vec<Draft> = group.drain(..group.len().min(GROUP)).collect();
+            while let Err(error) = self.write(&now) {
+                tracing::error!(%error, "records cannot be written; trying again");
+                self.healthy.failed(error.to_string());
+                self.metrics.spool_failed();
+                if ended {
+                    return;
+                }
+                std::thread::sleep(AFTER_ERROR);
+            }
+            self.healthy.ok();
+        }
+    }
+
+    fn write(&mut self, drafts: &[Draft]) -> Result<(), SpoolError> {
+        let (dropped, file, first) = {
+            let mut spool = self.spool.lock();
+            let dropped = spool.append(drafts)?;
+            (dropped, spool.to_flush()?, spool.flushed() + 1)
+        };
+        let began = Instant::now();
+        if let Some(Err(source)) = file.map(|file| file.sync_data()) {
+            self.spool.lock().rollback()?;
+            return Err(SpoolError::Io {
+                what: "flush",
+                path: "the spool".into(),
+                source,
+            });
+        }
+        self.metrics.flushed(began.elapsed());
+        let accepted = self.spool.lock().accept();
+        let urgent = drafts
+            .iter()
+            .rposition(|draft| draft.clone().numbered(1).urgent());
+        self.tell.send_modify(|progress| {
+            progress.accepted = accepted;
+            if let Some(place) = urgent {
+                progress.urgent = progress.urgent.max(first + place as u64);
+            }
+        });
+        if let Some(dropped) = dropped {
+            self.announce(&dropped)?;
+        }
+        Ok(())
+    }
+
+    /// Says what was dropped, in the stream itself.
+    fn announce(&mut self, dropped: &Dropped) -> Result<(), SpoolError> {
+        let total: u64 = dropped.kinds.values().sum();
+        tracing::warn!(
+            first = dropped.first,
+            last = dropped.last,
+            total,
+            "no room; records were dropped"
+        );
+        let mut draft = Draft::agent(agent::SPOOL_OVERFLOW)
+            .with("first_seq", dropped.first as i64)
+            .with("last_seq", dropped.last as i64)
+            .with("dropped", total as i64);
+        for (kind, count) in &dropped.kinds {
+            self.metrics.dropped(*kind, *count);
+            draft = draft.with(kind.as_str(), *count as i64);
+        }
+        self.write(&[draft])
+    }
+
+    fn look_after(&mut self) {
+        let mut spool = self.spool.lock();
+        if let Err(error) = spool.save_cursors().and_then(|()| spool.collect()) {
+            tracing::warn!(%error, "cannot look after the spool");
+        }
+    }
+}

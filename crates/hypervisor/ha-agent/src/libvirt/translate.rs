@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From what libvirt announces to a record, with the words of the wire. A number nobody knows becomes `unknown:<n>`.
+
+use cobaltcore_ha_wire::{Kind, Scalar};
+use cobaltcore_libvirt::event::{Event, EventBody, EventId};
+use cobaltcore_libvirt::names;
+use cobaltcore_libvirt::types::Domain;
+
+use crate::draft::{Draft, Guest};
+
+/// The event libvirt has for a kind.
+pub(crate) fn event_id(kind: Kind) -> Option<EventId> {
+    Some(match kind {
+        Kind::Lifecycle => EventId::LIFECYCLE,
+        Kind::Reboot => EventId::REBOOT,
+        Kind::Watchdog => EventId::WATCHDOG,
+        Kind::IoError => EventId::IO_ERROR_REASON,
+        Kind::ControlError => EventId::CONTROL_ERROR,
+        Kind::AgentLifecycle => EventId::AGENT_LIFECYCLE,
+        Kind::MemoryFailure => EventId::MEMORY_FAILURE,
+        Kind::Agent => return None,
+    })
+}
+
+/// The kind of an event of libvirt's.
+pub(crate) fn kind_of(id: EventId) -> Option<Kind> {
+    Kind::LIBVIRT.into_iter().find(|kind| event_id(*kind) == Some(id))
+}
+
+pub(crate) fn guest(domain: &Domain) -> Guest {
+    Guest {
+        uuid: domain.uuid,
+        name: domain.name.clone(),
+        id: domain.id,
+    }
+}
+
+/// The record of an event; nothing for events nobody asked for.
+pub(crate) fn record(event: &Event) -> Option<Draft> {
+    let new = |kind, event: &str, detail: &str| Draft::now(kind, event, detail);
+    let draft = match &event.body {
+        EventBody::Lifecycle { event, detail } => new(
+            Kind::Lifecycle,
+            &names::lifecycle_event(*event),
+            &names::lifecycle_detail(*event, *detail),
+        ),
+        EventBody::Reboot {} => new(Kind::Reboot, "", ""),
+        EventBody::Watchdog { action } => new(Kind::Watchdog, &names::watchdog_action(*action), ""),
+        EventBody::IoErrorReason {
+            path,
+            alias,
+            action,
+            reason,
+        } => new(Kind::IoError, &names::io_error_action(*action), reason)
+            .with("src_path", path.as_str())
+            .with("dev", alias.as_str())
+            .with("reason", reason.as_str()),
+        EventBody::ControlError {} => new(Kind::ControlError, "", ""),
+        EventBody::AgentLifecycle { state, reason } => new(
+            Kind::AgentLifecycle,
+            &names::agent_state(*state),
+            &names::agent_reason(*reason),
+        ),
+        EventBody::MemoryFailure {
+            recipient,
+            action,
+            flags,
+        } => new(Kind::MemoryFailure, &names::memory_failure_action(*action), "")
+            .with("recipient", &*names::memory_failure_recipient(*recipient))
+            .with("action_required", flags & 1 != 0)
+            .with("recursive", flags & 2 != 0)
+            .with("flags", Scalar::Number(i64::from(*flags))),
+        _ => return None,
+    };
+    Some(draft.about(guest(&event.domain)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_has_its_words() {
+        let of = |body| {
+            let domain = Domain::new("instance-1", uuid::Uuid::from_u128(1), 4);
+            let draft = record(&Event {
+                callback: Some(1),
+                domain,
+                body,
+            })
+            .unwrap();
+            (draft.kind, draft.event, draft.detail, draft.attrs)
+        };
+        let plain = |kind, event: &str, detail: &str| (kind, event.to_owned(), detail.to_owned(), [].into());
+        assert_eq!(
+            of(EventBody::Lifecycle { event: 5, detail: 5 }),
+            plain(Kind::Lifecycle, "stopped", "failed")
+        );
+        assert_eq!(
+            of(EventBody::Lifecycle { event: 77, detail: 5 }),
+            plain(Kind::Lifecycle, "unknown:77", "unknown:5")
+        );
+        assert_eq!(of(EventBody::Reboot {}), plain(Kind::Reboot, "", ""));
+        assert_eq!(
+            of(EventBody::Watchdog { action: 1 }),
+            plain(Kind::Watchdog, "pause", "")
+        );
+        assert_eq!(of(EventBody::ControlError {}), plain(Kind::ControlError, "", ""));
+        assert_eq!(
+            of(EventBody::AgentLifecycle { state: 2, reason: 2 }),
+            plain(Kind::AgentLifecycle, "disconnected", "channel")
+        );
+        let (kind, event, _, attrs) = of(EventBody::IoErrorReason {
+            path: "/disk".into(),
+            alias: "virtio-disk0".into(),
+            action: 1,
+            reason: "enospc".into(),
+        });
+        assert_eq!((kind, event.as_str()), (Kind::IoError, "pause"));
+        assert_eq!(attrs["src_path"], Scalar::from("/disk"));
+        let (kind, event, _, attrs) = of(EventBody::MemoryFailure {
+            recipient: 1,
+            action: 2,
+            flags: 1,
+        });
+        assert_eq!((kind, event.as_str()), (Kind::MemoryFailure, "fatal"));
+        assert_eq!(
+            (&attrs["recipient"], &attrs["action_required"]),
+            (&"guest".into(), &true.into())
+        );
+    }
+
+    #[test]
+    fn seven_kinds_are_heard() {
+        let ids: std::collections::BTreeSet<_> = Kind::LIBVIRT.into_iter().filter_map(event_id).collect();
+        assert_eq!(ids.len(), 7);
+        assert!(ids.iter().all(|id| kind_of(*id).is_some()));
+    }
+}

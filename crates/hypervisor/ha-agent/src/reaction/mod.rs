@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Small local repairs, if the configuration allows them: reset a guest whose watchdog fired, start one that crashed,
+//! let one go on whose disk came back. Whether is decided in [`decide`]; here it is looked, done and told.
+
+pub mod decide;
+
+use std::time::{Duration, Instant};
+
+use cobaltcore_ha_wire::{Job, Kind, Scalar, agent};
+use cobaltcore_kit::{BoxError, CancellationToken};
+use cobaltcore_libvirt::client::Connection;
+use cobaltcore_libvirt::types::Domain;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::board::Context;
+use crate::clock;
+use crate::config::{Action, Reaction};
+use crate::draft::{Draft, Guest};
+use crate::libvirt::reach;
+use decide::{Guard, History, Look, Trigger, Verdict};
+
+/// A guest is let go on after these pauses, if its disk can be read.
+const RESUME_AFTER: [Duration; 3] = [
+    Duration::from_secs(10),
+    Duration::from_secs(30),
+    Duration::from_secs(90),
+];
+/// How long anything may take that is done to a guest.
+const ACT_TIME: Duration = Duration::from_secs(10);
+/// How long reading from a disk may take.
+const READ_TIME: Duration = Duration::from_secs(5);
+/// Incidents that wait, and repairs under way.
+pub(crate) const QUEUE: usize = 256;
+const MOST_AT_ONCE: usize = 16;
+
+/// Something that may call for a repair.
+#[derive(Clone, Debug)]
+pub struct Incident {
+    /// What.
+    pub trigger: Trigger,
+    /// To whom.
+    pub guest: Guest,
+    /// When, on the boot-time clock.
+    pub at_ns: u64,
+}
+
+impl Incident {
+    /// What a record calls for, if anything. What was only derived is too old to be sure of.
+    pub fn of(draft: &Draft) -> Option<Self> {
+        let guest = draft.domain.clone().filter(|_| !draft.synthetic)?;
+        let trigger = match (draft.kind, draft.event.as_str(), draft.detail.as_str()) {
+            (Kind::Watchdog, "none" | "pause", _) => Trigger::Watchdog,
+            (Kind::Lifecycle, "stopped", "crashed" | "failed") => Trigger::Crash,
+            (Kind::Lifecycle, "suspended", "ioerror") => Trigger::IoError,
+            _ => return None,
+        };
+        Some(Self {
+            trigger,
+            guest,
+            at_ns: draft.mono_ns,
+        })
+    }
+}
+
+/// Repairs until `stop`.
+pub(crate) async fn run(
+    context: Context,
+    incidents: Arc<tokio::sync::Mutex<mpsc::Receiver<Incident>>>,
+    stop: CancellationToken,
+) -> Result<(), BoxError> {
+    let history = Arc::new(Mutex::new(History::default()));
+    let mut incidents = incidents.lock().await;
+    let mut tasks = JoinSet::new();
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            Some(_) = tasks.join_next(), if !tasks.is_empty() => {}
+            incident = incidents.recv(), if tasks.len() < MOST_AT_ONCE => match incident {
+                Some(incident) => {
+                    let (context, history) = (context.clone(), Arc::clone(&history));
+                    tasks.spawn(async move { handle(&context, &history, incident).await });
+                }
+                None => return Ok(()),
+            },
+        }
+    }
+}
+
+fn settings(context: &Context, trigger: Trigger) -> Reaction {
+    let reactions = &context.config().reactions;
+    match trigger {
+        Trigger::Watchdog => reactions.watchdog.clone(),
+        Trigger::Crash => reactions.crash.clone(),
+        Trigger::IoError => reactions.ioerror.clone(),
+    }
+}
+
+async fn handle(context: &Context, history: &Mutex<History>, incident: Incident) {
+    let reaction = settings(context, incident.trigger);
+    if reaction.action == Action::Report {
+        return;
+    }
+    let pauses: &[Duration] = match incident.trigger {
+        Trigger::IoError => &RESUME_AFTER,
+        Trigger::Watchdog | Trigger::Crash => &[Duration::ZERO],
+    };
+    for (index, pause) in pauses.iter().enumerate() {
+        tokio::time::sleep(*pause).await;
+        let reaction = settings(context, incident.trigger);
+        let outcome = attempt(context, history, &incident, &reaction).await;
+        let again = matches!(
+            outcome,
+            Outcome::Suppressed(Guard::DiskUnreadable) | Outcome::Failed(_)
+        );
+        if !again || index + 1 == pauses.len() {
+            tell(context, &incident, reaction.action, &outcome);
+            return;
+        }
+    }
+}
+
+enum Outcome {
+    Done,
+    Failed(String),
+    Suppressed(Guard),
+}
+
+async fn attempt(
+    context: &Context,
+    history: &Mutex<History>,
+    incident: &Incident,
+    reaction: &Reaction,
+) -> Outcome {
+    let connection = match tokio::time::timeout(ACT_TIME, reach::read_write(&context.start)).await {
+        Ok(Ok(connection)) => connection,
+        Ok(Err(error)) => return Outcome::Failed(error.to_string()),
+        Err(_) => return Outcome::Failed(format!("libvirt did not answer within {ACT_TIME:?}")),
+    };
+    let look = look(context, &connection, incident).await;
+    let now = Instant::now();
+    let verdict = decide::decide(
+        incident.trigger,
+        reaction,
+        &look,
+        &history.lock(),
+        incident.guest.uuid,
+        now,
+    );
+    let outcome = match verdict {
+        Verdict::Suppress(guard) => Outcome::Suppressed(guard),
+        Verdict::Act(action) => {
+            history.lock().note(incident.guest.uuid, now);
+            match tokio::time::timeout(ACT_TIME, act(&connection, &incident.guest, action)).await {
+                Ok(Ok(())) => Outcome::Done,
+                Ok(Err(error)) => Outcome::Failed(error.to_string()),
+                Err(_) => Outcome::Failed(format!("no answer within {ACT_TIME:?}")),
+            }
+        }
+    };
+    connection.close().await;
+    outcome
+}
+
+/// Looks at everything the decision needs, right before it.
+async fn look(context: &Context, connection: &Connection, incident: &Incident) -> Look {
+    let domain = Domain::by_uuid(incident.guest.uuid);
+    let job = tokio::time::timeout(ACT_TIME, connection.job_stats(&domain)).await;
+    let state = tokio::time::timeout(ACT_TIME, connection.state(&domain)).await;
+    let uptime_ns = match incident.trigger {
+        // It has stopped: how long it ran before is what counts.
+        Trigger::Crash => context
+            .board
+            .guests(|guests| guests.ran_before(incident.guest.uuid)),
+        Trigger::Watchdog | Trigger::IoError => {
+            let known = context
+                .board
+                .guests(|guests| guests.all.get(&incident.guest.uuid).cloned());
+            let since = known.and_then(|known| known.since_ns);
+            since.map(|since| incident.at_ns.saturating_sub(since))
+        }
+    };
+    let disk_readable = match incident.trigger {
+        Trigger::IoError => Some(disks_readable(context, incident).await),
+        Trigger::Watchdog | Trigger::Crash => None,
+    };
+    Look {
+        // A stopped guest has no job to ask for; an error about a running one is no answer.
+        job: match job {
+            Ok(Ok(stats)) => Some(if stats.kind == 0 { Job::None } else { Job::Other }),
+            Ok(Err(error)) if error.rpc().is_some() && incident.trigger == Trigger::Crash => Some(Job::None),
+            _ => None,
+        },
+        state: state
+            .ok()
+            .and_then(Result::ok)
+            .map(|state| cobaltcore_ha_wire::DomainState::from_libvirt(state.state)),
+        hold: context.board.hold() || context.board.shutdown_announced(),
+        last_contact: context.board.last_contact(),
+        age: Duration::from_nanos(clock::boot_ns().saturating_sub(incident.at_ns)),
+        uptime: uptime_ns.map(Duration::from_nanos),
+        disk_readable,
+    }
+}
+
+/// Whether every local disk of a guest can be read. A disk that lies elsewhere cannot be tried from here.
+async fn disks_readable(context: &Context, incident: &Incident) -> bool {
+    let inventory = context.inventory.borrow().clone();
+    let id = incident.guest.uuid.hyphenated().to_string();
+    let Some(entry) = inventory.domains.iter().find(|entry| entry.uuid.as_str() == id) else {
+        return false;
+    };
+    let disks: Vec<String> = entry
+        .disks
+        .iter()
+        .filter(|disk| !disk.source.is_empty())
+        .map(|disk| disk.source.clone())
+        .collect();
+    if disks.is_empty() || entry.disks.iter().any(|disk| disk.kind == "network") {
+        return false;
+    }
+    let read = tokio::task::spawn_blocking(move || {
+        disks.iter().all(|path| {
+            use std::io::Read as _;
+            let mut block = [0_u8; 4096];
+            std::fs::File::open(path)
+                .and_then(|mut file| file.read(&mut block))
+                .is_ok()
+        })
+    });
+    matches!(tokio::time::timeout(READ_TIME, read).await, Ok(Ok(true)))
+}
+
+async fn act(
+    connection: &Connection,
+    guest: &Guest,
+    action: Action,
+) -> Result<(), cobaltcore_libvirt::Error> {
+    let domain = connection.lookup_by_uuid(guest.uuid).await?;
+    match action {
+        Action::Reset => connection.reset(&domain).await?,
+        Action::Start => connection.start(&domain, 0).await.map(|_| ())?,
+        Action::Resume => connection.resume(&domain).await?,
+        Action::Pause => connection.suspend(&domain).await?,
+        Action::Report => {}
+    }
+    Ok(())
+}
+
+/// Stops a guest in its tracks because it runs elsewhere too. Says what became of it.
+pub(crate) async fn pause_zombie(context: &Context, guest: Guest, incident: &str) -> Result<(), String> {
+    let connection = tokio::time::timeout(ACT_TIME, reach::read_write(&context.start)).await;
+    let connection = match connection {
+        Ok(Ok(connection)) => connection,
+        Ok(Err(error)) => return Err(error.to_string()),
+        Err(_) => return Err(format!("libvirt did not answer within {ACT_TIME:?}")),
+    };
+    let done = tokio::time::timeout(ACT_TIME, act(&connection, &guest, Action::Pause)).await;
+    connection.close().await;
+    let result = match done {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err(format!("no answer within {ACT_TIME:?}")),
+    };
+    let name = if result.is_ok() { "done" } else { "failed" };
+    context.metrics.reaction("zombie", "pause", name);
+    let mut draft = Draft::agent(agent::REACTION_TAKEN)
+        .with("trigger", "zombie")
+        .with("action", "pause")
+        .with("result", name)
+        .with("incident", incident);
+    if let Err(why) = &result {
+        draft = draft.with("why", why.as_str());
+    }
+    context.intake.put(draft.about(guest));
+    result
+}
+
+fn tell(context: &Context, incident: &Incident, action: Action, outcome: &Outcome) {
+    let (event, result, why) = match outcome {
+        Outcome::Done => (agent::REACTION_TAKEN, "done", None),
+        Outcome::Failed(why) => (agent::REACTION_TAKEN, "failed", Some(("why", why.clone()))),
+        Outcome::Suppressed(guard) => (
+            agent::REACTION_SUPPRESSED,
+            "suppressed",
+            Some(("guard", guard.as_str().to_owned())),
+        ),
+    };
+    let (trigger, action) = (incident.trigger.as_str(), action.as_str());
+    tracing::info!(trigger, action, result, guest = %incident.guest.uuid, ?why, "local repair");
+    context.metrics.reaction(trigger, action, result);
+    let mut draft = Draft::agent(event)
+        .with("trigger", trigger)
+        .with("action", action)
+        .with("result", result);
+    if let Some((key, why)) = why {
+        draft = draft.with(key, Scalar::Text(why));
+    }
+    context.intake.put(draft.about(incident.guest.clone()));
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The sign of life to one endpoint, with the list of guests when it changed or is due. Only the newest matters: what
+//! could not be sent is not sent later.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cobaltcore_ha_wire::{Batch, Heartbeat, Inventory, bounds, path};
+use cobaltcore_kit::CancellationToken;
+
+use super::commands::Executor;
+use super::decide::Answer;
+use super::envelope;
+use super::link::Link;
+use crate::board::{Context, Outbox};
+use crate::machine;
+
+/// No sign of life waits longer than this for its answer.
+const BEAT_TIME: Duration = Duration::from_secs(5);
+/// A change of the guests is told this fast at most, so that a storm of changes is not a storm of reports.
+const SHORTEST: Duration = Duration::from_millis(200);
+
+/// What was last heard of the guests here.
+#[derive(Default)]
+struct Told {
+    version: u64,
+    at: Option<Instant>,
+}
+
+/// Beats until `stop`.
+pub(super) async fn run(
+    context: Context,
+    endpoint: String,
+    link: Link,
+    executor: Arc<Executor>,
+    stop: CancellationToken,
+) {
+    let mut beat = context.board.beat.subscribe();
+    let mut inventory = context.inventory.clone();
+    let mut told = Told::default();
+    let mut failing = false;
+    loop {
+        let began = Instant::now();
+        let interval = context.config().heartbeat.interval.0;
+        let answer = send(&context, &endpoint, &link, &mut told).await;
+        let ok = matches!(answer, Answer::Acked(_));
+        context.metrics.beat(&endpoint, if ok { "ok" } else { "failed" });
+        match answer {
+            Answer::Acked(answer) => {
+                if std::mem::take(&mut failing) {
+                    tracing::info!(endpoint, "the service hears this host again");
+                }
+                context.board.reached(&endpoint, answer.hold, answer.peers);
+                executor.take(&endpoint, answer.commands);
+            }
+            other => {
+                if other == Answer::Unauthorized {
+                    link.renew();
+                }
+                if !std::mem::replace(&mut failing, true) {
+                    tracing::warn!(endpoint, answer = ?other, "the service does not hear this host");
+                }
+            }
+        }
+        let varied = interval.mul_f64(0.9 + fastrand::f64() * 0.2);
+        let next = varied.saturating_sub(began.elapsed()).max(SHORTEST);
+        // After a failure nothing is hurried: the next regular one tells everything.
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(next) => {}
+            Ok(()) = beat.changed(), if ok => tokio::time::sleep(SHORTEST).await,
+            Ok(()) = inventory.changed(), if ok => tokio::time::sleep(SHORTEST).await,
+        }
+        beat.mark_unchanged();
+        inventory.mark_unchanged();
+    }
+}
+
+async fn send(context: &Context, endpoint: &str, link: &Link, told: &mut Told) -> Answer {
+    let outbox = context.board.outbox(endpoint);
+    let inventory = context.inventory.borrow().clone();
+    let interval = context.config().inventory.interval.0;
+    let due =
+        told.at.is_none_or(|at| at.elapsed() >= interval) || told.version != inventory.inventory_version;
+    let with = (due && inventory.inventory_version > 0).then(|| Inventory::clone(&inventory));
+    let version = with.as_ref().map(|inventory| inventory.inventory_version);
+    let body = match encode(context, endpoint, &outbox, with) {
+        Ok(body) => body,
+        Err(error) => return Answer::Broken(error),
+    };
+    let target = path::batches(&context.start.host);
+    let answer = match link.post(&target, body, BEAT_TIME).await {
+        Ok(reply) => Answer::read(reply.status, reply.retry_after, &reply.body),
+        Err(why) => Answer::Broken(why),
+    };
+    if matches!(answer, Answer::Acked(_)) {
+        context.board.told(endpoint, &outbox);
+        if let Some(version) = version {
+            *told = Told {
+                version,
+                at: Some(Instant::now()),
+            };
+        }
+    }
+    answer
+}
+
+fn encode(
+    context: &Context,
+    endpoint: &str,
+    outbox: &Outbox,
+    inventory: Option<Inventory>,
+) -> Result<Vec<u8>, String> {
+    let mut batch = Batch {
+        heartbeat: Some(heartbeat(context, endpoint, outbox)),
+        inventory,
+        ..Batch::empty(envelope(context))
+    };
+    let body = batch.encode().map_err(|error| error.to_string())?;
+    if body.len() <= bounds::BODY {
+        return Ok(body);
+    }
+    // Where the disks are matters less than which guests there are.
+    for domain in batch
+        .inventory
+        .iter_mut()
+        .flat_map(|inventory| &mut inventory.domains)
+    {
+        domain.disks.clear();
+    }
+    batch.encode().map_err(|error| error.to_string())
+}
+
+fn heartbeat(context: &Context, endpoint: &str, outbox: &Outbox) -> Heartbeat {
+    let root = &context.start.host_root;
+    let uptime_s = machine::uptime(root);
+    context.metrics.uptime(uptime_s);
+    let spool = context.spool.lock().state(endpoint);
+    context.metrics.spool(&spool);
+    Heartbeat {
+        uptime_s,
+        boot_id: context.boot.clone(),
+        agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+        config_hash: context.config_hash.borrow().clone(),
+        libvirt: context.board.libvirt_for_heartbeat(),
+        domains: context.board.guests(|guests| guests.counts()),
+        spool,
+        machine: context.machine.clone(),
+        self_fence: context.board.fence(),
+        planned_shutdown: context.board.shutdown_announced(),
+        pressure: machine::pressure(root),
+        probes: outbox.probes.clone(),
+        results: outbox.results.clone(),
+    }
+}

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Sends records to one endpoint, in order, at least once. A backlog goes at a bounded rate, so that a fleet that comes
+//! back does not flood the service.
+
+use std::time::{Duration, Instant};
+
+use cobaltcore_ha_wire::{Batch, Event, agent, path};
+use cobaltcore_kit::CancellationToken;
+use jiff::Timestamp;
+use tokio::sync::watch;
+
+use super::decide::{Answer, MOST_BYTES, Pace, Step, gaps};
+use super::envelope;
+use super::link::Link;
+use crate::board::Context;
+use crate::draft::Draft;
+use crate::intake::Progress;
+use crate::spool::{Chunk, Cursor, Place};
+
+/// How long records are collected.
+const GATHER: Duration = Duration::from_millis(200);
+/// The same when one of them is urgent.
+const GATHER_URGENT: Duration = Duration::from_millis(50);
+const SEND_TIME: Duration = Duration::from_secs(10);
+/// Bytes per second of a backlog.
+const REPLAY_RATE: f64 = 2.0 * 1024.0 * 1024.0;
+/// The longest pause before a backlog is sent after an outage, in seconds.
+const REPLAY_SPREAD: f64 = 5.0;
+
+struct Sender {
+    context: Context,
+    endpoint: String,
+    link: Link,
+    pace: Pace,
+    place: Place,
+    stop: CancellationToken,
+}
+
+/// Sends until `stop`, and then once more what is there.
+pub(super) async fn run(context: Context, endpoint: String, link: Link, stop: CancellationToken) {
+    let mut progress = context.intake.progress();
+    let mut sender = Sender {
+        context,
+        endpoint,
+        link,
+        pace: Pace::default(),
+        place: Place::default(),
+        stop: stop.clone(),
+    };
+    let mut backlog = false;
+    loop {
+        if !backlog && !sender.gather(&mut progress).await {
+            break;
+        }
+        if stop.is_cancelled() {
+            break;
+        }
+        backlog = sender.round().await;
+    }
+    // Last words: what was accepted until now, once.
+    sender.round().await;
+}
+
+impl Sender {
+    fn cursor(&self) -> (Cursor, u64) {
+        let spool = self.context.spool.lock();
+        (spool.cursor(&self.endpoint), spool.flushed())
+    }
+
+    /// Waits until there is something to send, and a little longer for more. False when it is over.
+    async fn gather(&self, progress: &mut watch::Receiver<Progress>) -> bool {
+        loop {
+            let known = *progress.borrow_and_update();
+            let (cursor, flushed) = self.cursor();
+            if flushed > cursor.acked {
+                let urgent = known.urgent > cursor.acked;
+                return self
+                    .pause(if urgent { GATHER_URGENT } else { GATHER }, progress)
+                    .await;
+            }
+            tokio::select! {
+                () = self.stop.cancelled() => return false,
+                changed = progress.changed() => if changed.is_err() { return false },
+            }
+        }
+    }
+
+    /// Collects for this long, or shorter when something urgent comes.
+    async fn pause(&self, time: Duration, progress: &mut watch::Receiver<Progress>) -> bool {
+        let urgent = progress.borrow().urgent;
+        let hurried = async {
+            while progress.changed().await.is_ok() {
+                if progress.borrow().urgent > urgent {
+                    return tokio::time::sleep(GATHER_URGENT).await;
+                }
+            }
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = self.stop.cancelled() => false,
+            () = tokio::time::sleep(time) => true,
+            () = hurried => true,
+        }
+    }
+
+    /// Sends one batch and does what the answer asks. Says whether more is waiting.
+    async fn round(&mut self) -> bool {
+        let (cursor, flushed) = self.cursor();
+        let mut chunk = match self.read(cursor.acked).await {
+            Ok(chunk) => chunk,
+            Err(error) => {
+                tracing::error!(%error, endpoint = self.endpoint, "cannot read the spool");
+                self.sleep(Duration::from_secs(5)).await;
+                return true;
+            }
+        };
+        // Without records there is nothing up to what is durable; of those that are skipped, up to the last of them.
+        let until = chunk.events.last().map_or(flushed, |event| event.seq);
+        chunk.events.retain(|event| !cursor.skipped.contains(&event.seq));
+        let dropped = gaps(cursor.acked, &chunk.events, until);
+        if chunk.events.is_empty() && dropped.is_empty() {
+            return false;
+        }
+        let newest = chunk.events.last().map_or(until, |event| event.seq);
+        if let Err(error) = self.context.spool.lock().sending(newest) {
+            tracing::error!(%error, "cannot mark what is sent");
+        }
+        let batch = Batch {
+            dropped,
+            events: chunk.events,
+            ..Batch::empty(envelope(&self.context))
+        };
+        let began = Instant::now();
+        let was_failing = self.pace.failing();
+        let (answer, bytes) = self.send(&batch).await;
+        self.context.metrics.batch(&self.endpoint, &answer.code());
+        let step = self.pace.after(&answer, batch.events.len(), fastrand::f64());
+        self.tell(&answer, was_failing);
+        self.follow(step, &batch).await;
+        if matches!(step, Step::Advance(_)) {
+            self.measure(&batch.events);
+            if chunk.more {
+                self.slow_down(bytes, began, was_failing).await;
+            }
+            return chunk.more;
+        }
+        true
+    }
+
+    async fn read(&mut self, after: u64) -> Result<Chunk, String> {
+        let (spool, mut place, size) = (self.context.spool.clone(), self.place, self.pace.size());
+        let read = tokio::task::spawn_blocking(move || {
+            let chunk = spool.lock().read(after, size, MOST_BYTES, &mut place);
+            (chunk, place)
+        });
+        let (chunk, place) = read.await.map_err(|error| error.to_string())?;
+        self.place = place;
+        chunk.map_err(|error| error.to_string())
+    }
+
+    async fn send(&self, batch: &Batch) -> (Answer, usize) {
+        let body = match batch.encode() {
+            Ok(body) => body,
+            Err(error) => return (Answer::Refused(400, error.to_string()), 0),
+        };
+        let bytes = body.len();
+        let target = path::batches(&self.context.start.host);
+        let answer = match self.link.post(&target, body, SEND_TIME).await {
+            Ok(reply) => Answer::read(reply.status, reply.retry_after, &reply.body),
+            Err(why) => Answer::Broken(why),
+        };
+        (answer, bytes)
+    }
+
+    async fn follow(&mut self, step: Step, batch: &Batch) {
+        let endpoint = self.endpoint.clone();
+        match step {
+            Step::Advance(acked) => {
+                let beyond = self.context.spool.lock().ack(&endpoint, acked);
+                match beyond {
+                    Ok(false) => {}
+                    Ok(true) => {
+                        tracing::error!(acked, endpoint, "the service knows records this spool never had");
+                        let draft = Draft::agent(agent::SPOOL_CORRUPT).with("known_by_service", acked as i64);
+                        self.context.intake.put(draft);
+                    }
+                    Err(error) => tracing::error!(%error, "cannot tidy the spool"),
+                }
+            }
+            Step::Rewind(expected, pause) => {
+                self.context.spool.lock().rewind(&endpoint, expected);
+                self.sleep(pause).await;
+            }
+            Step::Shrink => {}
+            Step::Quarantine(pause) => {
+                self.quarantine(batch);
+                self.sleep(pause).await;
+            }
+            Step::Wait(pause) => self.sleep(pause).await,
+            Step::Reload(pause) => {
+                self.link.renew();
+                self.sleep(pause).await;
+            }
+        }
+    }
+
+    /// Puts the one record aside that the endpoint will never take.
+    fn quarantine(&self, batch: &Batch) {
+        let Some(event) = batch.events.first() else {
+            // Even the announcement of a gap is refused; there is nothing to put aside.
+            return;
+        };
+        self.context.metrics.quarantined(&self.endpoint);
+        let mut spool = self.context.spool.lock();
+        let name = format!("record-{:020}.json", event.seq);
+        let kept = serde_json::to_vec_pretty(batch).map_or(Ok(()), |body| spool.keep_refused(&name, &body));
+        if let Err(error) = kept {
+            tracing::warn!(%error, "cannot keep a copy of a refused record");
+        }
+        spool.skip(&self.endpoint, event.seq);
+    }
+
+    fn tell(&self, answer: &Answer, was_failing: bool) {
+        let endpoint = &self.endpoint;
+        match answer {
+            Answer::Acked(_) if was_failing => tracing::info!(endpoint, "records are taken again"),
+            Answer::Acked(_) => {}
+            Answer::Broken(why) if !was_failing => {
+                tracing::warn!(endpoint, why, "cannot send records; trying again");
+            }
+            Answer::Broken(_) => {}
+            Answer::Refused(status, why) => tracing::error!(endpoint, status, why, "records are refused"),
+            other => tracing::warn!(endpoint, answer = other.code(), "records are not taken now"),
+        }
+    }
+
+    fn measure(&self, events: &[Event]) {
+        if let Some(event) = events.first() {
+            let lag = Duration::try_from(Timestamp::now().duration_since(event.ts)).unwrap_or_default();
+            self.context.metrics.lag(&self.endpoint, lag);
+        }
+    }
+
+    /// Keeps a backlog to its rate; the first part after an outage waits a random while.
+    async fn slow_down(&self, bytes: usize, began: Instant, was_failing: bool) {
+        let fair = Duration::from_secs_f64(bytes as f64 / REPLAY_RATE);
+        let spread = if was_failing {
+            fastrand::f64() * REPLAY_SPREAD
+        } else {
+            0.0
+        };
+        self.sleep(fair.saturating_sub(began.elapsed()) + Duration::from_secs_f64(spread))
+            .await;
+    }
+
+    async fn sleep(&self, time: Duration) {
+        tokio::select! {
+            () = self.stop.cancelled() => {}
+            () = tokio::time::sleep(time) => {}
+        }
+    }
+}

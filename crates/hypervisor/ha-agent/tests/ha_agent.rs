@@ -1,0 +1,615 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The agent between a simulated libvirt host and a service over real wires: what happens is told exactly once, through
+//! outages of either side.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::time::Duration;
+
+use cobaltcore_ha_wire::{
+    Command, CommandId, CommandKind, CommandOutcome, DomainState, Kind, ProbeMethod, ProbeOutcome,
+    ProbeTarget, Scalar, ServerId,
+};
+use cobaltcore_libvirt::event::EventBody;
+use cobaltcore_sim::hosts::Place as Where;
+use cobaltcore_sim::world::Libvirt;
+use cobaltcore_sim::{Hosts, World};
+use support::{Agent, Place, Service, assert_exactly_once};
+use uuid::Uuid;
+
+struct Scene {
+    world: World,
+    _hosts: Hosts,
+    uri: String,
+    guests: Vec<Uuid>,
+    host: String,
+}
+
+impl Scene {
+    async fn new(guests: usize) -> Self {
+        let world = World::builder().hosts(1).vms_per_host(guests).build();
+        let hosts = Hosts::start(&world, Where::Tcp).await.unwrap();
+        let host = world.read(|state| state.hosts.keys().next().unwrap().to_string());
+        let mut guests: Vec<Uuid> =
+            world.read(|state| state.servers_on(&host).map(|server| server.id).collect());
+        guests.sort();
+        Self {
+            uri: hosts.uri(&host).unwrap(),
+            world,
+            _hosts: hosts,
+            guests,
+            host,
+        }
+    }
+}
+
+fn command(id: &str, kind: CommandKind) -> Command {
+    Command {
+        id: CommandId(id.to_owned()),
+        expires_in_ms: 60_000,
+        kind,
+    }
+}
+
+async fn connected(service: &Service) {
+    service
+        .until("connected", |known| {
+            let up = known.heartbeats.last().is_some_and(|beat| beat.libvirt.connected);
+            (up && !known.inventories.is_empty()).then_some(())
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_kind_of_event_arrives_once_and_in_order() {
+    let (scene, service, place) = (Scene::new(3).await, Service::start().await, Place::new());
+    place.configure(&[service.url()], "");
+    let agent = Agent::start(place.start(&scene.uri));
+    connected(&service).await;
+    let beat = service
+        .until("a heartbeat", |known| known.heartbeats.last().cloned())
+        .await;
+    assert_eq!(beat.machine.serial.as_deref(), Some("J1000001"));
+    assert_eq!(beat.boot_id.0, "11111111-0000-4000-8000-000000000001");
+    assert_eq!(beat.domains.get(&DomainState::Running), Some(&3));
+    assert!(!beat.self_fence.armed && !beat.planned_shutdown);
+    let inventory = service
+        .until("an inventory", |known| known.inventories.last().cloned())
+        .await;
+    assert_eq!(inventory.domains.len(), 3);
+    assert!(
+        inventory
+            .domains
+            .iter()
+            .all(|domain| domain.vcpus > 0 && !domain.disks.is_empty())
+    );
+
+    let guest = scene.guests[0];
+    for body in [
+        EventBody::Reboot {},
+        EventBody::Watchdog { action: 1 },
+        EventBody::IoErrorReason {
+            path: "/d".into(),
+            alias: "disk0".into(),
+            action: 2,
+            reason: "enospc".into(),
+        },
+        EventBody::ControlError {},
+        EventBody::AgentLifecycle { state: 2, reason: 2 },
+        EventBody::MemoryFailure {
+            recipient: 1,
+            action: 2,
+            flags: 1,
+        },
+    ] {
+        scene.world.announce(guest, body).unwrap();
+    }
+    scene.world.crash_guest(scene.guests[1]).unwrap();
+    let crash = service
+        .until("the crash", |known| {
+            let of = |event: &&cobaltcore_ha_wire::Event| {
+                event.kind == Kind::Lifecycle
+                    && event
+                        .domain
+                        .as_ref()
+                        .is_some_and(|d| d.uuid.as_str() == scene.guests[1].to_string())
+            };
+            known.events.iter().find(of).cloned()
+        })
+        .await;
+    assert!(!crash.synthetic && crash.urgent(), "{crash:?}");
+    let kinds: Vec<Kind> = service
+        .known
+        .lock()
+        .events
+        .iter()
+        .map(|event| event.kind)
+        .filter(|kind| *kind != Kind::Agent)
+        .collect();
+    assert_eq!(kinds[..6], Kind::LIBVIRT[1..]);
+    let failure = service.event("fatal", "").await;
+    assert_eq!(failure.attrs["recipient"], Scalar::from("guest"));
+    assert_eq!(failure.domain.unwrap().uuid.as_str(), guest.to_string());
+    let changed = service.until("the new inventory", |known| {
+        known
+            .inventories
+            .iter()
+            .find(|now| now.inventory_version > inventory.inventory_version)
+            .cloned()
+    });
+    assert_eq!(changed.await.domains.len(), 3);
+    agent.stop().await;
+    // What was said last may wait on disk until the next start, but not for ever.
+    let agent = Agent::start(place.start(&scene.uri));
+    service.event("agent_stopping", "").await;
+    service
+        .until("started twice", |known| {
+            let starts = known.events.iter().filter(|event| event.event == "agent_started");
+            (starts.count() == 2).then_some(())
+        })
+        .await;
+    agent.stop().await;
+    let known = service.known.lock();
+    assert_exactly_once(&known.events);
+    assert_eq!(known.events[0].event, "agent_started");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_happens_while_libvirt_is_away_is_derived_once() {
+    let (scene, service, place) = (Scene::new(3).await, Service::start().await, Place::new());
+    place.configure(&[service.url()], "");
+    let agent = Agent::start(place.start(&scene.uri));
+    connected(&service).await;
+    scene.world.set_libvirt(&scene.host, Libvirt::Down).unwrap();
+    service.event("stream_lost", "").await;
+    scene.world.crash_guest(scene.guests[0]).unwrap();
+    service
+        .until("disconnected", |known| {
+            known
+                .heartbeats
+                .last()
+                .filter(|beat| !beat.libvirt.connected)
+                .map(|_| ())
+        })
+        .await;
+    scene.world.set_libvirt(&scene.host, Libvirt::Up).unwrap();
+    service.event("stream_resumed", "").await;
+    let stopped: Vec<_> = {
+        let known = service.known.lock();
+        known
+            .events
+            .iter()
+            .filter(|event| event.event == "stopped")
+            .cloned()
+            .collect()
+    };
+    assert_eq!(stopped.len(), 1, "{stopped:?}");
+    assert!(stopped[0].synthetic);
+    assert_eq!(
+        stopped[0].domain.as_ref().unwrap().uuid.as_str(),
+        scene.guests[0].to_string()
+    );
+    agent.stop().await;
+    // What happens while the agent itself is away is derived too, from what it remembered.
+    scene.world.crash_guest(scene.guests[1]).unwrap();
+    let agent = Agent::start(place.start(&scene.uri));
+    service
+        .until("the second", |known| {
+            (known
+                .events
+                .iter()
+                .filter(|event| event.event == "stopped")
+                .count()
+                == 2)
+                .then_some(())
+        })
+        .await;
+    agent.stop().await;
+    assert_exactly_once(&service.known.lock().events);
+}
+
+fn reboots_on_disk(place: &Place) -> usize {
+    let entries = std::fs::read_dir(place.path("spool")).unwrap().flatten();
+    let segments = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("segment-"));
+    let count = |entry: std::fs::DirEntry| {
+        let bytes = std::fs::read(entry.path()).unwrap_or_default();
+        String::from_utf8_lossy(&bytes)
+            .matches(r#""kind":"reboot""#)
+            .count()
+    };
+    segments.map(count).sum()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outage_of_the_service_loses_nothing() {
+    let (scene, service, place) = (Scene::new(1).await, Service::start().await, Place::new());
+    place.configure(&[service.url()], "");
+    let mut agent = Agent::start(place.start(&scene.uri));
+    connected(&service).await;
+    let (address, known) = (service.address, service.known.clone());
+    drop(service);
+    for round in 0..3 {
+        for _ in 0..500 {
+            scene
+                .world
+                .announce(scene.guests[0], EventBody::Reboot {})
+                .unwrap();
+        }
+        // What libvirt said reaches the disk before the agent may end.
+        while reboots_on_disk(&place) < (round + 1) * 500 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        if round < 2 {
+            agent.stop().await;
+            agent = Agent::start(place.start(&scene.uri));
+            // Until it listens again, what is announced is nobody's.
+            let remembered = place.path("spool/guests.json");
+            let before = std::fs::metadata(&remembered).unwrap().modified().unwrap();
+            while std::fs::metadata(&remembered).unwrap().modified().unwrap() == before {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+    }
+    let service = Service::start_at(address, known).await;
+    service
+        .until("every reboot", |known| {
+            (known
+                .events
+                .iter()
+                .filter(|event| event.kind == Kind::Reboot)
+                .map(|event| event.count as usize)
+                .sum::<usize>()
+                == 1500)
+                .then_some(())
+        })
+        .await;
+    agent.stop().await;
+    assert_exactly_once(&service.known.lock().events);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refusals_of_every_kind_are_outlived() {
+    let (scene, service, place) = (Scene::new(1).await, Service::start().await, Place::new());
+    place.configure(&[service.url()], "");
+    let agent = Agent::start(place.start(&scene.uri));
+    connected(&service).await;
+    let announce = |body| scene.world.announce(scene.guests[0], body).unwrap();
+    // Busy, then too large, then one record that is never taken.
+    for status in [503, 429, 500] {
+        let before = service.known.lock().batches;
+        service.known.lock().refuse = Some(status);
+        announce(EventBody::Reboot {});
+        service
+            .until("refused", |known| (known.batches > before).then_some(()))
+            .await;
+        service.known.lock().refuse = None;
+    }
+    service.known.lock().most = Some(2);
+    for _ in 0..20 {
+        announce(EventBody::Reboot {});
+    }
+    announce(EventBody::Watchdog { action: 3 });
+    service.event("poweroff", "").await;
+    service.known.lock().most = None;
+    service.known.lock().poison = Some("reset".to_owned());
+    announce(EventBody::Watchdog { action: 2 });
+    for _ in 0..5 {
+        announce(EventBody::Reboot {});
+    }
+    announce(EventBody::Watchdog { action: 6 });
+    service.event("injectnmi", "").await;
+    {
+        let known = service.known.lock();
+        assert_eq!(
+            known
+                .events
+                .iter()
+                .filter(|event| event.kind == Kind::Reboot)
+                .count(),
+            28
+        );
+        assert_eq!(
+            known.dropped.len(),
+            1,
+            "the poisoned one is announced as a gap: {:?}",
+            known.dropped
+        );
+    }
+    let kept = std::fs::read_dir(place.path("spool/quarantine")).unwrap().count();
+    assert_eq!(kept, 1, "and kept for people");
+
+    // A service that lost everything asks for it, and is told what is gone.
+    {
+        let mut known = service.known.lock();
+        known.poison = None;
+        known.last.clear();
+        known.events.clear();
+    }
+    announce(EventBody::Watchdog { action: 5 });
+    service.event("debug", "").await;
+    assert!(
+        service.count("agent_started", "") == 1,
+        "records that are still there come again"
+    );
+    agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_configuration_takes_effect_as_a_whole_or_not_at_all() {
+    let (scene, service, place) = (Scene::new(1).await, Service::start().await, Place::new());
+    place.configure(&[service.url()], "");
+    let agent = Agent::start(place.start(&scene.uri));
+    connected(&service).await;
+    let announce = |body| scene.world.announce(scene.guests[0], body).unwrap();
+    place.configure(
+        &[service.url()],
+        "events: {reboot: {enabled: false}, watchdgo: {}}",
+    );
+    let rejected = service.event("config_rejected", "").await;
+    assert!(
+        rejected.attrs["why"].to_string().contains("events.watchdgo"),
+        "{rejected:?}"
+    );
+    announce(EventBody::Reboot {});
+    service
+        .until("the reboot", |known| {
+            known
+                .events
+                .iter()
+                .find(|event| event.kind == Kind::Reboot)
+                .map(|_| ())
+        })
+        .await;
+    place.configure(&[service.url()], "events: {reboot: {enabled: false}}");
+    service
+        .until("applied", |known| {
+            (known
+                .events
+                .iter()
+                .filter(|event| event.event == "config_applied")
+                .count()
+                == 2)
+                .then_some(())
+        })
+        .await;
+    // Nothing of what is still wanted is lost on the way.
+    let before = service
+        .known
+        .lock()
+        .events
+        .iter()
+        .filter(|event| event.kind == Kind::Reboot)
+        .count();
+    announce(EventBody::Reboot {});
+    announce(EventBody::Watchdog { action: 0 });
+    service.event("none", "").await;
+    let after = service
+        .known
+        .lock()
+        .events
+        .iter()
+        .filter(|event| event.kind == Kind::Reboot)
+        .count();
+    assert_eq!(before, after);
+    let hash = service
+        .known
+        .lock()
+        .heartbeats
+        .first()
+        .unwrap()
+        .config_hash
+        .clone();
+    service
+        .until("the new hash", |known| {
+            known
+                .heartbeats
+                .last()
+                .filter(|beat| beat.config_hash != hash)
+                .map(|_| ())
+        })
+        .await;
+    agent.stop().await;
+    assert_exactly_once(&service.known.lock().events);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_are_carried_out_once() {
+    let (scene, service, place) = (Scene::new(2).await, Service::start().await, Place::new());
+    place.configure(&[service.url()], "");
+    let agent = Agent::start(place.start(&scene.uri));
+    connected(&service).await;
+    let target = ProbeTarget {
+        address: service.address.ip(),
+        method: ProbeMethod::Tcp,
+        port: service.address.port(),
+    };
+    let probe = command(
+        "p1",
+        CommandKind::Probe {
+            targets: vec![target],
+            timeout_ms: 2000,
+        },
+    );
+    let zombie = scene.guests[0];
+    let pause = command(
+        "z1",
+        CommandKind::PauseDomain {
+            uuid: ServerId::new(zombie.to_string()).unwrap(),
+            incident: "node001-1-1".to_owned(),
+        },
+    );
+    let mut late = command("e1", CommandKind::Resync);
+    late.expires_in_ms = 0;
+    let commands = [
+        probe.clone(),
+        probe,
+        pause,
+        late,
+        command("u1", CommandKind::Unknown),
+    ];
+    service.known.lock().commands.extend(commands);
+    let find = |id: &'static str| {
+        service.until(id, move |known| {
+            known
+                .heartbeats
+                .iter()
+                .flat_map(|beat| &beat.results)
+                .find(|result| result.id.0 == id)
+                .cloned()
+        })
+    };
+    assert_eq!(find("p1").await.outcome, CommandOutcome::Done);
+    assert_eq!(find("z1").await.outcome, CommandOutcome::Done);
+    assert_eq!(find("e1").await.outcome, CommandOutcome::Expired);
+    assert_eq!(find("u1").await.outcome, CommandOutcome::Unsupported);
+    let probes: Vec<_> = {
+        let known = service.known.lock();
+        known
+            .heartbeats
+            .iter()
+            .flat_map(|beat| beat.probes.clone())
+            .collect()
+    };
+    assert!(probes.iter().all(|probe| probe.outcome == ProbeOutcome::App));
+    assert_eq!(probes.len(), 1, "an id is carried out once and told once");
+    let taken = service.event("reaction_taken", "").await;
+    assert_eq!(taken.attrs["trigger"], Scalar::from("zombie"));
+    let state = service.until("the pause", |known| {
+        let inventory = known.inventories.last()?;
+        let entry = inventory
+            .domains
+            .iter()
+            .find(|entry| entry.uuid.as_str() == zombie.to_string())?;
+        (entry.state == DomainState::Paused).then_some(())
+    });
+    state.await;
+    // An agent that may not pause says so.
+    place.configure(&[service.url()], "reactions: {zombie: {action: report}}");
+    service
+        .until("applied", |known| {
+            (known
+                .events
+                .iter()
+                .filter(|event| event.event == "config_applied")
+                .count()
+                == 2)
+                .then_some(())
+        })
+        .await;
+    let again = command(
+        "z2",
+        CommandKind::PauseDomain {
+            uuid: ServerId::new(scene.guests[1].to_string()).unwrap(),
+            incident: String::new(),
+        },
+    );
+    service.known.lock().commands.push_back(again);
+    assert_eq!(find("z2").await.outcome, CommandOutcome::Refused);
+    agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watchdog_resets_a_guest_only_where_that_is_allowed() {
+    let (scene, service, place) = (Scene::new(2).await, Service::start().await, Place::new());
+    place.configure(
+        &[service.url()],
+        "reactions: {watchdog: {action: reset, min_uptime: 1ms}}",
+    );
+    let agent = Agent::start(place.start(&scene.uri));
+    connected(&service).await;
+    scene
+        .world
+        .announce(scene.guests[0], EventBody::Watchdog { action: 0 })
+        .unwrap();
+    let taken = service.event("reaction_taken", "").await;
+    assert_eq!(taken.attrs["result"], Scalar::from("done"), "{taken:?}");
+    assert_eq!(taken.domain.unwrap().uuid.as_str(), scene.guests[0].to_string());
+    scene
+        .world
+        .announce(scene.guests[0], EventBody::Watchdog { action: 0 })
+        .unwrap();
+    let suppressed = service.event("reaction_suppressed", "").await;
+    assert_eq!(suppressed.attrs["guard"], Scalar::from("cooldown"));
+    // The service takes the host in hand: nothing is repaired any more.
+    service.known.lock().hold = true;
+    let beats = service.known.lock().heartbeats.len();
+    service
+        .until("two more heartbeats", |known| {
+            (known.heartbeats.len() > beats + 1).then_some(())
+        })
+        .await;
+    scene
+        .world
+        .announce(scene.guests[1], EventBody::Watchdog { action: 1 })
+        .unwrap();
+    service
+        .until("held", |known| {
+            let held =
+                |event: &&cobaltcore_ha_wire::Event| event.attrs.get("guard") == Some(&Scalar::from("hold"));
+            known.events.iter().find(held).map(|_| ())
+        })
+        .await;
+    assert_eq!(service.count("reaction_taken", ""), 1);
+    agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_is_cut_off_stops_its_guests_and_its_watchdog() {
+    let (scene, service, place) = (Scene::new(2).await, Service::start().await, Place::new());
+    let device = place.path("watchdog");
+    std::fs::write(&device, "").unwrap();
+    // A peer that still reaches the service.
+    let peer = axum::Router::new().route(
+        "/readyz/service-lease",
+        axum::routing::get(|| async { "[+]service-lease ok\n" }),
+    );
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    service.known.lock().peers = vec![format!("http://{}", listener.local_addr().unwrap())];
+    tokio::spawn(async move { axum::serve(listener, peer).await.unwrap() });
+    let fence = format!(
+        "self_fence: {{enabled: true, device: {}, timeout: 30s, feed_interval: 100ms, lease_ttl: 10s}}",
+        device.display()
+    );
+    place.configure(&[service.url()], &fence);
+    let agent = Agent::start(place.start(&scene.uri));
+    service
+        .until("armed", |known| {
+            known
+                .heartbeats
+                .last()
+                .filter(|beat| beat.self_fence.armed)
+                .map(|_| ())
+        })
+        .await;
+    let armed = service.known.lock().heartbeats.last().unwrap().self_fence.clone();
+    assert_eq!((armed.timeout_s, armed.lease_ttl_s), (30, 10));
+    service.known.lock().away = Some(503);
+    let deadline = tokio::time::Instant::now() + support::PATIENCE;
+    let paused = || {
+        scene.world.read(|state| {
+            let host = state.hosts.values().next().unwrap();
+            host.domains
+                .values()
+                .filter(|domain| domain.phase.state() == 3)
+                .count()
+        })
+    };
+    while paused() < 2 {
+        assert!(tokio::time::Instant::now() < deadline, "guests were not stopped");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let fed = std::fs::read(&device).unwrap();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(
+        std::fs::read(&device).unwrap(),
+        fed,
+        "the watchdog is not fed any more"
+    );
+    agent.stop().await;
+    assert_eq!(
+        std::fs::read(&device).unwrap(),
+        fed,
+        "and not disarmed by the end of the agent"
+    );
+}
