@@ -302,8 +302,11 @@ async fn verdicts_of_others_are_taken_from_whom_may_send_them() {
 async fn people_look_pause_and_announce() {
     let fixture = fixture("").await;
     let service = &fixture.service;
-    let (code, evidence) = service.get(&format!("/api/v1/hosts/{N1}/evidence")).await;
-    assert_eq!(code, 200);
+    let evidence = until("the host is judged", async || {
+        let (code, evidence) = service.get(&format!("/api/v1/hosts/{N1}/evidence")).await;
+        (code == 200).then_some(evidence)
+    })
+    .await;
     assert_eq!(evidence["signals"].as_array().unwrap().len(), 9);
     assert!(!evidence["summary"].as_str().unwrap().is_empty());
     assert_eq!(evidence["rules"].as_array().unwrap().len(), 4);
