@@ -222,8 +222,8 @@ mod tests {
         }
     }
 
-    fn agent(host: &str) -> Option<Caller> {
-        Some(Caller::Agent(Some(HostName::new(host).unwrap())))
+    fn agent(host: &str) -> Caller {
+        Caller::Agent(Some(HostName::new(host).unwrap()))
     }
 
     #[test]
@@ -233,11 +233,11 @@ mod tests {
         assert_eq!(who(Some("o"), None), Some(Caller::Operator("olga".into())));
         assert_eq!(who(Some("v2"), None), Some(Caller::Viewer("victor".into())));
         assert_eq!(who(Some("s"), None), Some(Caller::Sender("prom".into())));
-        assert_eq!(who(Some("a"), None), agent("n1"));
+        assert_eq!(who(Some("a"), None), Some(agent("n1")));
         assert_eq!(who(Some("x"), None), None, "a wrong token is worse than none");
         assert_eq!(who(None, None), Some(Caller::Anonymous));
         let n2 = names("spiffe://t/host/n2");
-        assert_eq!(who(None, Some(&n2)), agent("n2"));
+        assert_eq!(who(None, Some(&n2)), Some(agent("n2")));
         assert_eq!(
             who(Some("a"), Some(&n2)),
             None,
@@ -263,7 +263,7 @@ mod tests {
         let n1 = names("spiffe://t/host/n1");
         assert_eq!(keeper.who(&with(None), Some(&n1)), Some(Caller::Anonymous));
         assert_eq!(keeper.who(&with(Some("a")), None), None);
-        assert_eq!(keeper.who(&with(Some("a")), Some(&n1)), agent("n1"));
+        assert_eq!(keeper.who(&with(Some("a")), Some(&n1)), Some(agent("n1")));
     }
 
     #[test]

@@ -92,10 +92,11 @@ fn probes(app: &App, by: &HostName, beat: &Heartbeat) {
             ProbeOutcome::Timeout => ProbeResult::Timeout,
             ProbeOutcome::Failed => continue,
         };
-        let better = |new: ProbeResult, old: ProbeResult| match (new, old) {
-            (ProbeResult::App, _) => true,
-            (ProbeResult::Kernel, ProbeResult::Timeout) => true,
-            _ => false,
+        let better = |new: ProbeResult, old: ProbeResult| {
+            matches!(
+                (new, old),
+                (ProbeResult::App, _) | (ProbeResult::Kernel, ProbeResult::Timeout)
+            )
         };
         best.entry(&report.command)
             .and_modify(|old| {

@@ -30,7 +30,7 @@ const MOST: usize = 1000;
 #[derive(Clone)]
 enum Place {
     Database(Store),
-    Cluster(Api<ConfigMap>, String),
+    Cluster(Box<Api<ConfigMap>>, String),
 }
 
 /// All pauses. Cheap to clone; clones share.
@@ -84,7 +84,10 @@ impl PauseBook {
         metrics: Metrics,
     ) -> Self {
         Self {
-            place: Place::Cluster(Api::namespaced(client, namespace), format!("{name}-pauses")),
+            place: Place::Cluster(
+                Box::new(Api::namespaced(client, namespace)),
+                format!("{name}-pauses"),
+            ),
             known: Arc::default(),
             brain,
             metrics,

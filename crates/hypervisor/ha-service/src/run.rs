@@ -256,7 +256,7 @@ impl Service {
         if let Some(legacy) = legacy {
             let served = Arc::clone(&app);
             tasks.once("legacy-api", move |stop| async move {
-                legacy.serve(served, stop).await
+                legacy.serve(served, stop).await;
             });
         }
         if let Some(listener) = metrics {
@@ -496,11 +496,11 @@ fn namespace(config: &Config, surroundings: &Surroundings) -> String {
 
 fn open_journal(config: &Config, surroundings: &Surroundings) -> Result<Journal, Error> {
     match &surroundings.client {
-        Some(client) if config.journal_in_kubernetes() => Ok(Journal::Objects(ObjectJournal::new(
+        Some(client) if config.journal_in_kubernetes() => Ok(Journal::Objects(Box::new(ObjectJournal::new(
             client.clone(),
             &namespace(config, surroundings),
             &config.leader.name,
-        ))),
+        )))),
         _ => Ok(Journal::File(FileJournal::open(&PathBuf::from(
             &config.storage.path,
         ))?)),

@@ -28,7 +28,7 @@ pub enum Journal {
     /// A file.
     File(FileJournal),
     /// Objects in the Kubernetes API.
-    Objects(ObjectJournal),
+    Objects(Box<ObjectJournal>),
 }
 
 impl Journal {

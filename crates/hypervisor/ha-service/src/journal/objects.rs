@@ -74,12 +74,10 @@ impl ObjectJournal {
             segments.insert(number, map);
         }
         let mut records: Vec<Record> = Vec::new();
-        let mut expected = 1;
-        for (number, map) in &segments {
+        for (expected, (number, map)) in (1_u64..).zip(&segments) {
             if *number != expected {
                 return Err(broken(format!("segment {expected} is missing")));
             }
-            expected += 1;
             for line in text_of(map).lines() {
                 let record: Record = serde_json::from_str(line)
                     .map_err(|error| broken(format!("{}: {error}", map.name_any())))?;

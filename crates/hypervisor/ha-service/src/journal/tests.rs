@@ -53,7 +53,7 @@ async fn a_file_has_one_writer_at_a_time() {
 #[tokio::test]
 async fn objects_have_one_writer_at_a_time() {
     let server = TestServer::start().await;
-    let open = || Journal::Objects(ObjectJournal::new(server.client(), "default", "ha"));
+    let open = || Journal::Objects(Box::new(ObjectJournal::new(server.client(), "default", "ha")));
     takes_turns(open(), open()).await;
     assert_eq!(open().load().await.unwrap().len(), 5, "and outlive both");
 }
@@ -61,7 +61,7 @@ async fn objects_have_one_writer_at_a_time() {
 #[tokio::test]
 async fn a_long_journal_goes_over_many_objects_and_two_writers_never_fork_it() {
     let server = TestServer::start().await;
-    let open = || Journal::Objects(ObjectJournal::new(server.client(), "default", "ha"));
+    let open = || Journal::Objects(Box::new(ObjectJournal::new(server.client(), "default", "ha")));
     let (one, two) = (open(), open());
     one.load().await.unwrap();
     let many = |from: u64, epoch: u64| {
@@ -85,7 +85,7 @@ async fn a_long_journal_goes_over_many_objects_and_two_writers_never_fork_it() {
 async fn an_append_that_failed_may_be_tried_again_and_counts_once() {
     use cobaltcore_apiserver::{Effect, Fault};
     let server = TestServer::start().await;
-    let journal = Journal::Objects(ObjectJournal::new(server.client(), "default", "ha"));
+    let journal = Journal::Objects(Box::new(ObjectJournal::new(server.client(), "default", "ha")));
     journal.load().await.unwrap();
     journal.append(vec![record(1, 1)]).await.unwrap();
     let refuse = Effect::Refuse {

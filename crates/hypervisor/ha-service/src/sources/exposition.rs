@@ -75,17 +75,14 @@ pub fn parse(text: &str) -> Result<Scrape, TextError> {
         }
         let sample = sample(line).map_err(wrong)?;
         let key = (sample.metric.clone(), sample.labels.clone());
-        match places.get(&key) {
-            Some(place) => {
-                doubled += 1;
-                if let Some(known) = samples.get_mut(*place) {
-                    *known = sample;
-                }
+        if let Some(place) = places.get(&key) {
+            doubled += 1;
+            if let Some(known) = samples.get_mut(*place) {
+                *known = sample;
             }
-            None => {
-                places.insert(key, samples.len());
-                samples.push(sample);
-            }
+        } else {
+            places.insert(key, samples.len());
+            samples.push(sample);
         }
     }
     Ok(Scrape { samples, doubled })

@@ -462,7 +462,9 @@ impl<'a> Parser<'a> {
 mod tests {
     use super::*;
 
-    fn holds(rule: &str, samples: &[(&str, &[(&str, &str)], f64)]) -> bool {
+    type Given<'a> = (&'a str, &'a [(&'a str, &'a str)], f64);
+
+    fn holds(rule: &str, samples: &[Given<'_>]) -> bool {
         let rule = Expr::parse(rule).unwrap();
         rule.holds(|term| {
             samples
@@ -481,7 +483,7 @@ mod tests {
 
     #[test]
     fn rules_mean_what_they_say() {
-        let up: &[(&str, &[(&str, &str)], f64)] = &[
+        let up: &[Given<'_>] = &[
             ("up", &[("job", "node-exporter"), ("az", "a")], 0.0),
             ("load", &[], 3.5),
         ];

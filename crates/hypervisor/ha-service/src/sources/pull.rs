@@ -217,7 +217,7 @@ impl Puller {
                     self.take(&host, samples);
                 }
                 Err(error) => {
-                    tracing::warn!(source = self.pull.name, %host, %error, "a scrape is not readable and says nothing")
+                    tracing::warn!(source = self.pull.name, %host, %error, "a scrape is not readable and says nothing");
                 }
             }
         }

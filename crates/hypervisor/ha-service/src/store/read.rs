@@ -24,8 +24,11 @@ pub struct EventFilter {
     /// Received before.
     pub until_ms: Option<i64>,
     /// After this place: time, agent, number.
-    pub after: Option<(i64, String, i64)>,
+    pub after: Option<Place>,
 }
+
+/// The place of an event in the order they arrived: time, agent, number.
+pub type Place = (i64, String, i64);
 
 /// Which guests.
 #[derive(Clone, Debug, Default)]
@@ -44,7 +47,7 @@ fn moment_ms(ms: i64) -> jiff::Timestamp {
     jiff::Timestamp::from_millisecond(ms).unwrap_or(jiff::Timestamp::UNIX_EPOCH)
 }
 
-fn event(row: &Row<'_>) -> rusqlite::Result<(StoredEvent, (i64, String, i64))> {
+fn event(row: &Row<'_>) -> rusqlite::Result<(StoredEvent, Place)> {
     let (agent_id, seq): (String, i64) = (row.get("agent_id")?, row.get("seq")?);
     let received: i64 = row.get("recv_at")?;
     let ts: i64 = row.get("ts")?;
@@ -72,7 +75,7 @@ impl Store {
         &self,
         filter: EventFilter,
         limit: usize,
-    ) -> Result<(Vec<StoredEvent>, Option<(i64, String, i64)>), StoreError> {
+    ) -> Result<(Vec<StoredEvent>, Option<Place>), StoreError> {
         self.read(move |connection| events(connection, filter, limit))
             .await
     }
@@ -99,7 +102,7 @@ fn events(
     connection: &Connection,
     filter: EventFilter,
     limit: usize,
-) -> rusqlite::Result<(Vec<StoredEvent>, Option<(i64, String, i64)>)> {
+) -> rusqlite::Result<(Vec<StoredEvent>, Option<Place>)> {
     let EventFilter {
         host,
         domain,
