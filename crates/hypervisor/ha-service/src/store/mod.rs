@@ -21,7 +21,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use crate::error::Error;
 
 pub use janitor::{Limits, Pruned};
-pub use read::{EventFilter, VmFilter};
+pub use read::{EventFilter, Place, VmFilter};
 pub(crate) use schema::LAYOUT;
 pub use writer::{Cursors, Stored};
 
