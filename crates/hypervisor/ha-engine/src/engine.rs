@@ -109,6 +109,8 @@ pub(crate) struct VmRun {
     pub(crate) not_before: Mono,
     /// When the latest request was answered, or this term learnt that there was one.
     pub(crate) answered: Option<Mono>,
+    /// When the first request left in this term.
+    pub(crate) asked: Option<Mono>,
     pub(crate) since: Mono,
     pub(crate) stuck: bool,
     pub(crate) needs_reset: bool,

@@ -16,6 +16,8 @@ use crate::mutation::{Broken, Mutation};
 const POLL_GAP: Duration = Duration::from_secs(15);
 /// How long a dead host's last report may still surface in Nova or Kubernetes.
 const REPORT_LAG: Duration = Duration::from_secs(15);
+/// A device that read Off while somebody saw life is not believed for this long after the last sign.
+const DISTRUST: Duration = Duration::from_secs(120);
 /// Boots remembered, to recognise replayed heartbeats.
 const BOOTS: usize = 8;
 
@@ -142,6 +144,8 @@ pub(crate) struct Signals {
     pub(crate) storage: Option<(Mono, bool)>,
     /// Since when the device has been reading Off, and when it last did.
     off: Option<(Mono, Mono)>,
+    /// When somebody last reached the host although the device read Off.
+    reached: Option<Mono>,
 }
 
 impl Signals {
@@ -167,13 +171,16 @@ impl Signals {
         track.asked_at = asked_at;
         track.result = result;
         track.rack = rack;
+        if result != ProbeResult::Timeout && self.off.is_some_and(|(first, _)| asked_at > first) {
+            self.reached = Some(asked_at);
+        }
     }
 
     pub(crate) fn power(&mut self, power: Option<Power>, asked_at: Mono) {
         match (power, self.off) {
             (Some(Power::Off), None) => self.off = Some((asked_at, asked_at)),
             (Some(Power::Off), Some((first, last))) => self.off = Some((first, last.max(asked_at))),
-            (Some(Power::On), _) => self.off = None,
+            (Some(Power::On), _) => (self.off, self.reached) = (None, None),
             (None, _) => {}
         }
     }
@@ -233,7 +240,7 @@ impl Signals {
         if self.self_fenced(mono, config) && !evidence.any_alive() {
             evidence.groups[Group::W as usize].verdict = Verdict::Dead;
         }
-        evidence.proof_contradicted = self.contradicted(mono, config);
+        evidence.proof_contradicted = self.contradicted(mono);
         evidence
     }
 
@@ -319,22 +326,18 @@ impl Signals {
     }
 
     /// Whether anybody saw life after the device began to read Off. Reports of the last moments
-    /// surface a little later, so those get some grace.
-    fn contradicted(&self, now: Mono, config: &Config) -> bool {
+    /// surface a little later, so those get some grace. A device that was caught is not believed
+    /// again as soon as an answer got lost.
+    fn contradicted(&self, now: Mono) -> bool {
         let Some((first, _)) = self.off else {
             return false;
         };
-        let reached = self.probes.values().any(|p| {
-            p.result != ProbeResult::Timeout
-                && p.asked_at > first
-                && now.since(p.asked_at) <= config.answer_fresh
-        });
+        let recent = |at: Mono| now.since(at) <= DISTRUST;
         let changed = |beat: &Beat| {
-            beat.changed.is_some_and(|changed| {
-                changed > first.after(REPORT_LAG) && now.since(changed) <= config.answer_fresh * 2
-            })
+            beat.changed
+                .is_some_and(|changed| changed > first.after(REPORT_LAG) && recent(changed))
         };
-        reached || changed(&self.nova) || changed(&self.lease)
+        self.reached.is_some_and(recent) || changed(&self.nova) || changed(&self.lease)
     }
 }
 

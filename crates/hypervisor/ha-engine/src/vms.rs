@@ -26,6 +26,8 @@ const FOLLOW: Duration = Duration::from_secs(5);
 const SHOWS_UP: Duration = Duration::from_secs(10);
 /// How long a group waits for the one before it.
 const GROUP_PATIENCE: Duration = Duration::from_secs(120);
+/// How long before this term a move may have begun that an earlier one asked for.
+const EARLIER_TERM: Duration = Duration::from_secs(600);
 
 /// A server and its migrations as they were read, and when that was asked for.
 struct Seen {
@@ -266,6 +268,7 @@ impl Engine {
         }
         let run = self.vm_run(id, &vm.server, now);
         run.answered = None;
+        run.asked.get_or_insert(now.mono);
         run.since = now.mono;
         let effect = Effect::Evacuate {
             server: vm.server.clone(),
@@ -559,10 +562,13 @@ impl Engine {
             );
             return;
         };
-        // Its owner or somebody else moved or stopped it meanwhile: that is theirs to decide.
+        // Its owner or somebody else moved or stopped it meanwhile: that is theirs to decide. When the
+        // move began in an earlier term, nobody knows how long ago.
+        let asked = self.vm_run(id, &vm.server, now).asked;
+        let window = asked.map_or(now.mono.since(since) + EARLIER_TERM, |at| now.mono.since(at));
         if server
             .user_action_ms
-            .is_some_and(|ms| u128::from(ms) < now.mono.since(since).as_millis())
+            .is_some_and(|ms| Duration::from_millis(ms) < window)
         {
             self.set(
                 id,

@@ -132,9 +132,7 @@ impl World {
             );
         }
         let outstanding = self.migrations.iter().any(|m| {
-            // As for the source: what was switched on a moment ago is noticed in time.
-            let on = |d: usize| self.hosts[d].power && self.now - self.hosts[d].power_since > 11_500;
-            let possible = m.destination.is_some_and(on);
+            let possible = m.destination.is_some_and(|d| self.runs_guests(d));
             m.server == n && m.kind == MigrationKind::Evacuation && m.status.open() && possible
         });
         if outstanding {

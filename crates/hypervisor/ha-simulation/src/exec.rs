@@ -492,22 +492,26 @@ impl World {
             .is_some_and(|at| self.now - at <= 11_500)
     }
 
-    fn check_evacuate(&mut self, n: usize, from: &HostName, incident: Option<&IncidentId>) {
-        let Some(h) = self.host_index(from) else { return };
-        let ledger = self.ledger();
-        let fence = incident
-            .and_then(|id| ledger.incidents.get(id))
-            .and_then(|i| i.grade);
-        // A host that was switched on a moment ago runs nothing yet; the fence is looked at in time.
-        // A device that lies about a machine on which nothing runs yet harms nobody.
+    /// Whether guests may run on a machine, as far as anybody can know. One that was switched on a
+    /// moment ago runs nothing yet; the fence is looked at in time. A device that lies about a machine
+    /// on which nothing runs harms nobody.
+    pub(crate) fn runs_guests(&self, h: usize) -> bool {
         let host = &self.hosts[h];
         let lied = host.bmc.lies
             || host
                 .bmc
                 .lied_until
                 .is_some_and(|until| self.now - until <= 11_500);
-        let on = host.power && self.now - host.power_since > 11_500 && (host.user || !lied);
-        if on {
+        host.power && self.now - host.power_since > 11_500 && (host.user || !lied)
+    }
+
+    fn check_evacuate(&mut self, n: usize, from: &HostName, incident: Option<&IncidentId>) {
+        let Some(h) = self.host_index(from) else { return };
+        let ledger = self.ledger();
+        let fence = incident
+            .and_then(|id| ledger.incidents.get(id))
+            .and_then(|i| i.grade);
+        if self.runs_guests(h) {
             self.violate(
                 Invariant::S2Fenced,
                 format!("guest {n} is moved although n{h:02} is on"),
