@@ -122,8 +122,6 @@ pub struct Recovery {
     pub vm_attempts: u32,
     /// The first pause between attempts; doubles.
     pub backoff: HumanDuration,
-    /// Whether servers are locked meanwhile, so that their owners do not interfere.
-    pub lock_servers: bool,
     /// What is done for guests that say nothing.
     pub default_policy: PolicyWord,
     /// What is done with guests whose disk would be rebuilt empty.
@@ -148,7 +146,6 @@ impl Default for Recovery {
             vm_timeout: seconds(600),
             vm_attempts: 5,
             backoff: seconds(10),
-            lock_servers: true,
             default_policy: PolicyWord::Evacuate,
             local_disk: LocalDiskWord::Skip,
             accept_data_loss: false,
