@@ -240,16 +240,19 @@ mod tests {
         decide(trigger, &reaction(action), look, history, GUEST, now)
     }
 
+    /// Something that is not as it should be.
+    type Spoil<'a> = &'a dyn Fn(&mut Look);
+
     #[test]
     fn each_guard_forbids_by_itself() {
         let now = Instant::now();
-        let crash = |change: &dyn Fn(&mut Look)| {
+        let crash = |change: Spoil<'_>| {
             let mut look = fine(DomainState::Shutoff);
             change(&mut look);
             verdict(Trigger::Crash, Action::Start, &look, &History::default(), now)
         };
         assert_eq!(crash(&|_| {}), Verdict::Act(Action::Start));
-        let table: [(&dyn Fn(&mut Look), Guard); 10] = [
+        let table: [(Spoil<'_>, Guard); 10] = [
             (&|look| look.hold = true, Guard::Hold),
             (&|look| look.last_contact = None, Guard::Isolated),
             (
