@@ -21,3 +21,5 @@ pub const RETRY: Key = Key::new("kvm.cloud.sap/retry");
 pub const IGNORE_PREFLIGHT: Key = Key::new("kvm.cloud.sap/ignore-preflight");
 /// On an Eviction: `true` makes deletion abort running migrations too.
 pub const ABORT_IN_FLIGHT: Key = Key::new("kvm.cloud.sap/abort-in-flight");
+/// On a Node: the incident for which the HA service keeps the host switched off.
+pub const HA_FENCED: Key = Key::new("kvm.cloud.sap/ha-fenced");

@@ -105,6 +105,15 @@ words! {
 }
 
 words! {
+    /// Reasons of `HaRecovery`: where the recovery of a host stands.
+    pub enum HaRecoveryReason {
+        Fencing = "Fencing",
+        Evacuating = "Evacuating",
+        Released = "Released",
+    }
+}
+
+words! {
     /// Reasons of `Tainted`.
     pub enum TaintedReason {
         Kubectl = "Kubectl",

@@ -11,6 +11,7 @@ mod crds;
 mod ha;
 mod ha_agent;
 mod ha_service;
+mod incidents;
 mod node_agent;
 mod operator;
 mod people;
@@ -67,6 +68,7 @@ enum Command {
     Rbac(rbac::Command),
     #[command(subcommand)]
     Ha(ha::Command),
+    Incidents(incidents::Args),
     #[command(subcommand)]
     Bench(bench::Command),
 }
@@ -90,6 +92,7 @@ fn main() -> ExitCode {
         Command::Sim(args) => sim::run(&log, args),
         Command::Rbac(command) => rbac::run(&log, command),
         Command::Ha(command) => ha::run(&log, command),
+        Command::Incidents(args) => incidents::run(&log, args),
         Command::Bench(command) => bench::run(&log, command),
     }
 }

@@ -120,6 +120,8 @@ impl fmt::Display for IncidentId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Grade {
+    /// Nothing is certain; somebody accepted that guests may run twice.
+    None,
     /// It cannot write its disks.
     Storage,
     /// Its watchdog has reset it by now.

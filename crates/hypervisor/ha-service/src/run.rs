@@ -150,7 +150,7 @@ impl Service {
             investigator: investigator.clone(),
             leadership: leadership.clone(),
             metrics: metrics.clone(),
-        });
+        })?;
         let failed = Arc::new(Notify::new());
         let chronicle = Chronicle::default();
         let (looped, notices) = Brain::new(Parts {

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The engine's settings, from the service's configuration.
 
-use cobaltcore_ha_engine::{self as engine, DwellResponse, FenceLevel, Grade, LocalDisk, Response, VmPolicy};
+use cobaltcore_ha_engine::{self as engine, DwellResponse, LocalDisk, Response, VmPolicy};
 
-use crate::config::{
-    Config, Driver, DriverKind, DwellWord, GradeWord, InstancePolicy, LocalDiskWord, PolicyWord, ReleaseMode,
-};
+use crate::config::{Config, DwellWord, InstancePolicy, LocalDiskWord, PolicyWord, ReleaseMode};
 
 fn response(word: DwellWord) -> Response {
     match word {
@@ -15,33 +13,9 @@ fn response(word: DwellWord) -> Response {
     }
 }
 
-/// What a level proves: as much as the weakest of its drivers, since all must succeed, the strongest.
-fn level(n: usize, drivers: &[Driver]) -> FenceLevel {
-    let grade = |driver: &Driver| match driver.driver {
-        DriverKind::Redfish | DriverKind::MetalOperator | DriverKind::Exec => Grade::Power,
-        DriverKind::Manual => Grade::Asserted,
-        DriverKind::NovaForceDownOnly => Grade::Storage,
-    };
-    let name: Vec<String> = drivers
-        .iter()
-        .map(|driver| format!("{:?}", driver.driver).to_lowercase())
-        .collect();
-    FenceLevel {
-        name: format!("level {n}: {}", name.join("+")),
-        grade: drivers.iter().map(grade).max().unwrap_or(Grade::Storage),
-    }
-}
-
 /// The engine's settings.
 pub fn engine_config(config: &Config) -> engine::Config {
     let heartbeat = config.agents.heartbeat_interval.0;
-    let longest = config
-        .fencing
-        .hosts
-        .values()
-        .map(|own| &own.levels)
-        .chain([&config.fencing.levels])
-        .max_by_key(|levels| levels.len());
     engine::Config {
         replicas: config.replicas(),
         heartbeat_alive: heartbeat.mul_f64(1.4),
@@ -60,17 +34,8 @@ pub fn engine_config(config: &Config) -> engine::Config {
             dwell: config.evidence.hung_dwell.0,
         },
         storage_watched: storage_watched(config),
-        fence_levels: longest
-            .into_iter()
-            .flatten()
-            .enumerate()
-            .map(|(n, drivers)| level(n, drivers))
-            .collect(),
-        required_grade: match config.fencing.required_grade {
-            GradeWord::Power => Grade::Power,
-            GradeWord::SelfFence => Grade::SelfFence,
-            GradeWord::Storage => Grade::Storage,
-        },
+        fence_levels: config.fencing.fence_levels(),
+        required_grade: config.fencing.required_grade.into(),
         fence_timeout: config.fencing.timeout.0,
         verify_gap: config.fencing.verify_gap.0,
         fence_retry_min: config.fencing.retry_min.0,

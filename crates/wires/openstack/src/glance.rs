@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Glance: images, as the smoke test finds them and laboratories make them.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::call::{Call, Request, Service};
 use crate::error::Result;
@@ -51,6 +53,12 @@ pub struct Image {
     /// `public`, `private`, ...
     #[serde(default)]
     pub visibility: Option<String>,
+    /// Its tags.
+    #[serde(default)]
+    pub tags: Vec<String>,
+    /// Everything else that is said of it, such as properties its owner gave it.
+    #[serde(flatten)]
+    pub properties: BTreeMap<String, Value>,
 }
 
 /// An image to be made.

@@ -1,22 +1,77 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Carries out what the engine wants: every action is started at most once, not after its time,
 //! and answered by exactly one outcome.
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | [`nova`](self) | compute services, servers, evacuations |
+//! | [`facts`](self) | what Nova's answers mean to the engine, without I/O |
+//! | [`kubernetes`](self) | maintenance, conditions, taints, evictions |
+//! | [`fence`](self) | power, through the devices of `cobaltcore-ha-fencing` |
+//! | [`pace`](self) | how fast Nova is asked |
+//!
+//! Nothing here repeats a request that may have had an effect. What could not be found out is
+//! answered as unknown, and the engine looks before it acts again.
 
-use cobaltcore_ha_engine::{Action, Answer, Effect, Input, Trouble};
+mod facts;
+mod fence;
+mod kubernetes;
+mod nova;
+mod pace;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cobaltcore_api::names::HostName;
+use cobaltcore_ha_engine::{Action, Answer, Effect, IncidentId, Input, Mono, Trouble};
+use cobaltcore_ha_fencing::Fences;
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
+use crate::commands::Order;
 use crate::deps::Deps;
+use crate::error::Error;
+
+use nova::Cloud;
+
+/// How long an action may take altogether. A leader that lost its lease is done with all of them
+/// before another may lead.
+const LONGEST: Duration = Duration::from_secs(10);
+/// How long a command waits for its agent.
+const COMMAND_LIFE: Duration = Duration::from_secs(30);
+
+pub(crate) type Outcome = Result<Answer, Trouble>;
 
 /// Carries out actions. Cheap to clone.
 #[derive(Clone)]
 pub struct Executor {
     deps: Deps,
+    fences: Arc<Fences>,
+    cloud: Option<Cloud>,
+    /// The level whose devices were last used on a host; a hold is asked of the same ones.
+    levels: Arc<Mutex<BTreeMap<HostName, usize>>>,
 }
 
 impl Executor {
-    /// An executor with these ways into the world.
-    pub fn new(deps: Deps) -> Self {
-        Self { deps }
+    /// An executor with these ways into the world. Fails if a fencing device cannot be used as it
+    /// is configured: better now than in an emergency.
+    pub fn new(deps: Deps) -> Result<Self, Error> {
+        let fences = Fences::new(deps.config.fencing.clone(), deps.kubernetes.clone())
+            .map_err(|error| Error::Setup(format!("fencing.{error}")))?;
+        let cloud = deps
+            .openstack
+            .clone()
+            .map(|session| Cloud::new(session, &deps))
+            .transpose()?;
+        Ok(Self {
+            fences: Arc::new(fences),
+            cloud,
+            levels: Arc::default(),
+            deps,
+        })
     }
 
     /// Starts an action and returns at once; the outcome comes through `reply`.
@@ -24,17 +79,35 @@ impl Executor {
         let this = self.clone();
         tokio::spawn(async move {
             let id = action.id;
-            let result = if this.deps.clock.mono() > action.not_after {
-                Err(Trouble::NotStarted)
-            } else {
-                this.carry_out(&action.effect)
-            };
+            let result = this.run(&action).await;
+            if let Err(trouble) = result {
+                tracing::warn!(
+                    action = ?action.effect, ?trouble, incident = action.incident.map(|id| id.to_string()),
+                    "an action had no success"
+                );
+            }
+            // The loop is gone only when the process ends.
             let _ = reply.send(Input::Outcome { id, result }).await;
         });
     }
 
-    fn carry_out(&self, effect: &Effect) -> Result<Answer, Trouble> {
-        match effect {
+    /// Carries one action out and waits for it.
+    pub async fn run(&self, action: &Action) -> Outcome {
+        let bounds = Bounds {
+            not_after: action.not_after,
+            clock: self.deps.clock,
+        };
+        bounds.check()?;
+        match tokio::time::timeout(LONGEST, self.carry_out(action, bounds)).await {
+            Ok(result) => result,
+            // It was cut off in the middle of something.
+            Err(_) => Err(Trouble::Unknown),
+        }
+    }
+
+    async fn carry_out(&self, action: &Action, bounds: Bounds) -> Outcome {
+        let incident = action.incident.as_ref();
+        match &action.effect {
             Effect::Investigate { host, peers } => {
                 self.deps.investigator.investigate(host, peers);
                 Ok(Answer::Done)
@@ -43,7 +116,51 @@ impl Executor {
                 self.deps.leadership.resign();
                 Ok(Answer::Done)
             }
-            _ => Err(Trouble::NotStarted),
+            Effect::PauseDomain { host, server } => {
+                let order = Order::PauseDomain(server.clone());
+                self.deps.commands.push(host, order, COMMAND_LIFE);
+                Ok(Answer::Done)
+            }
+            Effect::ReadPower { host, level } => self.read_power(host, *level).await,
+            Effect::Identify { host, level } => self.identify(host, *level).await,
+            Effect::PowerOff { host, level } => self.power_off(host, *level, bounds).await,
+            Effect::Hold { host } => self.hold(host, incident).await,
+            Effect::ReleaseFence { host, level } => self.release_fence(host, *level).await,
+            Effect::ReadMaintenance { host } => self.read_maintenance(host).await,
+            Effect::Claim { host, expected } => self.claim(host, expected, incident, bounds).await,
+            Effect::SetDisabled { host } => self.set_disabled(host, incident).await,
+            Effect::StopEviction { host } => self.stop_eviction(host).await,
+            Effect::RestoreMaintenance { host, value } => {
+                self.restore_maintenance(host, value, incident, bounds).await
+            }
+            effect => match &self.cloud {
+                Some(cloud) => cloud.carry_out(effect, incident, bounds).await,
+                // Without a cloud nothing of a cloud can be done.
+                None => Err(Trouble::NotStarted),
+            },
         }
     }
+}
+
+/// Until when a request may leave.
+#[derive(Clone, Copy)]
+pub(crate) struct Bounds {
+    not_after: Mono,
+    clock: crate::clock::Clock,
+}
+
+impl Bounds {
+    /// To be asked right before a request leaves.
+    pub(crate) fn check(self) -> Result<(), Trouble> {
+        if self.clock.mono() > self.not_after {
+            Err(Trouble::NotStarted)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// An incident in words that are written elsewhere.
+fn named(incident: Option<&IncidentId>) -> String {
+    incident.map_or_else(|| "none".to_owned(), ToString::to_string)
 }

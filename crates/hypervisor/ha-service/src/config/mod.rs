@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 pub use access::{Access, Compat, Limits, Server, ServerTlsFiles, TokenHash, Tokens};
 pub use evidence::{Agents, Distrust, DwellWord, Evidence, Probe, SelfCheck};
-pub use fencing::{Driver, DriverKind, ExecProtocol, FencedHost, Fencing, GradeWord, MetalMode};
+pub use fencing::{DeviceConfig, Driver, Fencing, HostConfig, RequiredGrade};
 pub use recovery::{
     EphemeralBackend, Exclusion, Instance, InstancePolicy, LocalDiskWord, Maintenance, PolicyWord, Recovery,
     Release, ReleaseMode, Storm,
@@ -334,7 +334,7 @@ impl Config {
         self.server.check(mistakes);
         self.sources.check(&self.access, mistakes);
         self.evidence.check(mistakes);
-        self.fencing.check(mistakes);
+        fencing::check(&self.fencing, mistakes);
         self.storm.check(mistakes);
         self.recovery.check(mistakes);
         self.check_leader(mistakes);

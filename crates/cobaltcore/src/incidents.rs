@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `cobaltcore incidents`: what high availability is doing, and the decisions only people can take.
+//! What is printed and how the service is asked lives in its own crate.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::anyhow;
+use clap::{Subcommand, ValueEnum};
+use cobaltcore_ha_engine::Decision;
+use cobaltcore_ha_people::{self as people, Desk, Refused, Service, Width};
+use cobaltcore_kit::config::HumanDuration;
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::run::{self, Failure, LogArgs};
+
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// See and decide about hosts that died
+///
+/// An incident is opened when a host is found dead. The HA service fences the host, moves its guests and keeps it
+/// switched off; where it cannot be certain it holds, says why, and waits for a person. `list` shows what is open,
+/// `show` tells the whole story of one and what happens next. An incident is named by its id or by its host.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    place: Place,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Which service to talk to.
+#[derive(Debug, clap::Args)]
+struct Place {
+    /// The HA service
+    #[arg(
+        long,
+        global = true,
+        env = "KVM_HA_SERVICE_URL",
+        default_value = "https://localhost:8443",
+        value_name = "URL"
+    )]
+    url: String,
+    /// A file with the token of a viewer or an operator
+    #[arg(long, global = true, env = "KVM_HA_TOKEN_FILE", value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Authorities of the service's certificate [default: those of this machine]
+    #[arg(long, global = true, env = "KVM_HA_CA_FILE", value_name = "FILE")]
+    ca_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Output {
+    Table,
+    Wide,
+    Json,
+    Yaml,
+}
+
+#[derive(Debug, clap::Args)]
+struct Form {
+    /// How to print it
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Output,
+    /// Print it again whenever it changes
+    #[arg(short, long)]
+    watch: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct Decided {
+    /// The incident, or the host of its only open incident
+    incident: String,
+    /// Why; required, it is kept with the decision
+    #[arg(long, value_name = "TEXT")]
+    reason: String,
+    /// The name of the host, written out [default: asked for on a terminal]
+    #[arg(long, value_name = "HOST")]
+    confirm: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Show open incidents, newest first
+    List {
+        /// Also those that are over
+        #[arg(long)]
+        all: bool,
+        #[command(flatten)]
+        form: Form,
+    },
+    /// Tell the story of one: evidence, guests, every step, what happens next
+    Show {
+        /// The incident, or the host of its only open incident
+        incident: String,
+        #[command(flatten)]
+        form: Form,
+    },
+    /// Sign that a host is off, when no device can tell
+    ///
+    /// Go and look first. Its guests are started elsewhere at once; if it still runs, they run twice and destroy
+    /// their disks. Refused while anything shows that the host is alive.
+    AckFenced(Decided),
+    /// Go on in spite of what holds it: a storm, planned maintenance, maintenance somebody cleared
+    Approve(Decided),
+    /// Stop it, before its host is fenced or while it is held afterwards
+    Abort(Decided),
+    /// Try the guests that failed again
+    Retry(Decided),
+    /// Take a repaired host back: switch it on, wait until it works, return it to scheduling
+    Release(Decided),
+    /// End it without taking the host back
+    Close(Decided),
+    /// Stop new fencing and new evacuations for a while; what is under way is finished
+    #[command(alias = "hold")]
+    Pause {
+        /// `global`, `zone/NAME`, `bb/NAME`, `host/NAME` or `vm/UUID`
+        scope: String,
+        /// Why
+        #[arg(long, value_name = "TEXT")]
+        reason: String,
+        /// For how long, a day at most
+        #[arg(long = "for", value_name = "DURATION", default_value = "2h")]
+        span: HumanDuration,
+    },
+    /// End a pause
+    Unpause {
+        /// The scope, as `pauses` shows it
+        scope: String,
+    },
+    /// Show what is paused, until when and why
+    Pauses {
+        /// How to print it
+        #[arg(short, long, value_enum, default_value = "table")]
+        output: Output,
+    },
+}
+
+pub(crate) fn run(log: &LogArgs, args: Args) -> ExitCode {
+    run::block_on(log, "incidents", async move {
+        let Args { place, command } = args;
+        let Place {
+            url,
+            token_file,
+            ca_file,
+        } = place;
+        let desk = Desk::new(Service {
+            url,
+            token_file,
+            ca_file,
+        })
+        .map_err(told)?;
+        obey(&desk, command).await.map_err(Failure::from)
+    })
+}
+
+/// The sentence is the whole answer.
+fn told(refused: Refused) -> anyhow::Error {
+    anyhow!(refused.to_string())
+}
+
+async fn obey(desk: &Desk, command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::List { all, form } => list(desk, all, &form).await,
+        Command::Show { incident, form } => show(desk, &incident, &form).await,
+        Command::AckFenced(decided) => decide(desk, Decision::AckFenced, decided).await,
+        Command::Approve(decided) => decide(desk, Decision::Approve, decided).await,
+        Command::Abort(decided) => decide(desk, Decision::Abort, decided).await,
+        Command::Retry(decided) => decide(desk, Decision::Retry, decided).await,
+        Command::Release(decided) => decide(desk, Decision::Release, decided).await,
+        Command::Close(decided) => decide(desk, Decision::Close, decided).await,
+        Command::Pause { scope, reason, span } => {
+            let until = Timestamp::now().checked_add(span.0)?;
+            desk.pause(&scope, &reason, until).await.map_err(told)?;
+            say!("{scope} is paused for {span}; `cobaltcore incidents unpause {scope}` ends it");
+            Ok(())
+        }
+        Command::Unpause { scope } => {
+            desk.unpause(&scope).await.map_err(told)?;
+            say!("{scope} is no longer paused");
+            Ok(())
+        }
+        Command::Pauses { output } => {
+            let found = desk.pauses().await.map_err(told)?;
+            let text = match output {
+                Output::Table | Output::Wide => people::pauses(&found, Timestamp::now()),
+                Output::Json => serde_json::to_string_pretty(&Desk::listed(&found))?,
+                Output::Yaml => cobaltcore_api::yaml::to_yaml(&Desk::listed(&found)),
+            };
+            say!("{}", text.trim_end());
+            Ok(())
+        }
+    }
+}
+
+async fn list(desk: &Desk, all: bool, form: &Form) -> anyhow::Result<()> {
+    let mut shown = Shown::default();
+    loop {
+        let found = desk.incidents(all).await.map_err(told)?;
+        let value = || Desk::listed(&found);
+        let text = printed(form.output, value, |width| {
+            people::table(&found, width, Timestamp::now())
+        })?;
+        // Ages grow by themselves; only a change of the incidents is worth a new page.
+        shown.print(&serde_json::to_string(&found)?, &text, form.watch);
+        if !form.watch {
+            return Ok(());
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+async fn show(desk: &Desk, name: &str, form: &Form) -> anyhow::Result<()> {
+    let mut shown = Shown::default();
+    loop {
+        let found = desk.incident(name).await.map_err(told)?;
+        let value = || serde_json::to_value(&found).unwrap_or_default();
+        let text = printed(form.output, value, |width| {
+            people::detail(&found, width, Timestamp::now())
+        })?;
+        shown.print(&serde_json::to_string(&found)?, &text, form.watch);
+        if !form.watch || !found.summary.open {
+            return Ok(());
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+fn printed(
+    output: Output,
+    value: impl FnOnce() -> Value,
+    text: impl FnOnce(Width) -> String,
+) -> anyhow::Result<String> {
+    Ok(match output {
+        Output::Table => text(Width::Usual),
+        Output::Wide => text(Width::Wide),
+        Output::Json => serde_json::to_string_pretty(&value())?,
+        Output::Yaml => cobaltcore_api::yaml::to_yaml(&value()),
+    })
+}
+
+/// What was printed last.
+#[derive(Default)]
+struct Shown(String);
+
+impl Shown {
+    /// On a terminal a page is drawn over the one before; elsewhere pages follow each other.
+    fn print(&mut self, key: &str, text: &str, watch: bool) {
+        if self.0 == key {
+            return;
+        }
+        if watch && std::io::stdout().is_terminal() {
+            say!("\x1b[2J\x1b[H{}", text.trim_end());
+        } else {
+            say!("{}", text.trim_end());
+        }
+        key.clone_into(&mut self.0);
+    }
+}
+
+async fn decide(desk: &Desk, decision: Decision, decided: Decided) -> anyhow::Result<()> {
+    let Decided {
+        incident,
+        reason,
+        confirm,
+    } = decided;
+    let confirm = match confirm {
+        Some(confirm) => confirm,
+        None => asked(desk, decision, &incident).await?,
+    };
+    let word = people::decision_word(decision);
+    let now = desk
+        .decide(&incident, decision, &reason, &confirm)
+        .await
+        .map_err(told)?;
+    say!("{word} is taken for {}. {}", now.summary.id, now.next);
+    Ok(())
+}
+
+/// Asks the person in front of the terminal to write the host's name out.
+async fn asked(desk: &Desk, decision: Decision, incident: &str) -> anyhow::Result<String> {
+    let found = desk.incident(incident).await.map_err(told)?;
+    let host = found.summary.host;
+    if !std::io::stdin().is_terminal() {
+        return Err(anyhow!("Write the name of the host out with --confirm {host}"));
+    }
+    let word = people::decision_word(decision);
+    eprint!(
+        "{word} for incident {} of {host}. Type the name of the host: ",
+        found.summary.id
+    );
+    let _ = std::io::stderr().flush();
+    let line = tokio::task::spawn_blocking(|| {
+        let mut line = String::new();
+        std::io::stdin().read_line(&mut line).map(|_| line)
+    })
+    .await??;
+    Ok(line.trim().to_owned())
+}

@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Finds the devices of a host. It keeps what devices may share (connections, tokens, the number
+//! of programs that run at once) and notices when two hosts lead to one device or one machine:
+//! then neither is fenced, because nobody knows which one would go off.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use cobaltcore_api::names::HostName;
+use cobaltcore_ha_engine::Identity;
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
+
+use crate::config::{Config, DeviceConfig, Driver, HostConfig};
+use crate::credentials::Source;
+use crate::device::{Device, Target};
+use crate::error::{Error, Result};
+use crate::exec::Exec;
+use crate::level::Level;
+use crate::manual::Manual;
+use crate::metal::Metal;
+use crate::network::Network;
+use crate::nova_only::NovaOnly;
+use crate::redfish::{Redfish, Wire};
+
+/// Programs that run at once.
+const PROGRAMS: usize = 4;
+
+/// The fencing devices of a fleet.
+pub struct Fences {
+    config: Config,
+    /// One per way of connecting: certificates and manners differ.
+    wires: Mutex<Vec<(DeviceConfig, Arc<Wire>)>>,
+    networks: Arc<[Network]>,
+    kube: Option<kube::Client>,
+    programs: Arc<Semaphore>,
+    /// Which hosts were led to a device or a machine, by the device's address or the machine's id.
+    claims: Mutex<BTreeMap<String, BTreeSet<HostName>>>,
+}
+
+impl std::fmt::Debug for Fences {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Fences")
+            .field("config", &self.config)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Fences {
+    /// Checks the configuration and prepares what devices share. `kube` is needed for
+    /// metal-operator.
+    pub fn new(config: Config, kube: Option<kube::Client>) -> Result<Self> {
+        if let Some((key, message)) = config.mistakes().into_iter().next() {
+            return Err(Error::Config { key, message });
+        }
+        let metal =
+            |level: &Vec<DeviceConfig>| level.iter().any(|device| device.driver == Driver::MetalOperator);
+        let own = |host: &HostConfig| host.levels.iter().any(metal);
+        if kube.is_none() && (config.levels.iter().any(metal) || config.hosts.values().any(own)) {
+            return Err(Error::Config {
+                key: "levels".to_owned(),
+                message: "metal-operator needs the Kubernetes API; set kubernetes.enabled".to_owned(),
+            });
+        }
+        let fences = Self {
+            networks: config.allowed_networks.clone().into(),
+            wires: Mutex::default(),
+            config,
+            kube,
+            programs: Arc::new(Semaphore::new(PROGRAMS)),
+            claims: Mutex::default(),
+        };
+        // A file that cannot be used is told now, not in an emergency.
+        for device in fences.config.levels.iter().flatten() {
+            fences.wire(device)?;
+        }
+        fences.claim_configured();
+        Ok(fences)
+    }
+
+    /// What the configuration alone says of hosts is known before any of them is in trouble.
+    fn claim_configured(&self) {
+        let hosts = self.config.hosts.keys();
+        for host in hosts.filter_map(|host| HostName::new(host.as_str()).ok()) {
+            for level in 0..self.config.levels.len() {
+                if let Err(error @ Error::Shared { .. }) = self.level(&Target::new(host.clone()), level) {
+                    tracing::error!(%error, "two hosts share a fencing device");
+                }
+            }
+        }
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The devices of a level for a host.
+    pub fn level(&self, target: &Target, level: usize) -> Result<Level> {
+        let missing = || Error::NoLevel {
+            host: target.host.clone(),
+            level,
+        };
+        let configs = self
+            .config
+            .levels_of(target.host.as_str())
+            .get(level)
+            .ok_or_else(missing)?;
+        let mut devices = Vec::with_capacity(configs.len());
+        for config in configs {
+            let device = self.device(target, config)?;
+            self.claim(&target.host, &device.address())?;
+            devices.push(device);
+        }
+        Ok(Level::new(target.host.clone(), devices))
+    }
+
+    /// Whom the devices of a level belong to. A machine that another host's device claimed to be
+    /// is no identity at all.
+    pub async fn identify(&self, target: &Target, level: usize) -> Result<Identity> {
+        let identity = self.level(target, level)?.identify().await?;
+        let trusted = self
+            .config
+            .levels_of(target.host.as_str())
+            .get(level)
+            .is_some_and(|devices| {
+                devices
+                    .iter()
+                    .any(|device| !matches!(device.driver, Driver::Manual | Driver::NovaForceDownOnly))
+            });
+        if let Some(uuid) = identity.system_uuid.as_ref().filter(|_| trusted) {
+            self.claim(&target.host, &format!("machine {}", uuid.to_ascii_lowercase()))?;
+        }
+        Ok(identity)
+    }
+
+    /// A host left for good; its devices may become another's.
+    pub fn forget(&self, host: &HostName) {
+        self.claims.lock().retain(|_, hosts| {
+            hosts.remove(host);
+            !hosts.is_empty()
+        });
+    }
+
+    fn claim(&self, host: &HostName, address: &str) -> Result<()> {
+        let mut claims = self.claims.lock();
+        let hosts = claims.entry(address.to_owned()).or_default();
+        hosts.insert(host.clone());
+        match hosts.iter().find(|other| *other != host) {
+            None => Ok(()),
+            Some(other) => Err(Error::Shared {
+                host: host.clone(),
+                other: other.clone(),
+                address: address.to_owned(),
+            }),
+        }
+    }
+
+    /// The connection of a device; devices that connect alike share one.
+    fn wire(&self, config: &DeviceConfig) -> Result<Arc<Wire>> {
+        let alike = |other: &DeviceConfig| {
+            (other.auth, other.verify_tls, &other.ca_file, other.timeout)
+                == (config.auth, config.verify_tls, &config.ca_file, config.timeout)
+        };
+        let mut wires = self.wires.lock();
+        if let Some((_, wire)) = wires.iter().find(|(other, _)| alike(other)) {
+            return Ok(Arc::clone(wire));
+        }
+        let wire = Arc::new(Wire::new(config, &self.networks)?);
+        wires.push((config.clone(), Arc::clone(&wire)));
+        Ok(wire)
+    }
+
+    fn device(&self, target: &Target, config: &DeviceConfig) -> Result<Box<dyn Device>> {
+        let own = self.config.hosts.get(target.host.as_str());
+        let about = About { target, own, config };
+        Ok(match config.driver {
+            Driver::Redfish => Box::new(self.redfish(&about)?),
+            Driver::MetalOperator => {
+                let bmc = match config.mode {
+                    crate::config::MetalMode::ParkRedfish => Some(self.redfish(&about)?),
+                    crate::config::MetalMode::Claim => None,
+                };
+                let kube = self
+                    .kube
+                    .clone()
+                    .ok_or_else(|| about.missing("the Kubernetes API", "kubernetes.enabled"))?;
+                Box::new(Metal::new(kube, about.server()?, bmc, config.limit()))
+            }
+            Driver::Exec => Box::new(Exec {
+                host: target.host.clone(),
+                command: config.command.clone(),
+                args: config
+                    .args
+                    .iter()
+                    .map(|arg| about.filled(arg))
+                    .collect::<Result<_>>()?,
+                protocol: config.protocol,
+                options: about.options()?,
+                credentials: about.credentials(),
+                machine: own.map(|own| Identity::from(&own.machine)).unwrap_or_default(),
+                limit: config.limit(),
+                programs: Arc::clone(&self.programs),
+            }),
+            Driver::Manual => Box::new(Manual {
+                host: target.host.clone(),
+            }),
+            Driver::NovaForceDownOnly => Box::new(NovaOnly::new(config, target)),
+        })
+    }
+
+    fn redfish(&self, about: &About<'_>) -> Result<Redfish> {
+        let system = match about.own.map(|own| own.system.as_str()) {
+            None | Some("") => about.config.system.clone(),
+            Some(own) => own.to_owned(),
+        };
+        Redfish::new(
+            self.wire(about.config)?,
+            about.target.host.clone(),
+            &about.filled(&about.config.url)?,
+            &system,
+            about.credentials(),
+        )
+    }
+}
+
+/// A host, what is configured for it alone, and the device that is being made for it.
+struct About<'a> {
+    target: &'a Target,
+    own: Option<&'a HostConfig>,
+    config: &'a DeviceConfig,
+}
+
+impl About<'_> {
+    fn missing(&self, what: &str, fix: &str) -> Error {
+        Error::Missing {
+            host: self.target.host.clone(),
+            driver: self.config.driver.as_str(),
+            what: what.to_owned(),
+            fix: fix.to_owned(),
+        }
+    }
+
+    /// Puts the host's own values into a template.
+    fn filled(&self, template: &str) -> Result<String> {
+        let host = self.target.host.as_str();
+        let mut text = template
+            .replace("{host}", host)
+            .replace("{short}", self.target.host.short());
+        if text.contains("{bmc}") {
+            let bmc = self.own.map(|own| own.bmc.as_str()).filter(|bmc| !bmc.is_empty());
+            let fix = format!("fencing.hosts.{host}.bmc");
+            text = text.replace(
+                "{bmc}",
+                bmc.ok_or_else(|| self.missing("the address of its BMC", &fix))?,
+            );
+        }
+        if text.contains("{internal_ip}") {
+            let ip = self.target.internal_ip.as_deref();
+            let ip = ip
+                .ok_or_else(|| self.missing("its internal address", "status.internalIp of its Hypervisor"))?;
+            text = text.replace("{internal_ip}", ip);
+        }
+        while let Some((before, rest)) = text.split_once("{label/") {
+            let Some((key, after)) = rest.split_once('}') else {
+                return Err(self.missing("the end of a label's name", "a } in fencing.levels"));
+            };
+            let value = self.label(key)?;
+            text = format!("{before}{value}{after}");
+        }
+        Ok(text)
+    }
+
+    fn options(&self) -> Result<BTreeMap<String, String>> {
+        let filled = |(key, value): (&String, &String)| Ok((key.clone(), self.filled(value)?));
+        self.config.options.iter().map(filled).collect()
+    }
+
+    fn credentials(&self) -> Option<Source> {
+        let own = self.own.and_then(|own| own.credentials_file.clone());
+        own.or_else(|| self.config.credentials_file.clone()).map(Source)
+    }
+
+    fn label(&self, key: &str) -> Result<&str> {
+        let found = self.target.labels.get(key).filter(|value| !value.is_empty());
+        // A label could hold anything; braces would be filled in again.
+        let found = found.filter(|value| !value.contains(['{', '}']));
+        let missing = || self.missing(&format!("its label {key}"), "the label on its Node");
+        found.map(String::as_str).ok_or_else(missing)
+    }
+
+    /// The name of the Server in metal-operator.
+    fn server(&self) -> Result<String> {
+        if let Some(own) = self.own.filter(|own| !own.server.is_empty()) {
+            return Ok(own.server.clone());
+        }
+        match self.config.server_from.split_once('/') {
+            Some(("label", key)) => self.label(key).map(str::to_owned),
+            _ if self.config.server_from == "host" => Ok(self.target.host.to_string()),
+            _ => Err(self.missing("its Server", "server_from to `host` or label/KEY")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(name: &str) -> Target {
+        Target::new(HostName::new(name).unwrap())
+    }
+
+    fn fences(text: &str) -> Fences {
+        let config = cobaltcore_kit::config::Config::new()
+            .text("t.yaml", text)
+            .load()
+            .unwrap();
+        Fences::new(config, None).unwrap()
+    }
+
+    #[test]
+    fn two_hosts_with_one_device_are_both_not_fenced_by_it() {
+        let fences = fences(
+            "levels: [[{driver: redfish, url: 'http://{bmc}'}]]\nhosts: {n1: {bmc: 10.0.0.1}, n2: {bmc: 10.0.0.1}, n3: {bmc: 10.0.0.3}, n4: {bmc: 10.0.0.1, system: /redfish/v1/Systems/2}}\n",
+        );
+        for name in ["n1", "n2"] {
+            let error = fences.level(&host(name), 0).unwrap_err().to_string();
+            for part in ["n1", "n2", "10.0.0.1"] {
+                assert!(error.contains(part), "{error}");
+            }
+        }
+        assert!(fences.level(&host("n3"), 0).is_ok());
+        assert!(
+            fences.level(&host("n4"), 0).is_ok(),
+            "two systems of one chassis are two devices"
+        );
+        fences.forget(&HostName::new("n1").unwrap());
+        assert!(fences.level(&host("n2"), 0).is_ok());
+    }
+
+    #[test]
+    fn what_is_missing_is_told_with_where_to_put_it() {
+        let fences = fences("levels: [[{driver: redfish, url: 'https://{bmc}'}]]\n");
+        let error = fences.level(&host("n1"), 0).unwrap_err().to_string();
+        assert!(error.contains("fencing.hosts.n1.bmc"), "{error}");
+        let error = fences.level(&host("n1"), 1).unwrap_err().to_string();
+        assert!(error.contains("fencing.levels"), "{error}");
+    }
+}

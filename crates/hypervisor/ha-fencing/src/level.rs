@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One level of fencing: devices that must all succeed, asked side by side. A host with two
+//! supplies is off when both outlets are; it is on when one of them is, whatever the other says.
+
+use cobaltcore_api::names::HostName;
+use cobaltcore_ha_engine::{Identity, Power};
+use futures::future::{BoxFuture, join_all};
+
+use crate::device::Device;
+use crate::error::{Error, Result};
+
+/// The devices of one level for one host.
+#[derive(Debug)]
+pub struct Level {
+    host: HostName,
+    devices: Vec<Box<dyn Device>>,
+}
+
+impl Level {
+    pub(crate) fn new(host: HostName, devices: Vec<Box<dyn Device>>) -> Self {
+        Self { host, devices }
+    }
+
+    /// The host it is for.
+    pub fn host(&self) -> &HostName {
+        &self.host
+    }
+
+    /// The kinds of its devices, for people: `redfish+exec`.
+    pub fn name(&self) -> String {
+        let names: Vec<&str> = self
+            .devices
+            .iter()
+            .map(|device| device.driver().as_str())
+            .collect();
+        names.join("+")
+    }
+
+    /// Where its devices are.
+    pub fn addresses(&self) -> impl Iterator<Item = String> {
+        self.devices.iter().map(|device| device.address())
+    }
+
+    /// The one machine all devices belong to. Devices that contradict each other, and devices that
+    /// answer without knowing, give an identity that matches nothing.
+    pub async fn identify(&self) -> Result<Identity> {
+        let answers = self.ask(|device| device.identify()).await?;
+        let mut merged: Option<Identity> = None;
+        for answer in answers {
+            let known = answer.system_uuid.is_some() || answer.serial.is_some();
+            merged = match merged {
+                _ if !known => return Ok(Identity::default()),
+                None => Some(answer),
+                Some(before) if before.matches(&answer) => Some(Identity {
+                    system_uuid: before.system_uuid.or(answer.system_uuid),
+                    serial: before.serial.or(answer.serial),
+                }),
+                Some(before) => {
+                    tracing::error!(host = %self.host, ?before, ?answer, "two fencing devices of one host belong to different machines");
+                    return Ok(Identity::default());
+                }
+            };
+        }
+        Ok(merged.unwrap_or_default())
+    }
+
+    /// Off if every device says so, on if one does.
+    pub async fn power(&self) -> Result<Power> {
+        let answers = join_all(self.devices.iter().map(|device| device.power())).await;
+        if answers.iter().any(|answer| matches!(answer, Ok(Power::On))) {
+            return Ok(Power::On);
+        }
+        answers
+            .into_iter()
+            .collect::<Result<Vec<Power>>>()
+            .map(|all| if all.is_empty() { Power::On } else { Power::Off })
+    }
+
+    /// Orders every device off; the first failure is the answer, after all were tried.
+    pub async fn power_off(&self) -> Result<()> {
+        self.ask(|device| device.power_off()).await.map(drop)
+    }
+
+    /// Lets every device keep the host off.
+    pub async fn hold(&self) -> Result<()> {
+        self.ask(|device| device.hold()).await.map(drop)
+    }
+
+    /// Lets every device go and switch on.
+    pub async fn release(&self) -> Result<()> {
+        self.ask(|device| device.release()).await.map(drop)
+    }
+
+    async fn ask<'a, T>(
+        &'a self,
+        question: impl Fn(&'a dyn Device) -> BoxFuture<'a, Result<T>>,
+    ) -> Result<Vec<T>> {
+        if self.devices.is_empty() {
+            return Err(Error::NoLevel {
+                host: self.host.clone(),
+                level: 0,
+            });
+        }
+        let asked = self.devices.iter().map(|device| question(device.as_ref()));
+        join_all(asked).await.into_iter().collect()
+    }
+}

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Programs as fencing devices: real processes, as a fence agent or a script would be.
+#![allow(clippy::unwrap_used)]
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+
+use cobaltcore_api::names::HostName;
+use cobaltcore_ha_engine::{Identity, Power};
+use cobaltcore_ha_fencing::{Config, Error, Fences, Level, Target};
+
+struct Rig {
+    folder: tempfile::TempDir,
+    fences: Fences,
+}
+
+impl Rig {
+    fn new(script: &str, options: &str, rest: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("fence_test");
+        std::fs::write(
+            &program,
+            format!("#!/bin/sh\ncd {}\n{script}\n", folder.path().display()),
+        )
+        .unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let secret = folder.path().join("bmc.yaml");
+        std::fs::write(&secret, "username: root\npassword: hunter2\n").unwrap();
+        let text = format!(
+            "levels: [[{{driver: exec, command: {}, credentials_file: {}{options}}}]]\n{rest}",
+            program.display(),
+            secret.display()
+        );
+        let config: Config = cobaltcore_kit::config::Config::new()
+            .text("t.yaml", &text)
+            .load()
+            .unwrap();
+        Self {
+            folder,
+            fences: Fences::new(config, None).unwrap(),
+        }
+    }
+
+    fn device(&self) -> Level {
+        let host = HostName::new("n1").unwrap();
+        self.fences.level(&Target::new(host), 0).unwrap()
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.file(name)).unwrap()
+    }
+}
+
+/// A fence agent with a machine behind it: its power is a file.
+const AGENT: &str = r#"
+input=$(cat); echo "$input" >>seen; echo "$*" >>arguments; env >>environment
+case $(echo "$input" | sed -n 's/^action=//p') in
+  status) [ -e off ] && exit 2; exit 0 ;;
+  off) touch off ;;
+  on) rm -f off ;;
+  *) exit 1 ;;
+esac"#;
+
+#[tokio::test]
+async fn a_fence_agent_is_spoken_to_in_its_own_way() {
+    let rig = Rig::new(
+        AGENT,
+        ", args: ['--for={host}'], options: {ip: '{bmc}', lanplus: '1'}",
+        "hosts: {n1: {bmc: 10.0.0.7, machine: {serial: ABC}}}\n",
+    );
+    let device = rig.device();
+    assert_eq!(device.power().await.unwrap(), Power::On);
+    device.power_off().await.unwrap();
+    assert_eq!(device.power().await.unwrap(), Power::Off);
+    device.release().await.unwrap();
+    assert_eq!(device.power().await.unwrap(), Power::On);
+    let pinned = Identity {
+        system_uuid: None,
+        serial: Some("ABC".into()),
+    };
+    assert_eq!(device.identify().await.unwrap(), pinned, "a person recorded it");
+    let seen = rig.read("seen");
+    for line in [
+        "action=off",
+        "ip=10.0.0.7",
+        "lanplus=1",
+        "username=root",
+        "password=hunter2",
+    ] {
+        assert!(seen.contains(line), "{line} in {seen}");
+    }
+    assert!(rig.read("arguments").contains("--for=n1"));
+    assert!(!rig.read("arguments").contains("hunter2") && !rig.read("environment").contains("hunter2"));
+    let inherited = rig
+        .read("environment")
+        .lines()
+        .any(|line| line.starts_with("CARGO"));
+    assert!(!inherited, "nothing of our own environment reaches it");
+}
+
+#[tokio::test]
+async fn a_fence_agent_that_nobody_vouches_for_identifies_nothing() {
+    let rig = Rig::new(AGENT, "", "");
+    let told = rig.device().identify().await.unwrap();
+    assert_eq!(told, Identity::default());
+}
+
+#[tokio::test]
+async fn a_program_may_answer_in_json() {
+    let rig = Rig::new(
+        r#"echo "$FENCE_HOST $FENCE_USERNAME $FENCE_PASSWORD $MODE" >>seen
+case $1 in
+  status) echo '{"power": "off"}' ;;
+  identify) echo '{"system_uuid": "u-1", "serial": "s-1"}' ;;
+  off) : ;;
+  on) exit 3 ;;
+esac"#,
+        ", protocol: json, options: {MODE: lan}",
+        "",
+    );
+    let device = rig.device();
+    assert_eq!(device.power().await.unwrap(), Power::Off);
+    let told = device.identify().await.unwrap();
+    assert_eq!(
+        (told.system_uuid.as_deref(), told.serial.as_deref()),
+        (Some("u-1"), Some("s-1"))
+    );
+    device.power_off().await.unwrap();
+    let error = device.release().await.unwrap_err().to_string();
+    assert!(error.contains("ended with 3"), "{error}");
+    assert!(rig.read("seen").contains("n1 root hunter2 lan"));
+}
+
+#[tokio::test]
+async fn what_is_no_answer_is_no_power_state() {
+    for (script, protocol) in [
+        ("exit 1", "fence-agent"),
+        ("exit 127", "fence-agent"),
+        ("kill -9 $$", "fence-agent"),
+        ("echo '{\"power\": \"unknown\"}'", "json"),
+        ("echo '{}'", "json"),
+        ("echo off", "json"),
+        ("echo '{\"power\": \"off\"}'; exit 1", "json"),
+    ] {
+        let rig = Rig::new(script, &format!(", protocol: {protocol}"), "");
+        let read = rig.device().power().await;
+        assert!(matches!(read, Err(Error::Command { .. })), "{script}: {read:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_program_that_hangs_ends_with_all_its_children() {
+    let rig = Rig::new("sleep 1000 & echo $! >child; wait", ", timeout: 2s", "");
+    let error = rig.device().power().await.unwrap_err();
+    assert!(matches!(error, Error::TimedOut { .. }), "{error}");
+    let child = rig.read("child").trim().to_owned();
+    let alive = || {
+        let stat = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
+        // What was killed and waits for its parent is gone.
+        !stat.is_empty() && !stat.contains(") Z ")
+    };
+    for _ in 0..600 {
+        if !alive() {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    panic!("the child {child} outlived the program");
+}
+
+#[tokio::test]
+async fn a_program_that_never_stops_talking_is_not_listened_to() {
+    let rig = Rig::new("exec cat /dev/zero", ", protocol: json, timeout: 10s", "");
+    let error = rig.device().power().await.unwrap_err().to_string();
+    assert!(error.contains("prints more than"), "{error}");
+}
+
+#[tokio::test]
+async fn what_a_program_complains_about_is_told_without_the_password() {
+    let rig = Rig::new(
+        "cat >/dev/null; echo 'login root/hunter2 failed' >&2; exit 1",
+        "",
+        "",
+    );
+    let error = rig.device().power_off().await.unwrap_err().to_string();
+    assert!(error.contains("login root/*** failed"), "{error}");
+    let rig = Rig::new("", "", "");
+    std::fs::remove_file(rig.file("fence_test")).unwrap();
+    let error = rig.device().power().await.unwrap_err().to_string();
+    assert!(error.contains("cannot be started"), "{error}");
+}
+
+#[tokio::test]
+async fn a_level_is_off_when_all_its_devices_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let feed = |name: &str| {
+        let path = folder.path().join(name);
+        let script = format!(
+            "#!/bin/sh\ncd {}\ncase $1 in status) cat {name}.state ;; *) echo '{{\"power\": \"off\"}}' >{name}.state ;; esac\n",
+            folder.path().display()
+        );
+        std::fs::write(&path, script).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        path.display().to_string()
+    };
+    let text = format!(
+        "levels: [[{{driver: exec, command: {}, protocol: json}}, {{driver: exec, command: {}, protocol: json}}]]\n",
+        feed("a"),
+        feed("b")
+    );
+    let set = |name: &str, state: &str| {
+        std::fs::write(folder.path().join(format!("{name}.state")), state).unwrap();
+    };
+    let config: Config = cobaltcore_kit::config::Config::new()
+        .text("t.yaml", &text)
+        .load()
+        .unwrap();
+    let fences = Fences::new(config, None).unwrap();
+    let level = fences
+        .level(&Target::new(HostName::new("n1").unwrap()), 0)
+        .unwrap();
+    let (on, off, odd) = ("{\"power\": \"on\"}", "{\"power\": \"off\"}", "nothing");
+    for (a, b, wanted) in [
+        (on, on, Some(Power::On)),
+        (off, on, Some(Power::On)),
+        (odd, on, Some(Power::On)),
+        (off, odd, None),
+        (off, off, Some(Power::Off)),
+    ] {
+        set("a", a);
+        set("b", b);
+        assert_eq!(level.power().await.ok(), wanted, "{a} and {b}");
+    }
+    set("a", on);
+    set("b", on);
+    level.power_off().await.unwrap();
+    assert_eq!(level.power().await.unwrap(), Power::Off);
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The journal of an incident in sentences. Every record becomes one line; nothing is left out,
+//! because what is left out is what somebody asks for later.
+
+use cobaltcore_ha_engine::{Entry, VmProgress};
+
+use crate::view::decision_word;
+
+/// What a record says, for people.
+pub fn words(entry: &Entry) -> String {
+    match entry {
+        Entry::Led => "a new leader took over".to_owned(),
+        Entry::Opened { kind, by, .. } => format!("opened as {} by {by}", kebab(kind)),
+        Entry::Decided {
+            decision,
+            actor,
+            reason,
+            ..
+        } => format!("{actor} decided {}: {reason}", decision_word(*decision)),
+        Entry::ClaimIntended { previous, .. } => {
+            if previous.is_off() {
+                "claiming the host (maintenance ha)".to_owned()
+            } else {
+                format!("claiming the host (maintenance ha, it was {previous})")
+            }
+        }
+        Entry::Claimed { .. } => "the host is claimed".to_owned(),
+        Entry::StopEvictionIntended { .. } => "stopping its eviction".to_owned(),
+        Entry::FenceIntended { level, .. } => format!("switching it off, level {level}"),
+        Entry::Fenced { grade, level, .. } => format!("it is off: {} by level {level}", kebab(grade)),
+        Entry::FenceLost { .. } => {
+            "THE FENCE IS LOST: it came back; nothing more is moved until it is off again".to_owned()
+        }
+        Entry::HoldIntended { .. } => "keeping it off".to_owned(),
+        Entry::Held { .. } => "it is kept off".to_owned(),
+        Entry::DisableIntended {
+            forced_down: true, ..
+        } => "telling Nova that the host is down and disabled".to_owned(),
+        Entry::DisableIntended { .. } => "telling Nova to place nothing there".to_owned(),
+        Entry::ForcedDown { .. } => "Nova knows that it is down".to_owned(),
+        Entry::ConditionIntended { .. } => "marking the Hypervisor as disabled".to_owned(),
+        Entry::ConditionSet { .. } => "the Hypervisor is marked as disabled".to_owned(),
+        Entry::Planned { vms, .. } => format!("the plan has {} guests", vms.len()),
+        Entry::EvacuateIntended { server, attempt, .. } => format!("moving {server}, attempt {attempt}"),
+        Entry::VmIntended { server, what, .. } => format!("{what} of {server}"),
+        Entry::Vm { server, progress, .. } => format!("{server}: {}", progress_words(progress)),
+        Entry::Moved { state, .. } => format!("now {state:?}"),
+        Entry::FenceReleaseIntended { .. } => "switching it on".to_owned(),
+        Entry::FenceReleased { .. } => "it is on".to_owned(),
+        Entry::RestoreIntended { .. } => "giving the host back".to_owned(),
+        Entry::Restored { .. } => "the host is given back".to_owned(),
+        Entry::RestartIntended { server, n, .. } => format!("restarting {server} where it is, time {n}"),
+        Entry::PauseIntended { server, .. } => format!("pausing {server}, which runs elsewhere as well"),
+    }
+}
+
+/// Where a guest stands.
+pub(crate) fn progress_words(progress: &VmProgress) -> String {
+    match progress {
+        VmProgress::Pending => "waits for its turn".to_owned(),
+        VmProgress::Requested => "asked for".to_owned(),
+        VmProgress::InFlight { migration } => format!("moving (migration {})", migration.0),
+        VmProgress::Verifying { destination } => format!("on {destination}, being verified"),
+        VmProgress::Recovered { destination } => format!("recovered on {destination}"),
+        VmProgress::Failed { reason } => format!("FAILED ({reason:?})"),
+        VmProgress::Skipped { reason } => format!("left alone ({reason:?})"),
+        VmProgress::Blocked { reason } => format!("BLOCKED ({reason:?}); a person has to decide"),
+        VmProgress::Conflict { seen_on } => format!("CONFLICT: it already runs on {seen_on}"),
+    }
+}
+
+/// The word of a value on the wire.
+pub(crate) fn kebab(value: &impl serde::Serialize) -> String {
+    let word = serde_json::to_value(value).ok();
+    word.as_ref()
+        .and_then(serde_json::Value::as_str)
+        .unwrap_or_default()
+        .to_owned()
+}

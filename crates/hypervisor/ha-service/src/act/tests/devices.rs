@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Power through simulated BMCs.
+
+use std::time::Duration;
+
+use cobaltcore_ha_engine::{Answer, Effect, Identity, Power, Refusal, Trouble};
+use cobaltcore_sim::bmc::Trouble as Fault;
+use cobaltcore_sim::world::Power as Real;
+
+use super::{ONE, Rig, TWO, name};
+
+fn read(host: &str) -> Effect {
+    Effect::ReadPower {
+        host: name(host),
+        level: 0,
+    }
+}
+
+async fn power(rig: &Rig) -> Result<Power, Trouble> {
+    match rig.act(read(ONE)).await {
+        Ok(Answer::Power(power)) => Ok(power),
+        Ok(other) => panic!("{other:?}"),
+        Err(trouble) => Err(trouble),
+    }
+}
+
+#[tokio::test]
+async fn a_host_is_identified_switched_off_held_and_released() {
+    let rig = Rig::new().await;
+    let machine = rig.world.read(|state| state.hosts[ONE].node_uuid.to_string());
+    let told = rig
+        .act(Effect::Identify {
+            host: name(ONE),
+            level: 0,
+        })
+        .await
+        .unwrap();
+    let Answer::Identity(told) = told else {
+        panic!("{told:?}")
+    };
+    let meant = Identity {
+        system_uuid: Some(machine),
+        serial: None,
+    };
+    assert!(meant.matches(&told));
+    assert_eq!(power(&rig).await, Ok(Power::On));
+    rig.act(Effect::PowerOff {
+        host: name(ONE),
+        level: 0,
+    })
+    .await
+    .unwrap();
+    assert_eq!(rig.world.read(|state| state.hosts[ONE].power), Real::Off);
+    assert_eq!(power(&rig).await, Ok(Power::Off));
+    rig.act(Effect::Hold { host: name(ONE) }).await.unwrap();
+    rig.act(Effect::ReleaseFence {
+        host: name(ONE),
+        level: 0,
+    })
+    .await
+    .unwrap();
+    assert_eq!(power(&rig).await, Ok(Power::On));
+    assert_eq!(rig.world.read(|state| state.hosts[TWO].power), Real::On);
+}
+
+#[tokio::test]
+async fn a_device_that_does_not_answer_is_unknown_and_never_off() {
+    let rig = Rig::new().await;
+    rig.world.power_off(ONE).unwrap();
+    for fault in [
+        Fault::Hangs,
+        Fault::Errors,
+        Fault::Drops,
+        Fault::Slow(Duration::from_secs(60)),
+        Fault::Says("Odd".into()),
+    ] {
+        rig.bmcs.set(ONE, fault.clone());
+        assert_eq!(power(&rig).await, Err(Trouble::Unknown), "{fault:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_have_had_an_effect_is_a_refusal() {
+    let rig = Rig::new().await;
+    let off = Effect::PowerOff {
+        host: name(ONE),
+        level: 0,
+    };
+    rig.bmcs.set(ONE, Fault::NoForceOff);
+    assert_eq!(
+        rig.act(off.clone()).await.unwrap_err(),
+        Trouble::Refused(Refusal::Other)
+    );
+    rig.bmcs.set(ONE, Fault::Hangs);
+    assert_eq!(rig.act(off).await.unwrap_err(), Trouble::Unknown);
+    let missing = Effect::ReadPower {
+        host: name(ONE),
+        level: 5,
+    };
+    assert_eq!(
+        rig.act(missing).await.unwrap_err(),
+        Trouble::Refused(Refusal::Other)
+    );
+}
+
+#[tokio::test]
+async fn a_device_of_another_machine_is_found_out_before_it_is_needed() {
+    let rig = Rig::new().await;
+    rig.executor.check_fence(&name(ONE)).await.unwrap();
+    rig.bmcs.set(ONE, Fault::WiredTo(TWO.into()));
+    let why = rig.executor.check_fence(&name(ONE)).await.unwrap_err();
+    assert!(why.contains("another machine"), "{why}");
+    // Both lead to one machine now: neither is identified, so neither is switched off.
+    for host in [TWO, ONE] {
+        let told = rig
+            .act(Effect::Identify {
+                host: name(host),
+                level: 0,
+            })
+            .await
+            .unwrap();
+        let Answer::Identity(told) = told else {
+            panic!("{told:?}")
+        };
+        assert_eq!(told, Identity::default(), "{host}");
+    }
+    rig.bmcs.set(ONE, Fault::Hangs);
+    let why = rig.executor.check_fence(&name(ONE)).await.unwrap_err();
+    assert!(why.contains("no answer"), "{why}");
+}
