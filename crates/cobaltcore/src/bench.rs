@@ -37,6 +37,12 @@ pub(crate) enum Command {
     /// Runs the agent as a process of its own between a simulated libvirt host with 10, 100 and 500 guests and a
     /// service that only counts. Nothing is asserted about time: the report shows each figure beside its goal.
     Ha(HaArgs),
+    /// Measure the whole platform: `up` with 10, 100 and 1,000 hypervisors
+    ///
+    /// Runs `up` as a process of its own for each size: time to ready and to all Active, memory, CPU at rest, pages of
+    /// the console, and how long a change takes to the browser. Nothing is asserted about time: the report shows the
+    /// goals beside the figures. The largest fleet takes some minutes and a gigabyte.
+    Up(UpArgs),
 }
 
 #[derive(Debug, Args)]
@@ -45,6 +51,25 @@ pub(crate) struct HaArgs {
     #[arg(long)]
     quick: bool,
     /// Measure the agent of another build of this program
+    #[arg(long, value_name = "FILE")]
+    program: Option<std::path::PathBuf>,
+    /// How to print it
+    #[arg(short, long, value_enum, default_value = "text")]
+    output: Output,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UpArgs {
+    /// Sizes of the fleets
+    #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [10, 100, 1000])]
+    sizes: Vec<usize>,
+    /// Servers on each hypervisor
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    vms_per_host: usize,
+    /// How long to watch a fleet at rest, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    idle: u64,
+    /// Measure another build of this program
     #[arg(long, value_name = "FILE")]
     program: Option<std::path::PathBuf>,
     /// How to print it
@@ -116,6 +141,7 @@ pub(crate) fn run(log: &LogArgs, command: Command) -> ExitCode {
             Command::Apiserver(args) => apiserver(args).await.map_err(Failure::from),
             Command::NodeAgent(args) => node_agent(args).await.map_err(Failure::from),
             Command::Operator(args) => operator(args).await.map_err(Failure::from),
+            Command::Up(args) => up(args).await.map_err(Failure::from),
             Command::HaEngine => {
                 let lines = cobaltcore_ha_simulation::bench::run();
                 say!("{}", cobaltcore_ha_simulation::bench::to_text(&lines).trim_end());
@@ -138,6 +164,29 @@ async fn ha(args: HaArgs) -> anyhow::Result<()> {
         progress: |text| eprintln!("{text}"),
     };
     let report = cobaltcore_ha_bench::run(options).await?;
+    let text = match output {
+        Output::Text => report.to_text(),
+        output => print_data(&report, output)?,
+    };
+    say!("{}", text.trim_end());
+    Ok(())
+}
+
+async fn up(args: UpArgs) -> anyhow::Result<()> {
+    let UpArgs {
+        sizes,
+        vms_per_host,
+        idle,
+        program,
+        output,
+    } = args;
+    let report = crate::up::bench::run(crate::up::bench::Options {
+        program: this_program(program)?,
+        sizes,
+        vms_per_host,
+        idle: std::time::Duration::from_secs(idle),
+    })
+    .await?;
     let text = match output {
         Output::Text => report.to_text(),
         output => print_data(&report, output)?,

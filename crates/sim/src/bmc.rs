@@ -246,7 +246,12 @@ async fn serve(State(board): State<Arc<Board>>, request: Request) -> Response {
             if trouble == Trouble::WantsTag && tag.is_none_or(|tag| tag != TAG) {
                 return refuse(428, "Base.1.0.PreconditionRequired", "Say which state is meant.");
             }
-            press(&board, asked["ResetType"].as_str().unwrap_or_default())
+            let answer = press(&board, asked["ResetType"].as_str().unwrap_or_default());
+            // Guests start elsewhere because a host was turned off: a crash must not undo it.
+            if answer.status().is_success() && !board.world.durable().await {
+                return refuse(500, "Base.1.0.InternalError", "The change could not be kept.");
+            }
+            answer
         }
         ("POST", SESSIONS) => sign_in(&board, &serde_json::from_slice(&body).unwrap_or_default()),
         ("GET", TASK) => look_at_task(&board),

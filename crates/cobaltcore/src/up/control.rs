@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use cobaltcore_sim::World;
-use cobaltcore_sim::world::{ApiEffect, ApiFault, Libvirt};
+use cobaltcore_sim::world::{ApiEffect, ApiFault, Libvirt, Power};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
@@ -72,6 +72,37 @@ pub(crate) fn serve(folder: &Path, world: &World) -> anyhow::Result<AbortOnDropH
             });
         }
     })))
+}
+
+/// The same faults for the console.
+pub(crate) struct Buttons(pub(crate) World);
+
+impl cobaltcore_console::faults::Faults for Buttons {
+    fn inject(&self, fault: &cobaltcore_console::faults::Fault) -> Result<String, String> {
+        use cobaltcore_console::faults::Fault as Asked;
+        let fault = match fault.clone() {
+            Asked::Kill { host } => Fault::Kill { host },
+            Asked::Boot { host } => Fault::Boot { host },
+            Asked::Cut { host } => Fault::Cut { host },
+            Asked::Mend { host } => Fault::Mend { host },
+            Asked::CrashGuest { server } => Fault::CrashGuest { server },
+        };
+        match carry_out(&self.0, &fault) {
+            Reply::Done { text } => Ok(text),
+            Reply::Refused { why } => Err(why),
+        }
+    }
+
+    fn truth(&self, host: &str) -> Option<cobaltcore_console::faults::Truth> {
+        self.0.read(|state| {
+            let host = state.hosts.get(host)?;
+            Some(cobaltcore_console::faults::Truth {
+                powered: host.power == Power::On,
+                booting: host.power == Power::Booting,
+                cut: host.cut,
+            })
+        })
+    }
 }
 
 async fn answer(stream: UnixStream, world: &World) -> std::io::Result<()> {

@@ -4,6 +4,7 @@
 //! role, and the console.
 
 mod accounts;
+pub(crate) mod bench;
 mod control;
 mod nodes;
 mod roles;
@@ -67,7 +68,7 @@ async fn up(args: Args) -> Result<(), Failure> {
     let controlled = control::serve(&folder, &simulated.world)?;
     let agents = roles::agents(&simulated, &folder, &accounts::node_agent(&server), &shutdown);
     let operator = roles::operator(&simulated, &accounts::operator(&server), &shutdown)?;
-    let (console, code) = roles::console(&server, &client, args.console_listen).await?;
+    let (console, code) = roles::console(&server, &client, &simulated.world, args.console_listen).await?;
     announce(&server, &simulated, &console, &code, began);
     shutdown.token().cancelled().await;
     say!("stopping");

@@ -23,11 +23,12 @@ const LOOK: Duration = Duration::from_millis(500);
 /// Makes a Node for every host.
 pub(crate) async fn register(client: &kube::Client, world: &World) -> anyhow::Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
-    let hosts: Vec<Host> = world.read(|state| state.hosts.values().cloned().collect());
+    let objects: Vec<(String, Value)> = world.read(|state| {
+        let hosts = state.hosts.values();
+        hosts.map(|host| (host.name.to_string(), node(host))).collect()
+    });
     let params = PatchParams::apply(MANAGER).force();
-    for host in hosts {
-        let name = host.name.to_string();
-        let object = node(&host);
+    for (name, object) in objects {
         nodes
             .patch(&name, &params, &Patch::Apply(&object))
             .await
@@ -87,11 +88,24 @@ impl Kubelet {
     }
 }
 
-fn speaks(host: &Host) -> bool {
-    host.power == Power::On && !host.cut
+/// What a kubelet is seen by. A host with all its guests is too much to copy twice a second.
+struct Seen {
+    name: HostName,
+    ip: String,
+    speaks: bool,
 }
 
-fn status(host: &Host, standing: Standing) -> Value {
+impl Seen {
+    fn of(host: &Host) -> Self {
+        Self {
+            name: host.name.clone(),
+            ip: host.ip.clone(),
+            speaks: host.power == Power::On && !host.cut,
+        }
+    }
+}
+
+fn status(host: &Seen, standing: Standing) -> Value {
     let (status, reason, message) = match standing {
         Standing::Ready => ("True", "KubeletReady", "kubelet is posting ready status"),
         Standing::Unknown => (
@@ -126,10 +140,10 @@ pub(crate) fn keep(client: kube::Client, world: World) -> AbortOnDropHandle<()> 
         let nodes: Api<Node> = Api::all(client);
         let mut kubelets: HashMap<HostName, Kubelet> = HashMap::new();
         loop {
-            let hosts: Vec<Host> = world.read(|state| state.hosts.values().cloned().collect());
+            let hosts: Vec<Seen> = world.read(|state| state.hosts.values().map(Seen::of).collect());
             for host in &hosts {
                 let kubelet = kubelets.entry(host.name.clone()).or_default();
-                let standing = kubelet.judge(speaks(host), Instant::now());
+                let standing = kubelet.judge(host.speaks, Instant::now());
                 if kubelet.told == Some(standing) {
                     continue;
                 }

@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
@@ -22,6 +23,7 @@ use cobaltcore_sim::world::{Host, HostName, Power};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::json;
 use tokio::task::JoinHandle;
+use uuid::Uuid;
 
 use super::world::Simulated;
 
@@ -71,8 +73,8 @@ impl Agent {
     async fn live(self) {
         let end = self.shutdown.token();
         while !end.is_cancelled() {
-            if let Some(host) = self.host().filter(reachable)
-                && let Err(error) = self.run(&host).await
+            if let Some(boot) = self.boot()
+                && let Err(error) = self.run(boot).await
             {
                 tracing::warn!(host = %self.name, "the node agent ended: {error:#}");
             }
@@ -83,20 +85,20 @@ impl Agent {
         }
     }
 
-    fn host(&self) -> Option<Host> {
-        self.world.read(|state| state.hosts.get(&self.name).cloned())
+    /// The boot the host is in, while anybody can reach it.
+    fn boot(&self) -> Option<Uuid> {
+        let reachable = |host: &&Host| host.power == Power::On && !host.cut;
+        self.world
+            .read(|state| Some(state.hosts.get(&self.name).filter(reachable)?.boot_id))
     }
 
-    async fn run(&self, host: &Host) -> anyhow::Result<()> {
-        cobaltcore_sim::facts::write(host, &self.root)?;
+    async fn run(&self, boot: Uuid) -> anyhow::Result<()> {
+        let host = self.world.read(|state| state.hosts.get(&self.name).cloned());
+        cobaltcore_sim::facts::write(&host.context("the host left the world")?, &self.root)?;
         let own = Shutdown::new(GRACE);
         let agent = cobaltcore_node_agent::run(self.config()?, self.client.clone(), own.clone());
         let gone = async {
-            while !self.shutdown.has_begun()
-                && self
-                    .host()
-                    .is_some_and(|now| now.boot_id == host.boot_id && reachable(&now))
-            {
+            while !self.shutdown.has_begun() && self.boot() == Some(boot) {
                 tokio::time::sleep(LOOK).await;
             }
             own.begin("the host is gone");
@@ -123,10 +125,6 @@ impl Agent {
         let args = cobaltcore_node_agent::Args::from_arg_matches(&matches)?;
         Ok(cobaltcore_node_agent::Config::new(args)?)
     }
-}
-
-fn reachable(host: &Host) -> bool {
-    host.power == Power::On && !host.cut
 }
 
 /// Runs the hypervisor operator until the end.
@@ -169,6 +167,7 @@ pub(crate) fn operator(
 pub(crate) async fn console(
     server: &Server,
     client: &kube::Client,
+    world: &World,
     listen: SocketAddr,
 ) -> anyhow::Result<(Console, String)> {
     let path = server
@@ -178,10 +177,11 @@ pub(crate) async fn console(
     let token = administrator(client)
         .await
         .context("nobody could sign in to the console")?;
-    let code = uuid::Uuid::new_v4().simple().to_string();
+    let code = Uuid::new_v4().simple().to_string();
     let config = cobaltcore_console::Config {
         listen: Some(listen),
         codes: HashMap::from([(code.clone(), token)]),
+        faults: Some(Arc::new(super::control::Buttons(world.clone()))),
         ..cobaltcore_console::Config::default()
     };
     Ok((Console::start(config, &kube).await?, code))

@@ -5,17 +5,13 @@
 use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use clap::Args;
 use cobaltcore_sim::hosts::Place;
+use cobaltcore_sim::world::Kept;
 use cobaltcore_sim::{Cloud, Hosts, World};
-use tokio_util::task::AbortOnDropHandle;
 
-/// A change is on disk this much later at most, and saving takes a tenth of the time at most.
-const SAVED_WITHIN: Duration = Duration::from_millis(250);
-const REST: u32 = 10;
 const ZONES: [&str; 3] = ["qa-de-1a", "qa-de-1b", "qa-de-1d"];
 /// Local sockets have short names; the kernel allows 107 bytes.
 const LONGEST_SOCKET: usize = 100;
@@ -49,8 +45,7 @@ pub(crate) struct Simulated {
     pub(crate) cloud: Cloud,
     pub(crate) hosts: Hosts,
     pub(crate) clouds_yaml: PathBuf,
-    file: PathBuf,
-    _saver: AbortOnDropHandle<()>,
+    kept: Kept,
 }
 
 impl Simulated {
@@ -66,19 +61,17 @@ impl Simulated {
                 .seed(args.seed)
                 .build()
         };
-        world.save(&file)?;
+        let kept = world.keep(&file)?;
         let cloud = Cloud::start_on(world.clone(), args.cloud_listen).await?;
         let hosts = Hosts::start(&world, place(folder)?).await?;
         let clouds_yaml = folder.join("clouds.yaml");
         write_private(&clouds_yaml, &cloud.clouds_yaml())?;
-        let saver = AbortOnDropHandle::new(tokio::spawn(keep_saving(world.clone(), file.clone())));
         Ok(Self {
             world,
             cloud,
             hosts,
             clouds_yaml,
-            file,
-            _saver: saver,
+            kept,
         })
     }
 
@@ -91,9 +84,7 @@ impl Simulated {
 
     /// Ends it; what it was is kept.
     pub(crate) fn stop(self) -> anyhow::Result<()> {
-        self.world
-            .save(&self.file)
-            .context("the simulated world is not kept")
+        self.kept.end().context("the simulated world is not kept")
     }
 }
 
@@ -120,22 +111,4 @@ fn write_private(path: &Path, text: &str) -> anyhow::Result<()> {
         .open(path)
         .and_then(write)
         .with_context(|| format!("cannot write {}", path.display()))
-}
-
-async fn keep_saving(world: World, file: PathBuf) {
-    let (mut saved, mut pause) = (world.changes(), SAVED_WITHIN);
-    loop {
-        tokio::time::sleep(pause).await;
-        let changes = world.changes();
-        if changes == saved {
-            continue;
-        }
-        let (copy, target, began) = (world.clone(), file.clone(), Instant::now());
-        match tokio::task::spawn_blocking(move || copy.save(&target)).await {
-            Ok(Ok(())) => saved = changes,
-            Ok(Err(error)) => tracing::warn!("the simulated world is not saved: {error}"),
-            Err(error) => tracing::warn!("the simulated world is not saved: {error}"),
-        }
-        pause = SAVED_WITHIN.max(began.elapsed() * REST);
-    }
 }

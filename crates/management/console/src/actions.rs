@@ -48,6 +48,12 @@ pub(crate) struct Confirmed {
     csrf: String,
     #[serde(default)]
     reason: String,
+    /// The name of the host, written out.
+    #[serde(default)]
+    pub(crate) confirm: String,
+    /// For how long.
+    #[serde(default)]
+    pub(crate) minutes: Option<i64>,
 }
 
 impl Confirmed {
@@ -60,7 +66,7 @@ impl Confirmed {
         }
     }
 
-    fn reason(&self) -> Result<&str, Error> {
+    pub(crate) fn reason(&self) -> Result<&str, Error> {
         match self.reason.trim() {
             "" => Err(Error::Incomplete(
                 "Give a reason; the people after you will read it.",
@@ -75,15 +81,26 @@ impl Confirmed {
 
 #[derive(Template)]
 #[template(path = "confirm.html")]
-struct Question<'a> {
-    title: &'a str,
-    text: &'a str,
-    action: &'a str,
-    back: &'a str,
-    csrf: &'a str,
-    verb: &'a str,
-    reason: Option<&'a str>,
-    dangerous: bool,
+pub(crate) struct Question<'a> {
+    pub(crate) title: &'a str,
+    pub(crate) text: &'a str,
+    pub(crate) action: &'a str,
+    pub(crate) back: &'a str,
+    pub(crate) csrf: &'a str,
+    pub(crate) verb: &'a str,
+    pub(crate) reason: Option<&'a str>,
+    /// What has to be written out.
+    pub(crate) confirm: Option<&'a str>,
+    /// Minutes to choose from, in words.
+    pub(crate) spans: &'a [(i64, &'a str)],
+    pub(crate) dangerous: bool,
+}
+
+impl Question<'_> {
+    /// The page that asks.
+    pub(crate) fn ask(&self, session: &Session) -> Result<Response, Error> {
+        page::page(session, self.title, "", None, "", &self.render()?)
+    }
 }
 
 /// What is asked before an action on a host.
@@ -130,9 +147,11 @@ async fn ask(
         csrf: &session.csrf,
         verb: asked.verb,
         reason: asked.reason,
+        confirm: None,
+        spans: &[],
         dangerous: asked.dangerous,
     };
-    page::page(session, &title, "", None, "", &question.render()?)
+    question.ask(session)
 }
 
 async fn ask_enter(

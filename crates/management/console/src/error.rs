@@ -49,6 +49,25 @@ pub enum Error {
         /// What was tried.
         what: &'static str,
     },
+    /// The HA service refused or failed.
+    #[error("The HA service did not {what}: {text}")]
+    Ha {
+        /// What was tried.
+        what: &'static str,
+        /// What it answered, if it did.
+        status: Option<StatusCode>,
+        /// What it said.
+        text: String,
+    },
+    /// There is no HA service.
+    #[error("HA is not configured here: this console was started without the address of an HA service.")]
+    NoHa,
+    /// The world is real.
+    #[error("Nothing can be broken on purpose here: this is no simulation.")]
+    NoFaults,
+    /// The simulated world refused.
+    #[error("The simulation did not do it: {0}.")]
+    Fault(String),
     /// Too many people.
     #[error("Too many people are signed in. Try again later.")]
     Busy,
@@ -83,6 +102,13 @@ impl Error {
                 ..
             } => StatusCode::from_u16(status.code).unwrap_or(StatusCode::BAD_GATEWAY),
             Self::Kubernetes { .. } => StatusCode::BAD_GATEWAY,
+            Self::Ha { status, .. } => match status {
+                // The console's own credentials are no business of the person's.
+                Some(StatusCode::UNAUTHORIZED) | None => StatusCode::BAD_GATEWAY,
+                Some(status) => *status,
+            },
+            Self::NoHa | Self::NoFaults => StatusCode::NOT_FOUND,
+            Self::Fault(_) => StatusCode::CONFLICT,
             Self::Late { .. } => StatusCode::GATEWAY_TIMEOUT,
             Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
             Self::Random | Self::Page(_) | Self::Listen { .. } | Self::Config(_) => {

@@ -20,6 +20,8 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::ha::Incidents;
+
 /// Changes are numbered; a viewer asks for what is newer than the number it has.
 pub type Revision = u64;
 
@@ -158,6 +160,8 @@ pub struct Known {
     pub migrations: Shelf<Migration>,
     /// Events by namespace and name.
     pub events: Shelf<Event>,
+    /// What the HA service knows.
+    pub incidents: Incidents,
     transitions: HashMap<String, VecDeque<Transition>>,
     samples: HashMap<String, VecDeque<Sample>>,
 }
@@ -369,6 +373,20 @@ impl Fleet {
             watcher::Event::InitDone => K::shelf(&mut known).keep_arrived(revision),
         }
         known.revision = revision;
+        drop(known);
+        self.latest.send_replace(revision);
+    }
+
+    /// Changes what is known of incidents; viewers hear of it only if it looks different now.
+    pub(crate) fn set_incidents(&self, change: impl FnOnce(&mut Incidents)) {
+        let mut known = self.known.write();
+        let before = known.incidents.clone();
+        change(&mut known.incidents);
+        if known.incidents == before {
+            return;
+        }
+        known.revision += 1;
+        let revision = known.revision;
         drop(known);
         self.latest.send_replace(revision);
     }

@@ -11,11 +11,15 @@
 
 mod actions;
 mod assets;
+mod decisions;
 mod error;
+pub mod faults;
 pub mod fleet;
+pub mod ha;
 mod live;
 mod page;
 pub mod session;
+mod simulation;
 mod site;
 pub mod views;
 
@@ -30,6 +34,7 @@ use tokio_util::task::TaskTracker;
 
 pub use error::Error;
 use fleet::Fleet;
+use ha::Ha;
 use session::Sessions;
 
 /// How to run a console.
@@ -41,6 +46,10 @@ pub struct Config {
     pub behind_tls: bool,
     /// Short codes that stand for bearer tokens, so that a start can print a link.
     pub codes: HashMap<String, String>,
+    /// The HA service; without one the console knows of no incident and says so.
+    pub ha: Option<ha::Service>,
+    /// What can be broken on purpose, where the world is simulated.
+    pub faults: Option<Arc<dyn faults::Faults>>,
 }
 
 impl std::fmt::Debug for Config {
@@ -48,6 +57,8 @@ impl std::fmt::Debug for Config {
         f.debug_struct("Config")
             .field("listen", &self.listen)
             .field("behind_tls", &self.behind_tls)
+            .field("ha", &self.ha)
+            .field("simulated", &self.faults.is_some())
             .finish_non_exhaustive()
     }
 }
@@ -68,6 +79,8 @@ impl Console {
             listen,
             behind_tls,
             codes,
+            ha,
+            faults,
         } = config;
         let listen = listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)));
         if !listen.ip().is_loopback() && !behind_tls {
@@ -88,8 +101,14 @@ impl Console {
         let address = socket.local_addr().map_err(unable)?;
         let (stop, tasks, fleet) = (CancellationToken::new(), TaskTracker::new(), Fleet::default());
         fleet.follow(&client, &tasks, &stop);
+        let ha = ha.map(|service| Ha::new(service, fleet.clone())).transpose()?;
+        if let Some(ha) = &ha {
+            ha.follow(&tasks, &stop);
+        }
         let site = site::Site {
             fleet,
+            ha,
+            faults,
             sessions: Arc::new(Sessions::new(kube, codes)),
             secure: behind_tls,
         };

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use crate::error::Error;
-use crate::fleet::{Fleet, Known, Revision};
+use crate::fleet::{Known, Revision};
 use crate::session::Session;
 use crate::site::{Place, SignedIn, Site, trouble};
 use crate::views::tiles::{Summary, Tile};
@@ -60,7 +60,7 @@ struct Viewer {
     place: Place,
     seen: Revision,
     looks: u64,
-    fleet: Fleet,
+    site: Site,
     session: Arc<Session>,
     changes: watch::Receiver<Revision>,
 }
@@ -68,12 +68,12 @@ struct Viewer {
 impl Viewer {
     /// The pieces that look different now.
     fn news(&mut self, now: Timestamp) -> Result<Vec<Piece>, Error> {
-        let fleet = self.fleet.clone();
-        let known = fleet.known();
+        let site = self.site.clone();
+        let known = site.fleet.known();
         let seen = std::mem::replace(&mut self.seen, known.revision);
         let pieces = match self.place {
             Place::Fleet if known.hypervisors.shape <= seen => tiles(&known, seen)?,
-            _ => vec![Piece::inside("content", self.place.content(&known, now)?)],
+            _ => vec![Piece::inside("content", self.place.content(&site, &known, now)?)],
         };
         let mut pieces = pieces;
         pieces.push(Piece::inside("trouble", banner(&trouble(&known))));
@@ -98,6 +98,10 @@ impl Viewer {
                 if !self.session.may(*right).await.unwrap_or(false) {
                     return None;
                 }
+            }
+            if self.place.prepare(&self.site).await.is_err() {
+                // What is known is shown until the service answers again.
+                continue;
             }
             match self.news(Timestamp::now()) {
                 Ok(pieces) if pieces.is_empty() => {}
@@ -166,13 +170,14 @@ pub(crate) async fn stream(
     for right in place.rights() {
         session.need(*right).await?;
     }
+    place.prepare(&site).await?;
     let changes = site.fleet.changes();
     // The page may be older than this connection: the first news are the whole of it.
     let mut viewer = Viewer {
         place,
         seen: 0,
         looks: 0,
-        fleet: site.fleet,
+        site,
         session,
         changes,
     };

@@ -10,9 +10,10 @@ use crate::error::Error;
 use crate::session::Session;
 
 /// The places of the console: address and name.
-pub(crate) const PLACES: [(&str, &str); 6] = [
+pub(crate) const PLACES: [(&str, &str); 7] = [
     ("/", "Fleet"),
     ("/hypervisors", "Hypervisors"),
+    ("/incidents", "Incidents"),
     ("/evictions", "Evictions"),
     ("/migrations", "Migrations"),
     ("/capacity", "Capacity"),

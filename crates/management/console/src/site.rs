@@ -15,26 +15,33 @@ use jiff::Timestamp;
 use serde::Deserialize;
 
 use crate::error::Error;
+use crate::faults::Faults;
 use crate::fleet::{Fleet, Known};
+use crate::ha::Ha;
 use crate::session::{Right, Session, Sessions};
 use crate::views::activity::Activity;
 use crate::views::capacity::Capacity;
 use crate::views::evictions::Evictions;
 use crate::views::host::Host;
 use crate::views::hosts::{Hosts, Wanted};
+use crate::views::incidents::{Incident, Incidents};
 use crate::views::migrations::Migrations;
 use crate::views::tiles::Tiles;
-use crate::{actions, assets, live, page};
+use crate::{actions, assets, decisions, live, page, simulation};
 
 const COOKIE: &str = "cobaltcore-session";
 const MOST_BODY: usize = 64 * 1024;
 const FEED: usize = 200;
 
 /// What every handler needs.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Site {
     pub(crate) fleet: Fleet,
     pub(crate) sessions: Arc<Sessions>,
+    /// The HA service, if there is one.
+    pub(crate) ha: Option<Ha>,
+    /// What can be broken on purpose, in a simulation.
+    pub(crate) faults: Option<Arc<dyn Faults>>,
     /// Whether browsers reach the console over TLS.
     pub(crate) secure: bool,
 }
@@ -47,12 +54,16 @@ pub(crate) fn router(site: Site) -> Router {
         .route("/hypervisors/{name}", get(show))
         .route("/evictions", get(show))
         .route("/migrations", get(show))
+        .route("/incidents", get(show))
+        .route("/incidents/{id}", get(show))
         .route("/capacity", get(show))
         .route("/activity", get(show))
         .route("/live", get(live::stream))
         .route("/sign-in", get(sign_in_page).post(sign_in))
         .route("/sign-out", post(sign_out))
         .merge(actions::router())
+        .merge(decisions::router())
+        .merge(simulation::router())
         .route("/assets/{name}", get(assets::serve))
         .fallback(|| async {
             Error::NotFound {
@@ -110,6 +121,8 @@ pub(crate) enum Place {
     Host(String),
     Evictions,
     Migrations,
+    Incidents,
+    Incident(String),
     Capacity,
     Activity,
 }
@@ -126,20 +139,26 @@ impl Place {
             ),
             "/evictions" => Self::Evictions,
             "/migrations" => Self::Migrations,
+            "/incidents" => Self::Incidents,
             "/capacity" => Self::Capacity,
             "/activity" => Self::Activity,
-            path => Self::Host(
-                path.strip_prefix("/hypervisors/")
-                    .filter(|name| plain(name))?
-                    .to_owned(),
-            ),
+            path => {
+                let named = |place| path.strip_prefix(place).filter(|name| plain(name));
+                match named("/hypervisors/") {
+                    Some(host) => Self::Host(host.to_owned()),
+                    None => Self::Incident(named("/incidents/")?.to_owned()),
+                }
+            }
         })
     }
 
     /// What one needs to be there.
     pub(crate) fn rights(&self) -> &'static [Right] {
         match self {
-            Self::Fleet | Self::Hosts(_) | Self::Capacity => &[Right::Hypervisors],
+            // The HA service speaks of hypervisors; whoever may see those may see what became of them.
+            Self::Fleet | Self::Hosts(_) | Self::Capacity | Self::Incidents | Self::Incident(_) => {
+                &[Right::Hypervisors]
+            }
             Self::Host(_) => &[
                 Right::Hypervisors,
                 Right::Evictions,
@@ -156,7 +175,8 @@ impl Place {
         match self {
             Self::Fleet => "Fleet",
             Self::Hosts(_) => "Hypervisors",
-            Self::Host(name) => name,
+            Self::Host(name) | Self::Incident(name) => name,
+            Self::Incidents => "Incidents",
             Self::Evictions => "Evictions",
             Self::Migrations => "Migrations",
             Self::Capacity => "Capacity",
@@ -170,22 +190,40 @@ impl Place {
             Self::Hosts(_) | Self::Host(_) => "/hypervisors",
             Self::Evictions => "/evictions",
             Self::Migrations => "/migrations",
+            Self::Incidents | Self::Incident(_) => "/incidents",
             Self::Capacity => "/capacity",
             Self::Activity => "/activity",
         }
     }
 
+    /// Asks for what a page needs beyond what is followed anyway.
+    pub(crate) async fn prepare(&self, site: &Site) -> Result<(), Error> {
+        if let Self::Incident(id) = self {
+            let ha = site.ha.as_ref().ok_or(Error::NoHa)?;
+            ha.look_at(id).await?;
+        }
+        Ok(())
+    }
+
     /// The content of the page.
-    pub(crate) fn content(&self, known: &Known, now: Timestamp) -> Result<String, Error> {
+    pub(crate) fn content(&self, site: &Site, known: &Known, now: Timestamp) -> Result<String, Error> {
+        let nothing = |kind, name: &str| Error::NotFound {
+            kind,
+            name: name.to_owned(),
+        };
         Ok(match self {
             Self::Fleet => Tiles::of(known).render()?,
             Self::Hosts(wanted) => Hosts::of(known, wanted.clone(), now).render()?,
-            Self::Host(name) => Host::of(known, name, now)
-                .ok_or_else(|| Error::NotFound {
-                    kind: "hypervisor",
-                    name: name.clone(),
-                })?
-                .render()?,
+            Self::Host(name) => {
+                let truth = site.faults.as_ref().and_then(|faults| faults.truth(name));
+                let host = Host::of(known, name, truth, now);
+                host.ok_or_else(|| nothing("hypervisor", name))?.render()?
+            }
+            Self::Incidents => Incidents::of(known, now).render()?,
+            Self::Incident(id) => {
+                let incident = Incident::of(known, id, now);
+                incident.ok_or_else(|| nothing("incident", id))?.render()?
+            }
             Self::Evictions => Evictions::of(known, now).render()?,
             Self::Migrations => Migrations::of(known, now, |_| true).render()?,
             Self::Capacity => Capacity::of(known).render()?,
@@ -210,6 +248,7 @@ pub(crate) fn trouble(known: &Known) -> String {
         ("evictions", &known.evictions.trouble),
         ("migrations", &known.migrations.trouble),
         ("events", &known.events.trouble),
+        ("incidents", &known.incidents.trouble),
     ];
     let worst = all
         .iter()
@@ -234,9 +273,10 @@ async fn show(
     for right in place.rights() {
         session.need(*right).await?;
     }
+    place.prepare(&site).await?;
     let (content, trouble) = {
         let known = site.fleet.known();
-        (place.content(&known, Timestamp::now())?, trouble(&known))
+        (place.content(&site, &known, Timestamp::now())?, trouble(&known))
     };
     let here = uri.path_and_query().map_or("/", |there| there.as_str());
     page::page(
@@ -343,6 +383,10 @@ mod tests {
             at("/hypervisors/node1.example"),
             Some(Place::Host("node1.example".into()))
         );
+        assert_eq!(
+            at("/incidents/node1.example-2-1"),
+            Some(Place::Incident("node1.example-2-1".into()))
+        );
         let Some(Place::Hosts(wanted)) = at("/hypervisors?q=a+b&phase=Active&other=1") else {
             panic!("not the list");
         };
@@ -350,6 +394,8 @@ mod tests {
         for nowhere in [
             "/hypervisors/",
             "/hypervisors/a/b",
+            "/incidents/a/b",
+            "/incidents/",
             "/hypervisors/%2e%2e",
             "/elsewhere",
         ] {

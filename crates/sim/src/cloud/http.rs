@@ -79,6 +79,25 @@ pub(crate) struct Req {
 }
 
 impl Req {
+    /// Whether it may leave a trace; questions do not.
+    pub(crate) fn changes(&self) -> bool {
+        !matches!(self.method, Method::GET | Method::HEAD)
+    }
+
+    /// Whether losing it in a crash could let a guest run twice: guests that are moved, started or deleted, and services
+    /// that are taken for dead.
+    pub(crate) fn must_last(&self) -> bool {
+        if self.service != Service::Compute || !self.changes() {
+            return false;
+        }
+        let has = |word: &str| String::from_utf8_lossy(&self.body).contains(word);
+        match self.path.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+            [.., "servers", _, "action"] => !has("os-getConsoleOutput"),
+            [.., "os-services", _] => has("forced_down"),
+            _ => false,
+        }
+    }
+
     /// The service's own address.
     pub(crate) fn base(&self) -> String {
         format!("{}/{}", self.origin, self.service)

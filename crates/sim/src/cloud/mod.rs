@@ -150,14 +150,15 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request) -> Response 
     let Some(mut req) = take_apart(request, request_id.clone()).await else {
         return Answer::empty(404).respond(Service::Identity, &request_id);
     };
-    let fault = shared.world.change(|state| {
+    let broken_now = shared.world.read(|state| !state.faults.api.is_empty());
+    let fault = shared.world.attend(broken_now, |state| {
+        if state.faults.api.is_empty() {
+            return None;
+        }
         let path = req.path.join("/");
         let query = query_text(&req);
         let body = String::from_utf8_lossy(&req.body);
         let text = [path.as_str(), query.as_str(), body.as_ref()];
-        if state.faults.api.is_empty() {
-            return None;
-        }
         state.faults.api(req.service.name(), req.method.as_str(), &text)
     });
     match fault {
@@ -174,6 +175,12 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request) -> Response 
         _ => answer,
     };
     note(&shared, &req, answer.status);
+    // Whoever was told that a guest moves or a host is off may act on it: a crash must not undo it.
+    let answer = if answer.status < 400 && req.must_last() && !shared.world.durable().await {
+        broken(&req, 500)
+    } else {
+        answer
+    };
     if fault == Some(ApiEffect::HangAfter) {
         tokio::time::sleep(FOREVER).await;
     }

@@ -11,6 +11,7 @@ mod evacuate;
 mod fault;
 mod guests;
 mod host;
+mod keeper;
 mod lifecycle;
 mod live;
 mod names;
@@ -38,6 +39,7 @@ pub use clock::{Clock, Moment};
 pub use domain::{Domain, Finished, Job, Paused, Phase, Running, ShutOff};
 pub use fault::{ApiEffect, ApiFault, BuildFault, BuildTrouble, Faults, MigrationFault, MigrationTrouble};
 pub use host::{Cell, Driver, Host, Libvirt, Power, SERVICE_DOWN, Service};
+pub use keeper::Kept;
 pub use names::HostName;
 pub use placement::{
     Consumer, Inventory, Placement, Provider, RESOURCE_CLASSES, Resources, STANDARD_TRAITS, STATUS_DISABLED,
@@ -70,6 +72,8 @@ struct Inner {
     wake: Notify,
     listeners: Mutex<HashMap<HostName, Listener>>,
     watchers: Mutex<HashMap<HostName, Watcher>>,
+    keeper: Mutex<Option<Arc<keeper::Keeper>>>,
+    saving: Mutex<()>,
 }
 
 /// A simulated world.
@@ -108,6 +112,8 @@ impl World {
             wake: Notify::new(),
             listeners: Mutex::default(),
             watchers: Mutex::default(),
+            keeper: Mutex::default(),
+            saving: Mutex::default(),
         }))
     }
 
@@ -161,8 +167,15 @@ impl World {
 
     /// Changes the world as it is now. Meant for the wires and for tests that need a state no API can make.
     pub fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+        self.attend(true, change)
+    }
+
+    /// The same for a caller who knows whether this leaves a trace: questions are not worth saving a world for.
+    pub(crate) fn attend<R>(&self, changes: bool, change: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.lock();
-        self.0.changes.fetch_add(1, Ordering::Relaxed);
+        if changes {
+            self.0.changes.fetch_add(1, Ordering::Relaxed);
+        }
         let before = state.next_due();
         let result = change(&mut state);
         self.deliver(&mut state);

@@ -11,10 +11,14 @@ use kube::ResourceExt as _;
 
 use super::activity::Activity;
 use super::evictions::Progress;
+use super::incidents::Row;
 use super::migrations::Migrations;
 use super::{Share, Tone, ago, condition, label, moment, phase, shares, tone};
+use crate::faults::Truth;
 use crate::fleet::Known;
 
+/// Incidents of the past that are still shown.
+const PAST_INCIDENTS: usize = 10;
 const RECENT: usize = 20;
 
 /// The page.
@@ -53,6 +57,10 @@ pub struct Host {
     pub in_maintenance: bool,
     /// Whether onboarding may be tried again.
     pub may_onboard: bool,
+    /// Its incidents, open ones first.
+    pub incidents: Vec<Row>,
+    /// How it is in a simulated world, where there is one.
+    pub truth: Option<Truth>,
 }
 
 /// A condition as shown.
@@ -96,7 +104,7 @@ pub struct CellRow {
 
 impl Host {
     /// The page of a host, if it is known.
-    pub fn of(known: &Known, name: &str, now: Timestamp) -> Option<Self> {
+    pub fn of(known: &Known, name: &str, truth: Option<Truth>, now: Timestamp) -> Option<Self> {
         let host = known.hypervisors.get(name)?;
         let status = host.status.clone().unwrap_or_default();
         let (cpu, memory) = shares(host);
@@ -144,6 +152,13 @@ impl Host {
             }),
             in_maintenance: host.spec.maintenance == Maintenance::Manual,
             may_onboard: phase(host) == "Aborted",
+            incidents: known
+                .incidents
+                .of_host(name)
+                .take(PAST_INCIDENTS)
+                .map(|incident| Row::of(incident, now))
+                .collect(),
+            truth,
             name: name.to_owned(),
         })
     }
@@ -313,7 +328,7 @@ mod tests {
                 "cells": [{"cellID": 1, "capacity": {"cpu": "8", "memory": "16Gi"}, "pages": [{"size": "2Mi", "total": 10, "free": 4}]}],
             }),
         )]);
-        let page = Host::of(&fleet.known(), "a", Timestamp::UNIX_EPOCH).unwrap();
+        let page = Host::of(&fleet.known(), "a", None, Timestamp::UNIX_EPOCH).unwrap();
         assert_eq!(
             page.next,
             "Nothing happens by itself: onboarding ended without success. no image \"smoke\"."
@@ -325,6 +340,6 @@ mod tests {
             Some("4 free of 10 × 2Mi")
         );
         assert_eq!(page.history.len(), 3);
-        assert!(Host::of(&fleet.known(), "b", Timestamp::UNIX_EPOCH).is_none());
+        assert!(Host::of(&fleet.known(), "b", None, Timestamp::UNIX_EPOCH).is_none());
     }
 }

@@ -10,8 +10,10 @@ pub mod capacity;
 pub mod evictions;
 pub mod host;
 pub mod hosts;
+pub mod incidents;
 pub mod migrations;
 pub mod tiles;
+pub mod timeline;
 
 use cobaltcore_api::ResourceMap;
 use cobaltcore_api::{Hypervisor, format};

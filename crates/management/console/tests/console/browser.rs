@@ -3,11 +3,26 @@
 
 use serde_json::{Value, json};
 
+use crate::ha::{HaService, incident};
+use crate::incidents::{Breakable, with_ha};
 use crate::webdriver::Browser;
 use crate::world::{CODE, World, active, eventually};
 
 async fn small_fleet() -> World {
     let world = World::start().await;
+    fill(&world).await;
+    world
+}
+
+/// The same with an HA service that recovers the guests of one host, in a simulation.
+async fn fleet_with_an_incident() -> (World, HaService, std::sync::Arc<Breakable>) {
+    let (world, service, breakable) = with_ha().await;
+    service.put(incident("Evacuating", 1, &["ack-fenced", "abort"]));
+    fill(&world).await;
+    (world, service, breakable)
+}
+
+async fn fill(world: &World) {
     for index in 1..=8i64 {
         let zone = if index <= 4 { "zone-a" } else { "zone-b" };
         let memory = format!("{}Gi", index * 60);
@@ -25,7 +40,6 @@ async fn small_fleet() -> World {
             "message": "libvirtd does not answer", "lastTransitionTime": "2026-01-02T00:00:00Z"}]}),
         )
         .await;
-    world
 }
 
 /// Signs in with the link that a start prints.
@@ -87,11 +101,15 @@ if (document.documentElement.scrollWidth > innerWidth + 1) faults.push(`wider th
 return [...new Set(faults)];
 "#;
 
-const PLACES: [(&str, &str); 7] = [
+const PLACES: [(&str, &str); 11] = [
     ("/", "fleet"),
     ("/hypervisors", "hypervisors"),
     ("/hypervisors/node003", "host"),
     ("/hypervisors/node003/evict", "evict"),
+    ("/incidents", "incidents"),
+    ("/incidents/node001-3-1", "incident"),
+    ("/incidents/node001-3-1/ack-fenced", "ack-fenced"),
+    ("/simulation/kill/node001", "pull-the-plug"),
     ("/evictions", "evictions"),
     ("/capacity", "capacity"),
     ("/activity", "activity"),
@@ -101,7 +119,7 @@ async fn look_at_everything(width: u32, height: u32, device: &str) {
     let Some(browser) = Browser::open(width, height).await else {
         return;
     };
-    let world = small_fleet().await;
+    let (world, _service, _) = fleet_with_an_incident().await;
     sign_in(&browser, &world).await;
     let mut faults: Vec<String> = Vec::new();
     for scheme in ["light", "dark"] {
@@ -244,5 +262,54 @@ async fn arrows_walk_over_the_tiles() {
             "location.pathname === '/hypervisors/node008'",
         )
         .await;
+    browser.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plug_is_pulled_and_the_recovery_watched_without_a_reload() {
+    let Some(browser) = Browser::open(1440, 900).await else {
+        return;
+    };
+    let (world, service, breakable) = with_ha().await;
+    fill(&world).await;
+    sign_in(&browser, &world).await;
+    browser.click("#tile-node001").await;
+    browser.until("the simulation", "document.querySelector('a[href=\"/simulation/kill/node001\"]')").await;
+    browser.click("a[href=\"/simulation/kill/node001\"]").await;
+    browser.until("the question", "document.querySelector('button.danger')").await;
+    browser.click("button.danger").await;
+    browser
+        .until("the truth", "document.body.textContent.includes('In truth it has no power')")
+        .await;
+    assert_eq!(breakable.done.lock().len(), 1);
+
+    service.put(incident("Fencing", 0, &["ack-fenced"]));
+    let card = "document.querySelector('a[href=\"/incidents/node001-3-1\"]')";
+    browser.until("the incident on the page of the host", card).await;
+    browser.click("a[href=\"/incidents/node001-3-1\"]").await;
+    browser.until("the story", "document.querySelector('.story')").await;
+    browser.until("live news", "document.getElementById('pulse').dataset.state === 'live'").await;
+    browser.run("document.body.dataset.untouched = 'yes'").await;
+    let at = |state: &str| format!("document.querySelector('.way .here').textContent === '{state}'");
+    browser.until("fencing", &at("Fencing")).await;
+    service.put(incident("Evacuating", 2, &[]));
+    browser.until("evacuating", &at("Evacuating")).await;
+    browser.picture("desk-incident-evacuating").await;
+    service.put(incident("Recovered", 3, &["release"]));
+    browser.until("recovered", &at("Recovered")).await;
+    assert_eq!(browser.run("return document.body.dataset.untouched").await, json!("yes"), "no reload");
+
+    // The host is taken back with the keyboard alone.
+    browser.until("the way back", "document.querySelector('a[href$=\"/release\"]')").await;
+    browser.run("document.querySelector('a[href$=\"/release\"]').focus()").await;
+    browser.press("\u{e007}").await;
+    browser.until("the question", "document.activeElement.name === 'reason'").await;
+    browser.type_into("input[name=reason]", "power is back\u{e007}").await;
+    eventually("the decision at the service", async || {
+        let told = service.told.lock();
+        (told.decisions.len() == 1).then_some(())
+    })
+    .await;
+    assert_eq!(browser.complaints().await, [""; 0], "the page complains");
     browser.close().await;
 }

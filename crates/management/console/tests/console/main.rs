@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod browser;
+mod ha;
+mod incidents;
 mod pages;
 mod webdriver;
 mod world;

@@ -8,13 +8,13 @@ use serde_json::json;
 use crate::world::{CODE, World, active, eventually, token};
 
 /// Somebody with a browser that keeps cookies and does not follow redirects by itself.
-struct Person {
+pub(crate) struct Person {
     http: Client,
     base: String,
 }
 
 impl Person {
-    async fn signed_in(world: &World, secret: &str) -> Self {
+    pub(crate) async fn signed_in(world: &World, secret: &str) -> Self {
         let person = Self::at(world);
         let answer = person
             .post("/sign-in", &[("token", secret), ("next", "/hypervisors")])
@@ -24,7 +24,7 @@ impl Person {
         person
     }
 
-    fn at(world: &World) -> Self {
+    pub(crate) fn at(world: &World) -> Self {
         let http = Client::builder()
             .cookie_store(true)
             .redirect(redirect::Policy::none())
@@ -36,7 +36,7 @@ impl Person {
         }
     }
 
-    async fn get(&self, path: &str) -> (StatusCode, String) {
+    pub(crate) async fn get(&self, path: &str) -> (StatusCode, String) {
         let answer = self
             .http
             .get(format!("{}{path}", self.base))
@@ -46,7 +46,7 @@ impl Person {
         (answer.status(), answer.text().await.unwrap())
     }
 
-    async fn post(&self, path: &str, form: &[(&str, &str)]) -> reqwest::Response {
+    pub(crate) async fn post(&self, path: &str, form: &[(&str, &str)]) -> reqwest::Response {
         self.http
             .post(format!("{}{path}", self.base))
             .form(form)
@@ -56,13 +56,13 @@ impl Person {
     }
 
     /// The token that forms of this session must carry.
-    async fn csrf(&self) -> String {
+    pub(crate) async fn csrf(&self) -> String {
         let (_, page) = self.get("/").await;
         let (_, rest) = page.split_once("name=\"csrf\" value=\"").unwrap();
         rest.split_once('"').unwrap().0.to_owned()
     }
 
-    async fn sees(&self, path: &str, text: &str) -> String {
+    pub(crate) async fn sees(&self, path: &str, text: &str) -> String {
         eventually(&format!("{text} on {path}"), async || {
             let (_, page) = self.get(path).await;
             page.contains(text).then_some(page)

@@ -20,6 +20,11 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) async fn start() -> Self {
+        Self::start_with(Config::default()).await
+    }
+
+    /// With a console that is told more.
+    pub(crate) async fn start_with(config: Config) -> Self {
         choose_crypto();
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("kubeconfig");
@@ -45,7 +50,7 @@ impl World {
         let token = token(&server, "boss", Some("cluster-admin")).await;
         let config = Config {
             codes: HashMap::from([(CODE.to_owned(), token)]),
-            ..Config::default()
+            ..config
         };
         let console = Console::start(config, &kube).await.unwrap();
         Self {
