@@ -71,11 +71,10 @@ fn ha_service(
     let (Some(url), Some(token)) = (url, token) else {
         return Ok(None);
     };
-    let read = |path: &PathBuf| {
-        std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
-    };
-    let text = String::from_utf8(read(&token)?)
-        .with_context(|| format!("{} is not text", token.display()))?;
+    let read =
+        |path: &PathBuf| std::fs::read(path).with_context(|| format!("cannot read {}", path.display()));
+    let text =
+        String::from_utf8(read(&token)?).with_context(|| format!("{} is not text", token.display()))?;
     Ok(Some(Service {
         url,
         token: text.trim().to_owned(),

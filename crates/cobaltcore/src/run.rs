@@ -42,14 +42,6 @@ pub(crate) struct LogArgs {
 }
 
 impl LogArgs {
-    /// With a further directive after the filter.
-    pub(crate) fn and(&self, directive: &str) -> Self {
-        Self {
-            log_format: self.log_format,
-            log: format!("{},{directive}", self.log),
-        }
-    }
-
     /// With another form or filter, where given.
     pub(crate) fn with(self, format: Option<LogFormat>, filter: Option<String>) -> Self {
         Self {

@@ -3,7 +3,8 @@
 //! clients of the systems it speaks for. Clients that are not installed are named and left out.
 #![allow(clippy::unwrap_used)]
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
@@ -210,12 +211,77 @@ fn a_killed_platform_goes_on_where_it_was() {
     });
     ours(folder, &["evict", "node002-bb1", "--reason", "a test"]);
     eventually("an eviction under way", || guests(folder, "node002-bb1") < 3);
-    // The simulated cloud is on disk a quarter of a second later; a real one forgets nothing.
-    std::thread::sleep(Duration::from_secs(1));
     platform.signal(Signal::KILL);
     let _platform = Platform::start(folder, &[]);
     eventually("the eviction at its end", || {
         (guests(folder, "node001-bb1"), guests(folder, "node002-bb1")) == (6, 0)
+    });
+}
+
+/// Somebody with a browser, down to what the console needs.
+struct Viewer {
+    address: String,
+    cookie: String,
+}
+
+impl Viewer {
+    fn sign_in(said: &str) -> Self {
+        let link = said
+            .split_whitespace()
+            .find(|word| word.contains("/sign-in#code="));
+        let (base, code) = link.unwrap().split_once("/sign-in#code=").unwrap();
+        let mut viewer = Self {
+            address: base.trim_start_matches("http://").to_owned(),
+            cookie: String::new(),
+        };
+        let answer = viewer.send("POST", "/sign-in", &format!("token={code}"));
+        let (_, rest) = answer.split_once("set-cookie: ").unwrap();
+        rest.split(';').next().unwrap().clone_into(&mut viewer.cookie);
+        viewer
+    }
+
+    /// The whole answer, head and body.
+    fn send(&self, method: &str, path: &str, form: &str) -> String {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        let Self { address, cookie } = self;
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nHost: {address}\r\nCookie: {cookie}\r\nConnection: close\r\n\
+             Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\n\r\n{form}",
+            form.len()
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    fn get(&self, path: &str) -> String {
+        self.send("GET", path, "")
+    }
+}
+
+#[test]
+fn a_plug_that_was_pulled_in_the_console_stays_pulled_when_everything_is_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = &folder.path().join("up");
+    let page = "/hypervisors/node001-bb1";
+    let mut platform = Platform::start(folder, &["--hypervisors", "2", "--vms-per-host", "1"]);
+    let viewer = Viewer::sign_in(&platform.said);
+    eventually("the page of the host", || {
+        viewer.get(page).contains("In truth it has power")
+    });
+    let question = viewer.get("/simulation/kill/node001-bb1");
+    let (_, rest) = question.split_once("name=\"csrf\" value=\"").unwrap();
+    let csrf = rest.split('"').next().unwrap();
+    let done = viewer.send("POST", "/simulation/kill/node001-bb1", &format!("csrf={csrf}"));
+    assert!(done.starts_with("HTTP/1.1 303"), "{done}");
+    platform.signal(Signal::KILL);
+
+    let platform = Platform::start(folder, &[]);
+    let viewer = Viewer::sign_in(&platform.said);
+    eventually("the host that stayed dark", || {
+        viewer.get(page).contains("In truth it has no power")
     });
 }
 

@@ -7,30 +7,50 @@ use std::path::Path;
 use crate::error::Error;
 use crate::world::Host;
 
+/// Lines of the release file.
+const RELEASE: [&str; 6] = [
+    "ID=gardenlinux",
+    "NAME=\"Garden Linux\"",
+    "PRETTY_NAME=\"Garden Linux 1877.5\"",
+    "VERSION_ID=1877.5",
+    "GARDENLINUX_VERSION=1877.5",
+    "VARIANT_ID=metal-kvm-amd64",
+];
+const KERNEL: &str = "6.12.40-cloud-amd64";
+const VENDOR: &str = "Lenovo";
+const MODEL: &str = "ThinkSystem SR650 V3";
+const FIRMWARE: &str = "ESE126K-3.20";
+
+fn serial(host: &Host) -> String {
+    let serial = host.node_uuid.simple().to_string().to_uppercase();
+    serial.get(..10).unwrap_or(&serial).to_owned()
+}
+
+/// What the host's hostnamed says of it.
+pub fn description(host: &Host) -> String {
+    serde_json::json!({
+        "Hostname": host.name.as_str(), "OperatingSystemReleaseData": RELEASE, "KernelName": "Linux", "KernelRelease": KERNEL,
+        "HardwareVendor": VENDOR, "HardwareModel": MODEL, "HardwareSerial": serial(host),
+        "FirmwareVendor": VENDOR, "FirmwareVersion": FIRMWARE,
+    })
+    .to_string()
+}
+
 /// Writes the files of `host` below `root`.
 pub fn write(host: &Host, root: &Path) -> Result<(), Error> {
-    let serial = host.node_uuid.simple().to_string().to_uppercase();
-    let serial = serial.get(..10).unwrap_or(&serial);
+    let serial = serial(host);
     let files = [
-        (
-            "etc/os-release",
-            "ID=gardenlinux\nNAME=\"Garden Linux\"\nPRETTY_NAME=\"Garden Linux 1877.5\"\nVERSION_ID=1877.5\n\
-             GARDENLINUX_VERSION=1877.5\nVARIANT_ID=metal-kvm-amd64\n"
-                .to_owned(),
-        ),
+        ("etc/os-release", RELEASE.map(|line| format!("{line}\n")).concat()),
         (
             "proc/cmdline",
             "BOOT_IMAGE=/vmlinuz intel_iommu=on iommu=pt default_hugepagesz=2M\n".to_owned(),
         ),
         ("proc/sys/kernel/random/boot_id", format!("{}\n", host.boot_id)),
-        ("sys/class/dmi/id/sys_vendor", "Lenovo\n".to_owned()),
-        (
-            "sys/class/dmi/id/product_name",
-            "ThinkSystem SR650 V3\n".to_owned(),
-        ),
+        ("sys/class/dmi/id/sys_vendor", format!("{VENDOR}\n")),
+        ("sys/class/dmi/id/product_name", format!("{MODEL}\n")),
         ("sys/class/dmi/id/product_serial", format!("{serial}\n")),
-        ("sys/class/dmi/id/bios_vendor", "Lenovo\n".to_owned()),
-        ("sys/class/dmi/id/bios_version", "ESE126K-3.20\n".to_owned()),
+        ("sys/class/dmi/id/bios_vendor", format!("{VENDOR}\n")),
+        ("sys/class/dmi/id/bios_version", format!("{FIRMWARE}\n")),
         ("sys/class/dmi/id/bios_date", "05/14/2026\n".to_owned()),
     ];
     for (path, text) in files {

@@ -123,7 +123,10 @@ async fn measure_in(options: &Options, size: usize, folder: &Path) -> anyhow::Re
     all_active(&hosts, size, &mut platform).await?;
     row.all_active_seconds = began.elapsed().as_secs_f64();
     row.cpu_seconds_to_all_active = platform.cpu_seconds();
-    eprintln!("  all Active after {:.1} s; looking at it at rest", row.all_active_seconds);
+    eprintln!(
+        "  all Active after {:.1} s; looking at it at rest",
+        row.all_active_seconds
+    );
     // Test servers are still being deleted and events written for a moment.
     tokio::time::sleep(options.idle / 2).await;
     let before = (Instant::now(), platform.cpu_seconds());
@@ -233,8 +236,15 @@ impl Platform {
     fn cpu_seconds(&self) -> f64 {
         let stat = self.proc("stat");
         // The name in parentheses may hold anything; what follows are numbers.
-        let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
-        let ticks: f64 = fields.skip(11).take(2).filter_map(|tick| tick.parse::<f64>().ok()).sum();
+        let fields = stat
+            .rsplit_once(')')
+            .map_or("", |(_, rest)| rest)
+            .split_whitespace();
+        let ticks: f64 = fields
+            .skip(11)
+            .take(2)
+            .filter_map(|tick| tick.parse::<f64>().ok())
+            .sum();
         ticks / TICKS
     }
 

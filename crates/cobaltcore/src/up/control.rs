@@ -74,6 +74,16 @@ pub(crate) fn serve(folder: &Path, world: &World) -> anyhow::Result<AbortOnDropH
     })))
 }
 
+/// What was answered must outlast a crash.
+async fn kept(world: &World, reply: Reply) -> Reply {
+    match reply {
+        Reply::Done { .. } if !world.durable().await => Reply::Refused {
+            why: "it is done, but cannot be kept: the world cannot be saved".into(),
+        },
+        reply => reply,
+    }
+}
+
 /// The same faults for the console.
 pub(crate) struct Buttons(pub(crate) World);
 
@@ -87,7 +97,9 @@ impl cobaltcore_console::faults::Faults for Buttons {
             Asked::Mend { host } => Fault::Mend { host },
             Asked::CrashGuest { server } => Fault::CrashGuest { server },
         };
-        match carry_out(&self.0, &fault) {
+        // Called on a thread that may wait.
+        let reply = kept(&self.0, carry_out(&self.0, &fault));
+        match tokio::runtime::Handle::current().block_on(reply) {
             Reply::Done { text } => Ok(text),
             Reply::Refused { why } => Err(why),
         }
@@ -113,7 +125,7 @@ async fn answer(stream: UnixStream, world: &World) -> std::io::Result<()> {
         .read_line(&mut line)
         .await?;
     let reply = match serde_json::from_str::<Fault>(&line) {
-        Ok(fault) => carry_out(world, &fault),
+        Ok(fault) => kept(world, carry_out(world, &fault)).await,
         Err(error) => Reply::Refused {
             why: format!("not understood: {error}"),
         },

@@ -48,9 +48,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(log: &LogArgs, args: Args) -> ExitCode {
-    // Simulated hosts have no systemd; their agents need not say so every minute.
-    let log = log.and("cobaltcore_node_agent::systemd=error");
-    run::block_on(&log, "up", up(args))
+    run::block_on(log, "up", up(args))
 }
 
 async fn up(args: Args) -> Result<(), Failure> {

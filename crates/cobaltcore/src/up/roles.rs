@@ -18,14 +18,15 @@ use cobaltcore_kit::startup::Component;
 use cobaltcore_kit::telemetry::Telemetry;
 use cobaltcore_openstack::{CloudConfig, Session, Settings};
 use cobaltcore_operator::config::HaMode;
-use cobaltcore_sim::World;
+use cobaltcore_sim::system::{Bus, Unit};
 use cobaltcore_sim::world::{Host, HostName, Power};
+use cobaltcore_sim::{System, World};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::json;
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
-use super::world::Simulated;
+use super::world::{LONGEST_SOCKET, Simulated};
 
 const LOOK: Duration = Duration::from_millis(500);
 const GRACE: Duration = Duration::from_secs(5);
@@ -94,9 +95,11 @@ impl Agent {
 
     async fn run(&self, boot: Uuid) -> anyhow::Result<()> {
         let host = self.world.read(|state| state.hosts.get(&self.name).cloned());
-        cobaltcore_sim::facts::write(&host.context("the host left the world")?, &self.root)?;
+        let host = host.context("the host left the world")?;
+        cobaltcore_sim::facts::write(&host, &self.root)?;
+        let bus = self.system_bus(&host).await?;
         let own = Shutdown::new(GRACE);
-        let agent = cobaltcore_node_agent::run(self.config()?, self.client.clone(), own.clone());
+        let agent = cobaltcore_node_agent::run(self.config(bus.as_ref())?, self.client.clone(), own.clone());
         let gone = async {
             while !self.shutdown.has_begun() && self.boot() == Some(boot) {
                 tokio::time::sleep(LOOK).await;
@@ -107,8 +110,33 @@ impl Agent {
         ended.context("cannot run")
     }
 
-    fn config(&self) -> anyhow::Result<cobaltcore_node_agent::Config> {
-        let bus = format!("unix:path={}", self.root.join("no-bus").display());
+    /// The system services of the host; they end with it. Where the name of the socket would be too long there are none,
+    /// and the agent says so.
+    async fn system_bus(&self, host: &Host) -> anyhow::Result<Option<Bus>> {
+        let socket = self.root.join("bus");
+        if socket.as_os_str().len() > LONGEST_SOCKET {
+            return Ok(None);
+        }
+        let system = System::default();
+        system.describe(cobaltcore_sim::facts::description(host));
+        for unit in ["libvirtd.service", "openvswitch-switch.service"] {
+            system.set(unit, Unit::new("active", "running")).await?;
+        }
+        // Left behind by whoever was killed.
+        match std::fs::remove_file(&socket) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("cannot replace {}", socket.display()));
+            }
+            _ => {}
+        }
+        Ok(Some(system.listen(&socket)?))
+    }
+
+    fn config(&self, bus: Option<&Bus>) -> anyhow::Result<cobaltcore_node_agent::Config> {
+        let bus = bus.map_or_else(
+            || format!("unix:path={}", self.root.join("no-bus").display()),
+            Bus::address,
+        );
         let command = cobaltcore_node_agent::Args::augment_args(clap::Command::new("node-agent"));
         let given = [
             "node-agent".into(),

@@ -14,7 +14,7 @@ use cobaltcore_sim::{Cloud, Hosts, World};
 
 const ZONES: [&str; 3] = ["qa-de-1a", "qa-de-1b", "qa-de-1d"];
 /// Local sockets have short names; the kernel allows 107 bytes.
-const LONGEST_SOCKET: usize = 100;
+pub(crate) const LONGEST_SOCKET: usize = 100;
 
 /// What the world is made of.
 #[derive(Debug, Args)]

@@ -153,7 +153,9 @@ async fn decide(
     let (ha, detail, decision) = find(&site, &session, &id, &word).await?;
     let host = detail.summary.host.as_str();
     if meaning(decision).written && form.confirm.trim() != host {
-        return Err(Error::Incomplete("Write the name of the host to confirm. Nothing was done."));
+        return Err(Error::Incomplete(
+            "Write the name of the host to confirm. Nothing was done.",
+        ));
     }
     ha.decide(&id, &word, &session.user, form.reason()?, host).await?;
     tracing::info!(user = session.user, incident = id, "decided: {word}");
@@ -222,7 +224,8 @@ async fn pause(
     let ha = site.ha.as_ref().ok_or(Error::NoHa)?;
     // A moment less than the longest the service allows, whatever its clock says.
     let until = Timestamp::now() + SignedDuration::from_secs(minutes * 60 - 30);
-    ha.pause(&scope.scope, &session.user, form.reason()?, until).await?;
+    ha.pause(&scope.scope, &session.user, form.reason()?, until)
+        .await?;
     tracing::info!(user = session.user, scope = scope.scope, "paused recovery");
     Ok(Redirect::to("/incidents").into_response())
 }

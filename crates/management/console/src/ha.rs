@@ -8,8 +8,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cobaltcore_ha_wire::rest::{self, DecisionRequest, IncidentDetail, IncidentSummary, Page, Pause, PauseRequest};
 use cobaltcore_ha_wire::Problem;
+use cobaltcore_ha_wire::rest::{
+    self, DecisionRequest, IncidentDetail, IncidentSummary, Page, Pause, PauseRequest,
+};
 use http::Method;
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -94,12 +96,14 @@ struct Inner {
 impl Ha {
     /// Prepares the connection; nothing is asked yet.
     pub(crate) fn new(service: Service, fleet: Fleet) -> Result<Self, Error> {
-        let unusable = |error: reqwest::Error| Error::Config(format!("the HA service cannot be reached: {error}"));
+        let unusable =
+            |error: reqwest::Error| Error::Config(format!("the HA service cannot be reached: {error}"));
         let mut builder = reqwest::Client::builder()
             .timeout(DEADLINE)
             .redirect(reqwest::redirect::Policy::none());
         if !service.authorities.is_empty() {
-            let authorities = reqwest::Certificate::from_pem_bundle(&service.authorities).map_err(unusable)?;
+            let authorities =
+                reqwest::Certificate::from_pem_bundle(&service.authorities).map_err(unusable)?;
             builder = builder.tls_certs_only(authorities);
         }
         let http = builder.build().map_err(unusable)?;
@@ -171,7 +175,10 @@ impl Ha {
 
     async fn lists(&self) -> Result<(Vec<Arc<IncidentSummary>>, Vec<Pause>), Error> {
         let incidents: Page<IncidentSummary> = self
-            .get("list incidents", &format!("{}?limit={MOST}", rest::path::INCIDENTS))
+            .get(
+                "list incidents",
+                &format!("{}?limit={MOST}", rest::path::INCIDENTS),
+            )
             .await?;
         let pauses: Page<Pause> = self.get("list pauses", rest::path::PAUSES).await?;
         let mut list: Vec<_> = incidents.items.into_iter().map(Arc::new).collect();

@@ -21,7 +21,7 @@ pub(crate) fn router() -> Router<Site> {
 
 /// Where to go back to, for faults of guests.
 #[derive(Deserialize)]
-struct From {
+struct Origin {
     #[serde(default)]
     host: String,
 }
@@ -91,12 +91,17 @@ fn meaning(word: &str, name: &str) -> Result<Meaning, Error> {
 }
 
 /// Back to the host that it is about.
-fn back(fault: &Fault, from: &From) -> String {
+fn back(fault: &Fault, from: &Origin) -> String {
     match fault {
         Fault::Kill { host } | Fault::Boot { host } | Fault::Cut { host } | Fault::Mend { host } => {
             format!("/hypervisors/{host}")
         }
-        Fault::CrashGuest { .. } if from.host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b)) => {
+        Fault::CrashGuest { .. }
+            if from
+                .host
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b)) =>
+        {
             format!("/hypervisors/{}", from.host)
         }
         Fault::CrashGuest { .. } => "/".into(),
@@ -107,7 +112,7 @@ async fn ask(
     State(site): State<Site>,
     SignedIn(session): SignedIn,
     Path((word, name)): Path<(String, String)>,
-    Query(from): Query<From>,
+    Query(from): Query<Origin>,
 ) -> Result<Response, Error> {
     site.faults.as_ref().ok_or(Error::NoFaults)?;
     session.need(Right::ChangeHypervisors).await?;
@@ -131,7 +136,7 @@ async fn inject(
     State(site): State<Site>,
     SignedIn(session): SignedIn,
     Path((word, name)): Path<(String, String)>,
-    Query(from): Query<From>,
+    Query(from): Query<Origin>,
     Form(form): Form<Confirmed>,
 ) -> Result<Response, Error> {
     form.check(&session)?;

@@ -91,7 +91,13 @@ impl Req {
             return false;
         }
         let has = |word: &str| String::from_utf8_lossy(&self.body).contains(word);
-        match self.path.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        match self
+            .path
+            .iter()
+            .map(String::as_str)
+            .collect::<Vec<_>>()
+            .as_slice()
+        {
             [.., "servers", _, "action"] => !has("os-getConsoleOutput"),
             [.., "os-services", _] => has("forced_down"),
             _ => false,

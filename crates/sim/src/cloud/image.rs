@@ -22,7 +22,9 @@ pub(super) fn handle(shared: &Shared, req: &mut Req) -> Outcome {
     let Some((&"v2", rest)) = path.split_first() else {
         return Err(Refusal::missing("The resource could not be found."));
     };
-    shared.world.attend(req.changes(), |state| dispatch(state, req, rest))
+    shared
+        .world
+        .attend(req.changes(), |state| dispatch(state, req, rest))
 }
 
 fn dispatch(state: &mut State, req: &Req, path: &[&str]) -> Outcome {

@@ -21,7 +21,9 @@ pub(super) fn handle(shared: &Shared, req: &mut Req) -> Outcome {
     let Some((&"v2.0", rest)) = path.split_first() else {
         return Err(nothing());
     };
-    shared.world.attend(req.changes(), |state| dispatch(state, req, rest))
+    shared
+        .world
+        .attend(req.changes(), |state| dispatch(state, req, rest))
 }
 
 fn nothing() -> Refusal {

@@ -35,7 +35,9 @@ pub struct Kept {
 
 impl std::fmt::Debug for Kept {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Kept").field("path", &self.path).finish_non_exhaustive()
+        f.debug_struct("Kept")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
     }
 }
 
@@ -83,7 +85,8 @@ impl World {
     pub(super) fn save_counted(&self, path: &Path) -> Result<u64, Error> {
         // An older copy must not replace a newer one, nor two be written to one place.
         let _alone = self.0.saving.lock();
-        let (changes, state) = self.read(|state| (self.0.changes.load(Ordering::Relaxed), State::clone(state)));
+        let (changes, state) =
+            self.read(|state| (self.0.changes.load(Ordering::Relaxed), State::clone(state)));
         state.write(path)?;
         Ok(changes)
     }

@@ -3,10 +3,10 @@
 //! people may decide now, and where each guest stands. The story itself is told by [`super::timeline`].
 
 use askama::Template;
-use cobaltcore_ha_wire::rest::{GuestSummary, IncidentDetail, IncidentSummary, Signal};
 use cobaltcore_ha_engine::{
     Decision, Group, HeldReason, IncidentKind, IncidentState, Verdict, VmProgress, VmRecord,
 };
+use cobaltcore_ha_wire::rest::{GuestSummary, IncidentDetail, IncidentSummary, Signal};
 use jiff::Timestamp;
 
 use super::timeline::{self, Step};
@@ -37,7 +37,7 @@ pub struct Row {
     /// What it is about.
     pub kind: &'static str,
     /// Where it stands.
-    pub state: String,
+    pub state: &'static str,
     /// How it is doing.
     pub tone: Tone,
     /// Why it does not go on.
@@ -113,7 +113,7 @@ impl Row {
             id: incident.id.clone(),
             host: incident.host.to_string(),
             kind: kind(incident.kind),
-            state: format!("{:?}", incident.state),
+            state: word(incident.state),
             tone: tone(incident.state, incident.held),
             held: incident.held.map(held),
             guests: Guests::of(incident.guests),
@@ -259,27 +259,31 @@ fn way(detail: &IncidentDetail) -> Vec<Stage> {
         .iter()
         .position(|stage| *stage == state)
         .unwrap_or_default();
-    let name = |stage: S| match stage {
-        S::Confirmed => "Confirmed",
-        S::Fencing => "Fencing",
-        S::Fenced => "Fenced",
-        S::Evacuating => "Evacuating",
-        S::Recovered => "Recovered",
-        S::Failed => "Failed",
-        S::Releasing => "Releasing",
-        S::Released => "Released",
-        S::Cancelled => "Cancelled",
-        S::Closed => "Closed",
-    };
     stages
         .into_iter()
         .enumerate()
         .map(|(index, stage)| Stage {
-            name: name(stage),
+            name: word(stage),
             done: index < at,
             here: index == at,
         })
         .collect()
+}
+
+/// Where an incident stands, in a word.
+fn word(state: IncidentState) -> &'static str {
+    match state {
+        IncidentState::Confirmed => "Confirmed",
+        IncidentState::Fencing => "Fencing",
+        IncidentState::Fenced => "Fenced",
+        IncidentState::Evacuating => "Evacuating",
+        IncidentState::Recovered => "Recovered",
+        IncidentState::Failed => "Failed",
+        IncidentState::Releasing => "Releasing",
+        IncidentState::Released => "Released",
+        IncidentState::Cancelled => "Cancelled",
+        IncidentState::Closed => "Closed",
+    }
 }
 
 fn kind(kind: IncidentKind) -> &'static str {

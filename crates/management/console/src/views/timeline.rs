@@ -85,17 +85,19 @@ fn tell(record: &Record, detail: &IncidentDetail) -> Option<(Sort, String)> {
             actor,
             reason,
             ..
-        } => (Sort::Decision, format!("{actor} {}: {reason}", decided(*decision))),
+        } => (
+            Sort::Decision,
+            format!("{actor} {}: {reason}", decided(*decision)),
+        ),
         Entry::ClaimIntended { .. } => (
             Action,
             format!("takes {host} out of scheduling: maintenance is to be “ha”"),
         ),
         Entry::Claimed { .. } => (Result, format!("{host} is claimed")),
         Entry::StopEvictionIntended { .. } => (Action, "ends the running eviction of the host".into()),
-        Entry::FenceIntended { level, .. } => (
-            Action,
-            format!("turns {host} off (fencing level {})", level + 1),
-        ),
+        Entry::FenceIntended { level, .. } => {
+            (Action, format!("turns {host} off (fencing level {})", level + 1))
+        }
         Entry::Fenced { grade, .. } => (Result, fenced(host.as_str(), *grade)),
         Entry::FenceLost { .. } => (
             Evidence,
@@ -125,7 +127,10 @@ fn tell(record: &Record, detail: &IncidentDetail) -> Option<(Sort, String)> {
             Action,
             match attempt {
                 0 | 1 => format!("asks Nova to evacuate {}", name(detail, server)),
-                n => format!("asks Nova to evacuate {}, for the {n}. time", name(detail, server)),
+                n => format!(
+                    "asks Nova to evacuate {}, for the {n}. time",
+                    name(detail, server)
+                ),
             },
         ),
         Entry::VmIntended { server, what, .. } => (Action, format!("{what}: {}", name(detail, server))),
@@ -133,7 +138,11 @@ fn tell(record: &Record, detail: &IncidentDetail) -> Option<(Sort, String)> {
             server, progress: at, ..
         } => {
             let (state, _, text) = progress(at);
-            let text = if text.is_empty() { text } else { format!(" ({text})") };
+            let text = if text.is_empty() {
+                text
+            } else {
+                format!(" ({text})")
+            };
             (Result, format!("{}: {state}{text}", name(detail, server)))
         }
         Entry::Moved { state, .. } => (Sort::Decision, moved(*state).into()),
@@ -157,16 +166,17 @@ fn opened(detail: &IncidentDetail, by: &str) -> String {
     let dead: Vec<&str> = detail
         .signals
         .iter()
-        .filter(|signal| {
-            signal.verdict == cobaltcore_ha_engine::Verdict::Dead && !signal.untrusted
-        })
+        .filter(|signal| signal.verdict == cobaltcore_ha_engine::Verdict::Dead && !signal.untrusted)
         .map(|signal| speaker(signal.group))
         .collect();
     let host = &detail.summary.host;
     if dead.is_empty() {
         format!("{by} says that {host} needs to be recovered")
     } else {
-        format!("no life of {host}, according to {}; noticed by {by}", dead.join(", "))
+        format!(
+            "no life of {host}, according to {}; noticed by {by}",
+            dead.join(", ")
+        )
     }
 }
 

@@ -274,12 +274,22 @@ async fn a_plug_is_pulled_and_the_recovery_watched_without_a_reload() {
     fill(&world).await;
     sign_in(&browser, &world).await;
     browser.click("#tile-node001").await;
-    browser.until("the simulation", "document.querySelector('a[href=\"/simulation/kill/node001\"]')").await;
+    browser
+        .until(
+            "the simulation",
+            "document.querySelector('a[href=\"/simulation/kill/node001\"]')",
+        )
+        .await;
     browser.click("a[href=\"/simulation/kill/node001\"]").await;
-    browser.until("the question", "document.querySelector('button.danger')").await;
+    browser
+        .until("the question", "document.querySelector('button.danger')")
+        .await;
     browser.click("button.danger").await;
     browser
-        .until("the truth", "document.body.textContent.includes('In truth it has no power')")
+        .until(
+            "the truth",
+            "document.body.textContent.includes('In truth it has no power')",
+        )
         .await;
     assert_eq!(breakable.done.lock().len(), 1);
 
@@ -287,8 +297,15 @@ async fn a_plug_is_pulled_and_the_recovery_watched_without_a_reload() {
     let card = "document.querySelector('a[href=\"/incidents/node001-3-1\"]')";
     browser.until("the incident on the page of the host", card).await;
     browser.click("a[href=\"/incidents/node001-3-1\"]").await;
-    browser.until("the story", "document.querySelector('.story')").await;
-    browser.until("live news", "document.getElementById('pulse').dataset.state === 'live'").await;
+    browser
+        .until("the story", "document.querySelector('.story')")
+        .await;
+    browser
+        .until(
+            "live news",
+            "document.getElementById('pulse').dataset.state === 'live'",
+        )
+        .await;
     browser.run("document.body.dataset.untouched = 'yes'").await;
     let at = |state: &str| format!("document.querySelector('.way .here').textContent === '{state}'");
     browser.until("fencing", &at("Fencing")).await;
@@ -297,14 +314,26 @@ async fn a_plug_is_pulled_and_the_recovery_watched_without_a_reload() {
     browser.picture("desk-incident-evacuating").await;
     service.put(incident("Recovered", 3, &["release"]));
     browser.until("recovered", &at("Recovered")).await;
-    assert_eq!(browser.run("return document.body.dataset.untouched").await, json!("yes"), "no reload");
+    assert_eq!(
+        browser.run("return document.body.dataset.untouched").await,
+        json!("yes"),
+        "no reload"
+    );
 
     // The host is taken back with the keyboard alone.
-    browser.until("the way back", "document.querySelector('a[href$=\"/release\"]')").await;
-    browser.run("document.querySelector('a[href$=\"/release\"]').focus()").await;
+    browser
+        .until("the way back", "document.querySelector('a[href$=\"/release\"]')")
+        .await;
+    browser
+        .run("document.querySelector('a[href$=\"/release\"]').focus()")
+        .await;
     browser.press("\u{e007}").await;
-    browser.until("the question", "document.activeElement.name === 'reason'").await;
-    browser.type_into("input[name=reason]", "power is back\u{e007}").await;
+    browser
+        .until("the question", "document.activeElement.name === 'reason'")
+        .await;
+    browser
+        .type_into("input[name=reason]", "power is back\u{e007}")
+        .await;
     eventually("the decision at the service", async || {
         let told = service.told.lock();
         (told.decisions.len() == 1).then_some(())

@@ -2,6 +2,9 @@
 //! The far side of incidents: a small HTTP service that speaks the HA service's own words, with its rules about tokens,
 //! confirmation and states, and a story that a test can move on.
 
+// Refusals are whole answers here, and nobody counts their bytes.
+#![allow(clippy::result_large_err)]
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -60,7 +63,8 @@ impl HaService {
 
     pub(crate) fn put(&self, incident: IncidentDetail) {
         let mut told = self.told.lock();
-        told.incidents.retain(|known| known.summary.id != incident.summary.id);
+        told.incidents
+            .retain(|known| known.summary.id != incident.summary.id);
         told.incidents.push(incident);
     }
 }
@@ -73,7 +77,10 @@ type Shared = State<Arc<Mutex<Told>>>;
 
 fn let_in(headers: &HeaderMap) -> Result<(), Response> {
     let wanted = format!("Bearer {TOKEN}");
-    if headers.get("authorization").is_some_and(|value| value == wanted.as_str()) {
+    if headers
+        .get("authorization")
+        .is_some_and(|value| value == wanted.as_str())
+    {
         Ok(())
     } else {
         Err(problem(StatusCode::UNAUTHORIZED, "no such token"))
@@ -82,14 +89,30 @@ fn let_in(headers: &HeaderMap) -> Result<(), Response> {
 
 async fn list(State(told): Shared, headers: HeaderMap) -> Result<Json<Page<IncidentSummary>>, Response> {
     let_in(&headers)?;
-    let items = told.lock().incidents.iter().map(|one| one.summary.clone()).collect();
+    let items = told
+        .lock()
+        .incidents
+        .iter()
+        .map(|one| one.summary.clone())
+        .collect();
     Ok(Json(Page { items, cursor: None }))
 }
 
-async fn detail(State(told): Shared, headers: HeaderMap, Path(id): Path<String>) -> Result<Json<IncidentDetail>, Response> {
+async fn detail(
+    State(told): Shared,
+    headers: HeaderMap,
+    Path(id): Path<String>,
+) -> Result<Json<IncidentDetail>, Response> {
     let_in(&headers)?;
-    let found = told.lock().incidents.iter().find(|one| one.summary.id == id).cloned();
-    found.map(Json).ok_or_else(|| problem(StatusCode::NOT_FOUND, "there is no such incident"))
+    let found = told
+        .lock()
+        .incidents
+        .iter()
+        .find(|one| one.summary.id == id)
+        .cloned();
+    found
+        .map(Json)
+        .ok_or_else(|| problem(StatusCode::NOT_FOUND, "there is no such incident"))
 }
 
 async fn decide(
@@ -102,8 +125,11 @@ async fn decide(
     let mut told = told.lock();
     let found = told.incidents.iter().find(|one| one.summary.id == id);
     let allowed = found.is_some_and(|one| {
-        let words = one.actions.iter().filter_map(|action| serde_json::to_value(action).ok());
-        one.summary.host.as_str() == request.confirm && words.into_iter().any(|known| known == json!(word))
+        let offered = one
+            .actions
+            .iter()
+            .any(|action| serde_json::to_value(action).is_ok_and(|known| known == json!(word)));
+        offered && one.summary.host.as_str() == request.confirm
     });
     if !allowed {
         return Err(problem(StatusCode::CONFLICT, "its guests are not settled"));
@@ -134,7 +160,11 @@ async fn pause(
     Ok(Json(json!({})))
 }
 
-async fn resume(State(told): Shared, headers: HeaderMap, Path(scope): Path<String>) -> Result<StatusCode, Response> {
+async fn resume(
+    State(told): Shared,
+    headers: HeaderMap,
+    Path(scope): Path<String>,
+) -> Result<StatusCode, Response> {
     let_in(&headers)?;
     told.lock().pauses.retain(|pause| pause.scope != scope);
     Ok(StatusCode::NO_CONTENT)
@@ -159,19 +189,34 @@ pub(crate) fn incident(state: &str, recovered: usize, actions: &[&str]) -> Incid
         .collect();
     let unknown = json!({"verdict": "unknown", "age_ms": null, "untrusted": false});
     let dead = json!({"verdict": "dead", "age_ms": 21_000, "untrusted": false});
-    let groups = json!([dead, dead, unknown, dead, unknown, unknown, unknown, unknown, unknown]);
+    let groups = json!([
+        dead, dead, unknown, dead, unknown, unknown, unknown, unknown, unknown
+    ]);
     let evidence = json!({"groups": groups, "blind": false, "proof_contradicted": false});
     let record = |seq: u64, entry: Value| {
-        let mut record = json!({"version": 1, "seq": seq, "epoch": 3, "at": format!("2026-01-02T00:00:{:02}Z", seq * 2)});
-        record.as_object_mut().unwrap().extend(entry.as_object().unwrap().clone());
+        let mut record =
+            json!({"version": 1, "seq": seq, "epoch": 3, "at": format!("2026-01-02T00:00:{:02}Z", seq * 2)});
+        record
+            .as_object_mut()
+            .unwrap()
+            .extend(entry.as_object().unwrap().clone());
         record
     };
     let journal = json!([
-        record(1, json!({"entry": "opened", "incident": id, "kind": "host-down", "by": "host monitor", "boot": null, "evidence": evidence})),
+        record(
+            1,
+            json!({"entry": "opened", "incident": id, "kind": "host-down", "by": "host monitor", "boot": null, "evidence": evidence})
+        ),
         record(2, json!({"entry": "fence-intended", "incident": id, "level": 0})),
-        record(3, json!({"entry": "fenced", "incident": id, "level": 0, "grade": "power"})),
+        record(
+            3,
+            json!({"entry": "fenced", "incident": id, "level": 0, "grade": "power"})
+        ),
         record(4, json!({"entry": "planned", "incident": id, "vms": vms})),
-        record(5, json!({"entry": "evacuate-intended", "incident": id, "server": server(0), "attempt": 1, "known": []})),
+        record(
+            5,
+            json!({"entry": "evacuate-intended", "incident": id, "server": server(0), "attempt": 1, "known": []})
+        ),
     ]);
     serde_json::from_value(json!({
         "id": ID, "host": HOST, "type": "host-down", "state": state,

@@ -56,9 +56,14 @@ async fn without_an_ha_service_the_page_says_so() {
     world.host(HOST, "zone-a", active(3, "96Gi")).await;
     let person = Person::signed_in(&world, CODE).await;
     person.sees("/incidents", "HA is not configured").await;
-    assert_eq!(person.get("/incidents/node001-1-1").await.0, StatusCode::NOT_FOUND);
+    assert_eq!(
+        person.get("/incidents/node001-1-1").await.0,
+        StatusCode::NOT_FOUND
+    );
     // Nor is there anything to break.
-    let page = person.sees(&format!("/hypervisors/{HOST}"), "What happens next").await;
+    let page = person
+        .sees(&format!("/hypervisors/{HOST}"), "What happens next")
+        .await;
     assert!(!page.contains("Pull the plug"), "{page}");
     let (status, _) = person.get(&format!("/simulation/kill/{HOST}")).await;
     assert_eq!(status, StatusCode::NOT_FOUND);
@@ -72,7 +77,9 @@ async fn an_incident_is_told_as_a_story_and_followed_to_its_end() {
     person.sees("/incidents", "There is no incident").await;
 
     service.put(incident("Evacuating", 1, &[]));
-    person.sees("/incidents", "1 of 3 guests run again elsewhere").await;
+    person
+        .sees("/incidents", "1 of 3 guests run again elsewhere")
+        .await;
     let page = person.sees(&format!("/incidents/{ID}"), "What happened").await;
     for text in [
         "no life of node001, according to HA agent, probes of the HA service",
@@ -85,7 +92,10 @@ async fn an_incident_is_told_as_a_story_and_followed_to_its_end() {
     ] {
         assert!(page.contains(text), "{text} is not on the page: {page}");
     }
-    assert!(!page.contains(&format!("/incidents/{ID}/release")), "not allowed yet");
+    assert!(
+        !page.contains(&format!("/incidents/{ID}/release")),
+        "not allowed yet"
+    );
     person.sees(&format!("/hypervisors/{HOST}"), ID).await;
 
     service.put(incident("Recovered", 3, &["release", "close"]));
@@ -95,7 +105,10 @@ async fn an_incident_is_told_as_a_story_and_followed_to_its_end() {
     person
         .sees(&format!("/incidents/{ID}"), &format!("/incidents/{ID}/release"))
         .await;
-    assert_eq!(person.get("/incidents/node009-1-1").await.0, StatusCode::NOT_FOUND);
+    assert_eq!(
+        person.get("/incidents/node009-1-1").await.0,
+        StatusCode::NOT_FOUND
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -104,7 +117,9 @@ async fn a_decision_is_asked_for_confirmed_and_signed() {
     world.host(HOST, "zone-a", active(3, "96Gi")).await;
     service.put(incident("Recovered", 3, &["release", "close"]));
     let person = Person::signed_in(&world, CODE).await;
-    person.sees(&format!("/incidents/{ID}/release"), "Release the host?").await;
+    person
+        .sees(&format!("/incidents/{ID}/release"), "Release the host?")
+        .await;
     let csrf = person.csrf().await;
     let send = async |word: &str, form: &[(&str, &str)]| {
         let answer = person.post(&format!("/incidents/{ID}/{word}"), form).await;
@@ -115,12 +130,24 @@ async fn a_decision_is_asked_for_confirmed_and_signed() {
     assert_eq!(status, StatusCode::FORBIDDEN);
     let (status, _) = send("release", &[("csrf", &csrf), ("reason", " ")]).await;
     assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "a reason is needed");
-    let (status, _) = send("close", &[("csrf", &csrf), ("reason", "x"), ("confirm", "node002")]).await;
-    assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "the host has to be written out");
+    let (status, _) = send(
+        "close",
+        &[("csrf", &csrf), ("reason", "x"), ("confirm", "node002")],
+    )
+    .await;
+    assert_eq!(
+        status,
+        StatusCode::UNPROCESSABLE_ENTITY,
+        "the host has to be written out"
+    );
     let (status, _) = send("explode", &[("csrf", &csrf), ("reason", "x")]).await;
     assert_eq!(status, StatusCode::NOT_FOUND);
     let (status, page) = send("retry", &[("csrf", &csrf), ("reason", "x")]).await;
-    assert_eq!(status, StatusCode::CONFLICT, "the service decides what is allowed");
+    assert_eq!(
+        status,
+        StatusCode::CONFLICT,
+        "the service decides what is allowed"
+    );
     assert!(page.contains("its guests are not settled"), "{page}");
     assert!(service.told.lock().decisions.is_empty());
 
@@ -141,19 +168,32 @@ async fn a_decision_is_asked_for_confirmed_and_signed() {
 async fn recovery_is_paused_and_resumed() {
     let (world, service, _) = with_ha().await;
     let person = Person::signed_in(&world, CODE).await;
-    person.sees("/pauses/begin?scope=global", "Pause recovery everywhere?").await;
+    person
+        .sees("/pauses/begin?scope=global", "Pause recovery everywhere?")
+        .await;
     let csrf = person.csrf().await;
-    let form = [("csrf", csrf.as_str()), ("reason", "network work"), ("minutes", "60")];
+    let form = [
+        ("csrf", csrf.as_str()),
+        ("reason", "network work"),
+        ("minutes", "60"),
+    ];
     for nonsense in ["planet", "host/", "host/a b", "vm/../x"] {
-        let answer = person.post(&format!("/pauses/begin?scope={nonsense}"), &form).await;
+        let answer = person
+            .post(&format!("/pauses/begin?scope={nonsense}"), &form)
+            .await;
         assert_eq!(answer.status(), StatusCode::NOT_FOUND, "{nonsense}");
     }
-    person.post(&format!("/pauses/begin?scope=host/{HOST}"), &form).await;
+    person
+        .post(&format!("/pauses/begin?scope=host/{HOST}"), &form)
+        .await;
     let page = person.sees("/incidents", "Recovery is paused on node001").await;
     assert!(page.contains("network work"), "{page}");
     assert_eq!(service.told.lock().pauses.len(), 1);
     person
-        .post(&format!("/pauses/end?scope=host/{HOST}"), &[("csrf", csrf.as_str())])
+        .post(
+            &format!("/pauses/end?scope=host/{HOST}"),
+            &[("csrf", csrf.as_str())],
+        )
         .await;
     person.sees("/incidents", "There is no incident").await;
     assert!(service.told.lock().pauses.is_empty());
@@ -184,7 +224,9 @@ async fn only_whoever_may_change_hypervisors_decides_or_breaks_things() {
         "rules": [{"apiGroups": ["kvm.cloud.sap"], "resources": ["hypervisors"], "verbs": ["get", "list"]}],
     });
     let admin = world.server.admin();
-    let made = admin.post("/apis/rbac.authorization.k8s.io/v1/clusterroles", &role).await;
+    let made = admin
+        .post("/apis/rbac.authorization.k8s.io/v1/clusterroles", &role)
+        .await;
     assert!(made.code < 300);
     let reader = token(&world.server, "reader", Some("looks")).await;
     let nobody = token(&world.server, "nobody", None).await;
@@ -198,7 +240,11 @@ async fn only_whoever_may_change_hypervisors_decides_or_breaks_things() {
     ] {
         assert_eq!(reader.get(&path).await.0, StatusCode::FORBIDDEN, "{path}");
         let form = [("csrf", csrf.as_str()), ("reason", "x"), ("minutes", "60")];
-        assert_eq!(reader.post(&path, &form).await.status(), StatusCode::FORBIDDEN, "{path}");
+        assert_eq!(
+            reader.post(&path, &form).await.status(),
+            StatusCode::FORBIDDEN,
+            "{path}"
+        );
     }
     let nobody = Person::signed_in(&world, &nobody).await;
     for path in ["/incidents".to_owned(), format!("/incidents/{ID}")] {
@@ -213,10 +259,16 @@ async fn a_simulated_host_loses_its_power_only_after_a_question() {
     let (world, _, breakable) = with_ha().await;
     let instance = json!([{"id": "guest-1", "name": "instance-1", "active": true}]);
     world
-        .host(HOST, "zone-a", json!({"phase": "Active", "numInstances": 1, "instances": instance}))
+        .host(
+            HOST,
+            "zone-a",
+            json!({"phase": "Active", "numInstances": 1, "instances": instance}),
+        )
         .await;
     let person = Person::signed_in(&world, CODE).await;
-    let page = person.sees(&format!("/hypervisors/{HOST}"), "Pull the plug").await;
+    let page = person
+        .sees(&format!("/hypervisors/{HOST}"), "Pull the plug")
+        .await;
     assert!(page.contains("/simulation/crash/guest-1?host=node001"), "{page}");
     person
         .sees(&format!("/simulation/kill/{HOST}"), "loses its power at once")
@@ -228,10 +280,18 @@ async fn a_simulated_host_loses_its_power_only_after_a_question() {
         .await;
     assert_eq!(answer.headers()["location"], format!("/hypervisors/{HOST}"));
     assert_eq!(*breakable.done.lock(), [Fault::Kill { host: HOST.into() }]);
-    person.sees(&format!("/hypervisors/{HOST}"), "In truth it has no power").await;
+    person
+        .sees(&format!("/hypervisors/{HOST}"), "In truth it has no power")
+        .await;
     let refused = person
-        .post("/simulation/crash/nobody?host=node001", &[("csrf", csrf.as_str())])
+        .post(
+            "/simulation/crash/nobody?host=node001",
+            &[("csrf", csrf.as_str())],
+        )
         .await;
     assert_eq!(refused.status(), StatusCode::CONFLICT);
-    assert_eq!(person.get("/simulation/melt/node001").await.0, StatusCode::NOT_FOUND);
+    assert_eq!(
+        person.get("/simulation/melt/node001").await.0,
+        StatusCode::NOT_FOUND
+    );
 }

@@ -43,7 +43,9 @@ pub(super) fn handle(shared: &Shared, req: &mut Req) -> Outcome {
     if path.len() > 1 && path.first().is_some_and(|first| uuid(first).is_some()) {
         path.remove(0);
     }
-    shared.world.attend(req.changes(), |state| dispatch(state, req, &path))
+    shared
+        .world
+        .attend(req.changes(), |state| dispatch(state, req, &path))
 }
 
 fn dispatch(state: &mut State, req: &Req, path: &[&str]) -> Outcome {

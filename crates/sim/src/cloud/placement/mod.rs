@@ -31,7 +31,9 @@ pub(super) fn handle(shared: &Shared, req: &mut Req) -> Outcome {
     }
     let path = req.path.clone();
     let path: Vec<&str> = path.iter().map(String::as_str).collect();
-    shared.world.attend(req.changes(), |state| dispatch(state, req, &path))
+    shared
+        .world
+        .attend(req.changes(), |state| dispatch(state, req, &path))
 }
 
 fn microversion(req: &Req) -> Result<u32, Refusal> {
