@@ -197,6 +197,7 @@ fn fenced(host: &str, grade: Grade) -> String {
         Grade::SelfFence => format!("{host} is off: its watchdog has reset it"),
         Grade::Storage => format!("{host} cannot write its disks any more"),
         Grade::Asserted => format!("{host} is off: a person signed for it"),
+        Grade::None => format!("{host} is taken for off, and nothing proves it: its guests may run twice"),
     }
 }
 
