@@ -1,0 +1,542 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A host dies in a simulated world, over real wires: Nova, Redfish, agents and the service's own
+//! API. It is fenced, verified, forced down and evacuated; a service that dies in between goes on
+//! where it was; of two replicas one acts.
+
+#![allow(clippy::unwrap_used, reason = "a test that unwraps says where it failed")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cobaltcore_api::Hypervisor;
+use cobaltcore_apiserver::testkit::TestServer;
+use cobaltcore_ha_wire::{DomainEntry, DomainState, Job, Machine};
+use cobaltcore_sim::bmc;
+use cobaltcore_sim::world::{MigrationKind, Power};
+use cobaltcore_sim::{Bmcs, Cloud, World};
+use common::{ALONE, Agent, OPERATOR, Running, base, session, until};
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio_util::task::AbortOnDropHandle;
+
+const DEAD: &str = "node001-bb1";
+
+struct Scene {
+    world: World,
+    cloud: Cloud,
+    bmcs: Bmcs,
+    folder: tempfile::TempDir,
+    /// Where agents report to.
+    services: Arc<Mutex<Vec<String>>>,
+    _agents: Vec<AbortOnDropHandle<()>>,
+    watch: AbortOnDropHandle<()>,
+    silence: Silence,
+}
+
+/// An address where nobody answers: a full queue of connections, whose kernel drops whoever knocks.
+struct Silence {
+    port: u16,
+    _socket: TcpListener,
+    _kept: Vec<TcpStream>,
+}
+
+impl Silence {
+    async fn new() -> Self {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let socket = socket.listen(0).unwrap();
+        let address = socket.local_addr().unwrap();
+        let mut kept = Vec::new();
+        while let Ok(Ok(stream)) =
+            tokio::time::timeout(Duration::from_secs(1), TcpStream::connect(address)).await
+        {
+            kept.push(stream);
+        }
+        Self {
+            port: address.port(),
+            _socket: socket,
+            _kept: kept,
+        }
+    }
+}
+
+impl Scene {
+    async fn new(hosts: usize, guests: usize) -> Self {
+        let world = World::builder()
+            .hosts(hosts)
+            .vms_per_host(guests)
+            .settings(|settings| {
+                settings.evacuate = Duration::from_secs(3);
+                settings.schedule = Duration::from_millis(500);
+            })
+            .build();
+        // Hosts are looked at only when their agents are silent, and then nobody answers.
+        let silence = Silence::new().await;
+        world.change(|state| {
+            for host in state.hosts.values_mut() {
+                host.ip = "127.0.0.1".into();
+            }
+        });
+        let cloud = Cloud::start(world.clone()).await.unwrap();
+        let bmcs = Bmcs::start(&world).await.unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(
+            folder.path().join("bmc.yaml"),
+            format!("username: {}\npassword: {}\n", bmc::USER, bmc::PASSWORD),
+        )
+        .unwrap();
+        let services: Arc<Mutex<Vec<String>>> = Arc::default();
+        let names: Vec<String> = world.read(|state| state.hosts.keys().map(ToString::to_string).collect());
+        let agents = names
+            .iter()
+            .map(|name| {
+                AbortOnDropHandle::new(tokio::spawn(live(
+                    world.clone(),
+                    name.clone(),
+                    Arc::clone(&services),
+                )))
+            })
+            .collect();
+        let watched = world.clone();
+        let watch = AbortOnDropHandle::new(tokio::spawn(async move {
+            // No guest may run twice, at any moment.
+            loop {
+                let twice = watched.running_twice();
+                assert!(twice.is_empty(), "these guests run twice: {twice:?}");
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }));
+        Self {
+            world,
+            cloud,
+            bmcs,
+            folder,
+            services,
+            _agents: agents,
+            watch,
+            silence,
+        }
+    }
+
+    /// Quick, because nobody wants to wait; every rule is in force.
+    fn config(&self, more: &str) -> String {
+        let mut hosts = String::new();
+        for name in self
+            .world
+            .read(|state| state.hosts.keys().map(ToString::to_string).collect::<Vec<_>>())
+        {
+            let url = self.bmcs.url(&name).unwrap();
+            hosts.push_str(&format!("    {name}: {{bmc: '{url}'}}\n"));
+        }
+        format!(
+            "{}{more}\
+             agents: {{heartbeat_interval: 1s, silent_after: 4s}}\n\
+             evidence: {{round_interval: 1s, probe: {{timeout: 500ms, tcp_ports: [{}]}}}}\n\
+             self_check: {{warmup: 3s}}\n\
+             openstack: {{services_interval: 1s, suspect_interval: 1s, hypervisors_interval: 2s, servers_interval: 2s}}\n\
+             fencing:\n  levels:\n    - - {{driver: redfish, url: '{{bmc}}', credentials_file: '{}'}}\n  hosts:\n{hosts}",
+            base(self.folder.path()),
+            self.silence.port,
+            self.folder.path().join("bmc.yaml").display(),
+        )
+    }
+
+    async fn start(&self, config: &str, client: Option<kube::Client>) -> Running {
+        let session = session(&self.cloud, self.folder.path());
+        let service = Running::start(config, Some(session), client).await;
+        self.services.lock().push(format!("http://{}", service.address));
+        service
+    }
+
+    fn forget(&self, service: &Running) {
+        let url = format!("http://{}", service.address);
+        self.services.lock().retain(|known| *known != url);
+    }
+
+    /// Waits until the service hears every host.
+    async fn heard(&self, service: &Running) {
+        let hosts = self.world.read(|state| state.hosts.len());
+        until("every host is heard and healthy", async || {
+            let (_, page) = service.get("/api/v1/hosts?state=healthy").await;
+            let items = page["items"].as_array()?;
+            let fresh = items.iter().filter(|host| {
+                // Its agent, and its compute service.
+                let alive = |n: usize| host["signals"][n]["verdict"] == "alive";
+                alive(0) && alive(1)
+            });
+            (fresh.count() == hosts).then_some(())
+        })
+        .await;
+    }
+
+    fn evacuations(&self) -> BTreeMap<String, usize> {
+        self.world.read(|state| {
+            let mut out = BTreeMap::new();
+            for migration in state.migrations.values() {
+                if migration.kind == MigrationKind::Evacuation {
+                    *out.entry(migration.server.to_string()).or_insert(0) += 1;
+                }
+            }
+            out
+        })
+    }
+
+    fn guests_of_the_dead(&self) -> Vec<uuid::Uuid> {
+        self.world
+            .read(|state| state.servers_on(DEAD).map(|server| server.id).collect())
+    }
+
+    fn settled(&self, guests: &[uuid::Uuid]) -> bool {
+        self.world.read(|state| {
+            guests.iter().all(|id| {
+                state.servers.get(id).is_some_and(|server| {
+                    let elsewhere = server.host.as_ref().filter(|host| host.as_str() != DEAD);
+                    let runs = elsewhere
+                        .and_then(|host| state.hosts.get(host))
+                        .is_some_and(|host| host.running().any(|domain| domain.uuid == *id));
+                    runs && server.status() == "ACTIVE"
+                })
+            })
+        })
+    }
+
+    /// Nothing ran twice while the scene lasted.
+    fn check(&self) {
+        assert!(!self.watch.is_finished(), "a guest ran twice");
+        assert!(self.world.running_twice().is_empty());
+    }
+}
+
+/// An agent on a host of the world: it speaks while the host has power and is not cut off.
+async fn live(world: World, name: String, services: Arc<Mutex<Vec<String>>>) {
+    let mut agent = Agent::new(&name);
+    let client = common::client();
+    let mut version = 0;
+    loop {
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        let seen = world.read(|state| {
+            let host = state
+                .hosts
+                .iter()
+                .find(|(host, _)| host.as_str() == name)
+                .map(|(_, host)| host)?;
+            let domains: Vec<DomainEntry> = host
+                .domains
+                .values()
+                .filter_map(|domain| {
+                    Some(DomainEntry {
+                        uuid: domain.uuid.to_string().parse().ok()?,
+                        name: format!("instance-{}", domain.uuid),
+                        state: if domain.executes() {
+                            DomainState::Running
+                        } else if domain.is_active() {
+                            DomainState::Paused
+                        } else {
+                            DomainState::Shutoff
+                        },
+                        reason: String::new(),
+                        vcpus: 1,
+                        mem_kib: 1024,
+                        persistent: true,
+                        autostart: false,
+                        job: Job::None,
+                        disks: Vec::new(),
+                    })
+                })
+                .collect();
+            Some((
+                host.power == Power::On && !host.cut,
+                host.boot_id.to_string(),
+                host.node_uuid.to_string(),
+                domains,
+            ))
+        });
+        let Some((true, boot, machine, domains)) = seen else {
+            continue;
+        };
+        agent.boot.0 = boot;
+        agent.machine = Machine {
+            system_uuid: Some(machine.clone()),
+            serial: Some(machine),
+        };
+        version += 1;
+        let mut batch = agent.beat();
+        batch.inventory = agent.inventory(version, domains).inventory;
+        let body = batch.encode().unwrap();
+        let targets = services.lock().clone();
+        for target in targets {
+            let sent = client
+                .post(format!("{target}{}", agent.path()))
+                .bearer_auth(common::AGENT)
+                .timeout(Duration::from_secs(5))
+                .body(body.clone());
+            // A service that is gone is no concern of an agent.
+            let _ = sent.send().await;
+        }
+    }
+}
+
+async fn incident(service: &Running) -> Option<Value> {
+    let (_, page) = service.get(&format!("/api/v1/incidents?host={DEAD}")).await;
+    page["items"].as_array()?.first().cloned()
+}
+
+async fn until_state(service: &Running, wanted: &[&str]) -> Value {
+    let what = format!("the incident is {wanted:?}");
+    until(&what, async || {
+        let found = incident(service).await?;
+        wanted.contains(&found["state"].as_str()?).then_some(found)
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_host_is_fenced_and_its_guests_run_elsewhere() {
+    let scene = Scene::new(5, 3).await;
+    let config = scene.config(&format!("{ALONE}release: {{mode: nova}}\n"));
+    let service = scene.start(&config, None).await;
+    scene.heard(&service).await;
+    let guests = scene.guests_of_the_dead();
+    assert_eq!(guests.len(), 3);
+    scene.world.power_off(DEAD).unwrap();
+
+    let found = until_state(&service, &["Recovered", "Failed"]).await;
+    assert_eq!(found["state"], "Recovered", "{found}");
+    assert_eq!(found["guests"]["recovered"], 3, "{found}");
+    assert!(scene.settled(&guests), "every guest is ACTIVE and runs elsewhere");
+    assert!(
+        scene.evacuations().values().all(|count| *count == 1),
+        "{:?}",
+        scene.evacuations()
+    );
+    scene.check();
+
+    // The order of what was done is in the journal: fenced before forced down before the first request.
+    let id = found["id"].as_str().unwrap();
+    let (_, detail) = service.get(&format!("/api/v1/incidents/{id}")).await;
+    let entries: Vec<&str> = detail["journal"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|record| record["entry"].as_str().unwrap())
+        .collect();
+    let place = |wanted: &str| {
+        entries
+            .iter()
+            .position(|entry| *entry == wanted)
+            .unwrap_or_else(|| panic!("{wanted} is in {entries:?}"))
+    };
+    assert!(place("claimed") < place("fenced"));
+    assert!(place("fenced") < place("forced-down"));
+    assert!(place("forced-down") < place("planned"));
+    assert!(place("planned") < place("evacuate-intended"));
+
+    // A wrong confirmation is refused; the right one takes the host back.
+    let act = format!("/api/v1/incidents/{id}/actions/release");
+    let wish = |confirm: &str| Some(json!({"reason": "repaired", "confirm": confirm}));
+    let (code, refused) = service.send("POST", &act, Some(OPERATOR), wish("another")).await;
+    assert_eq!(code, 409, "{refused}");
+    let (code, taken) = service.send("POST", &act, Some(OPERATOR), wish(DEAD)).await;
+    assert_eq!(code, 200, "{taken}");
+    until_state(&service, &["Released"]).await;
+    scene.check();
+    let up = scene.world.read(|state| {
+        let (_, host) = state
+            .hosts
+            .iter()
+            .find(|(host, _)| host.as_str() == DEAD)
+            .unwrap();
+        host.power == Power::On && host.service.as_ref().is_some_and(|service| !service.forced_down)
+    });
+    assert!(up, "the host is on and in service again");
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_dies_in_the_middle_goes_on_and_asks_for_nothing_twice() {
+    let scene = Scene::new(5, 4).await;
+    let config = scene.config(ALONE);
+    let service = scene.start(&config, None).await;
+    scene.heard(&service).await;
+    let guests = scene.guests_of_the_dead();
+    scene.world.power_off(DEAD).unwrap();
+    until("the first guest was asked for", async || {
+        (!scene.evacuations().is_empty()).then_some(())
+    })
+    .await;
+    scene.forget(&service);
+    service.kill().await;
+
+    let service = scene.start(&config, None).await;
+    let found = until_state(&service, &["Recovered", "Failed"]).await;
+    assert_eq!(found["state"], "Recovered", "{found}");
+    assert!(scene.settled(&guests));
+    let asked = scene.evacuations();
+    assert_eq!(asked.len(), 4);
+    assert!(asked.values().all(|count| *count == 1), "{asked:?}");
+    scene.check();
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_whose_device_does_not_answer_is_held_until_a_person_signs() {
+    let scene = Scene::new(5, 2).await;
+    let config = scene.config(ALONE);
+    let service = scene.start(&config, None).await;
+    scene.heard(&service).await;
+    scene.bmcs.set(DEAD, bmc::Trouble::Errors);
+    let guests = scene.guests_of_the_dead();
+    scene.world.power_off(DEAD).unwrap();
+    let found = until("the incident is held because fencing failed", async || {
+        let found = incident(&service).await?;
+        (found["held"] == "FenceFailed").then_some(found)
+    })
+    .await;
+    assert!(scene.evacuations().is_empty(), "no fence, no move");
+    let id = found["id"].as_str().unwrap();
+    let act = format!("/api/v1/incidents/{id}/actions/ack-fenced");
+    let wish = |confirm: &str| Some(json!({"reason": "I pulled the plug", "confirm": confirm}));
+    assert_eq!(
+        service.send("POST", &act, Some(OPERATOR), wish("wrong")).await.0,
+        409
+    );
+    assert!(scene.evacuations().is_empty());
+    let (code, answer) = service.send("POST", &act, Some(OPERATOR), wish(DEAD)).await;
+    assert_eq!(code, 200, "{answer}");
+    let found = until_state(&service, &["Recovered", "Failed"]).await;
+    assert_eq!(found["state"], "Recovered", "{found}");
+    assert!(scene.settled(&guests));
+    scene.check();
+    let (_, audit) = service.get("/api/v1/audit").await;
+    let text = audit.to_string();
+    assert!(text.contains("ack-fenced") && text.contains("refused"), "{text}");
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pause_holds_what_has_not_begun() {
+    let scene = Scene::new(4, 1).await;
+    let config = scene.config(ALONE);
+    let service = scene.start(&config, None).await;
+    scene.heard(&service).await;
+    let until_when = jiff::Timestamp::now()
+        .checked_add(jiff::SignedDuration::from_hours(1))
+        .unwrap();
+    let pause = Some(json!({"reason": "planned work", "until": until_when}));
+    let (code, _) = service
+        .send("PUT", "/api/v1/pauses/global", Some(OPERATOR), pause)
+        .await;
+    assert_eq!(code, 200);
+    scene.world.power_off(DEAD).unwrap();
+    let found = until("the incident waits for the pause", async || {
+        let found = incident(&service).await?;
+        (found["held"] == "Paused").then_some(found)
+    })
+    .await;
+    assert_eq!(found["state"], "Confirmed", "{found}");
+    assert!(scene.evacuations().is_empty());
+    let (code, _) = service
+        .send("DELETE", "/api/v1/pauses/global", Some(OPERATOR), None)
+        .await;
+    assert_eq!(code, 200);
+    until_state(&service, &["Recovered"]).await;
+    scene.check();
+    service.stop().await;
+}
+
+/// Every host of the world as an object in a cluster, onboarded.
+async fn in_a_cluster(scene: &Scene) -> TestServer {
+    let server = TestServer::start().await;
+    server.apply_yaml(&cobaltcore_api::crds_yaml(None)).await.unwrap();
+    let text = "apiVersion: v1\nkind: Namespace\nmetadata: {name: kube-node-lease}\n";
+    server.apply_yaml(text).await.unwrap();
+    let hosts = scene.world.read(|state| {
+        state
+            .hosts
+            .iter()
+            .map(|(name, host)| (name.to_string(), host.ip.clone()))
+            .collect::<Vec<_>>()
+    });
+    let objects: Api<Hypervisor> = Api::all(server.client());
+    let nodes: Api<Node> = Api::all(server.client());
+    for (name, ip) in hosts {
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
+        let node: Node = serde_json::from_value(node).unwrap();
+        nodes.create(&PostParams::default(), &node).await.unwrap();
+        let object = json!({
+            "apiVersion": "kvm.cloud.sap/v1", "kind": "Hypervisor", "metadata": {"name": name},
+            "spec": {"highAvailability": true},
+        });
+        let object: Hypervisor = serde_json::from_value(object).unwrap();
+        objects.create(&PostParams::default(), &object).await.unwrap();
+        let status = json!({
+            "apiVersion": "kvm.cloud.sap/v1", "kind": "Hypervisor",
+            "status": {"internalIp": ip, "conditions": [{
+                "type": "Onboarding", "status": "False", "reason": "Succeeded", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }]},
+        });
+        objects
+            .patch_status(
+                &name,
+                &PatchParams::apply("operator").force(),
+                &Patch::Apply(status),
+            )
+            .await
+            .unwrap();
+    }
+    server
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_replicas_one_acts_and_the_other_goes_on_when_it_dies() {
+    let scene = Scene::new(5, 4).await;
+    let server = in_a_cluster(&scene).await;
+    let lease = "leader: {lease_duration: 4s, renew_deadline: 3s, retry_period: 500ms}\n";
+    let other = tempfile::tempdir().unwrap();
+    let config = scene.config(lease);
+    let second_config = config.replacen(
+        &format!("storage: {{path: '{}'}}", scene.folder.path().display()),
+        &format!("storage: {{path: '{}'}}", other.path().display()),
+        1,
+    );
+    assert_ne!(config, second_config);
+    let leads = |service: &Running| service.telemetry.encode().contains("kvm_ha_leader 1");
+    let first = scene.start(&config, Some(server.client())).await;
+    until("the first leads", async || leads(&first).then_some(())).await;
+    let second = scene.start(&second_config, Some(server.client())).await;
+    scene.heard(&first).await;
+    scene.heard(&second).await;
+    let guests = scene.guests_of_the_dead();
+    scene.world.power_off(DEAD).unwrap();
+    until("the first guest was asked for", async || {
+        (!scene.evacuations().is_empty()).then_some(())
+    })
+    .await;
+    assert!(leads(&first) && !leads(&second), "one acts");
+    scene.forget(&first);
+    first.kill().await;
+
+    let found = until_state(&second, &["Recovered", "Failed"]).await;
+    assert_eq!(found["state"], "Recovered", "{found}");
+    assert!(leads(&second));
+    assert!(scene.settled(&guests));
+    let asked = scene.evacuations();
+    assert_eq!(asked.len(), 4);
+    assert!(asked.values().all(|count| *count == 1), "{asked:?}");
+    scene.check();
+    let objects: Api<Hypervisor> = Api::all(server.client());
+    let dead = objects.get(DEAD).await.unwrap();
+    assert_eq!(
+        dead.spec.maintenance,
+        cobaltcore_api::Maintenance::Ha,
+        "it stays claimed until a person releases it"
+    );
+    second.stop().await;
+}
