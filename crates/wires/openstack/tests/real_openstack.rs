@@ -839,9 +839,10 @@ async fn abort(nova: &Nova, id: &ServerId, from: &Host, to: &Host) -> Outcome {
             .find(|record| record.id == migration.id && record.status.is_final()))
     })
     .await?;
-    // the abort races with the end of the migration; the server is where the record says
+    // The abort races with the end of the migration, and Nova calls one that libvirt gave up before
+    // Nova looked a failed one. The server is where the record says.
     let place = match over.status {
-        MigrationStatus::Cancelled => from,
+        MigrationStatus::Cancelled | MigrationStatus::Failed => from,
         MigrationStatus::Completed => to,
         other => return Err(format!("an aborted migration is {other}").into()),
     };
