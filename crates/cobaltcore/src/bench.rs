@@ -152,6 +152,20 @@ pub(crate) fn run(log: &LogArgs, command: Command) -> ExitCode {
     })
 }
 
+/// Prints a report as the table it makes of itself, or as data.
+fn tell(
+    report: &impl serde::Serialize,
+    output: Output,
+    table: impl FnOnce() -> String,
+) -> anyhow::Result<()> {
+    let text = match output {
+        Output::Text => table(),
+        output => print_data(report, output)?,
+    };
+    say!("{}", text.trim_end());
+    Ok(())
+}
+
 async fn ha(args: HaArgs) -> anyhow::Result<()> {
     let HaArgs {
         quick,
@@ -164,12 +178,7 @@ async fn ha(args: HaArgs) -> anyhow::Result<()> {
         progress: |text| eprintln!("{text}"),
     };
     let report = cobaltcore_ha_bench::run(options).await?;
-    let text = match output {
-        Output::Text => report.to_text(),
-        output => print_data(&report, output)?,
-    };
-    say!("{}", text.trim_end());
-    Ok(())
+    tell(&report, output, || report.to_text())
 }
 
 async fn up(args: UpArgs) -> anyhow::Result<()> {
@@ -187,12 +196,7 @@ async fn up(args: UpArgs) -> anyhow::Result<()> {
         idle: std::time::Duration::from_secs(idle),
     })
     .await?;
-    let text = match output {
-        Output::Text => report.to_text(),
-        output => print_data(&report, output)?,
-    };
-    say!("{}", text.trim_end());
-    Ok(())
+    tell(&report, output, || report.to_text())
 }
 
 async fn node_agent(args: NodeAgentArgs) -> anyhow::Result<()> {
@@ -207,12 +211,7 @@ async fn node_agent(args: NodeAgentArgs) -> anyhow::Result<()> {
         progress: |text| eprintln!("{text}"),
     };
     let report = cobaltcore_node_agent_bench::run(options).await?;
-    let text = match output {
-        Output::Text => report.to_text(),
-        output => print_data(&report, output)?,
-    };
-    say!("{}", text.trim_end());
-    Ok(())
+    tell(&report, output, || report.to_text())
 }
 
 async fn operator(args: OperatorArgs) -> anyhow::Result<()> {
@@ -231,12 +230,7 @@ async fn operator(args: OperatorArgs) -> anyhow::Result<()> {
         progress: |text| eprintln!("{text}"),
     };
     let report = cobaltcore_operator_bench::run(options).await?;
-    let text = match output {
-        Output::Text => report.to_text(),
-        output => print_data(&report, output)?,
-    };
-    say!("{}", text.trim_end());
-    Ok(())
+    tell(&report, output, || report.to_text())
 }
 
 /// The program to measure: another build, or this one.
