@@ -249,7 +249,7 @@ pub(crate) fn run(log: &LogArgs, args: Args) -> ExitCode {
 
 async fn serve(config: Config) -> Result<(), Failure> {
     let shutdown = signals()?;
-    let server = Server::start(config).await?;
+    let server = Server::start(config).await.map_err(run::of_server)?;
     say!("Kubernetes API ready at {}", server.url().unwrap_or_default());
     if let Some(path) = server.kubeconfig() {
         say!("export KUBECONFIG={}", path.display());

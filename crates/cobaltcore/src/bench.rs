@@ -19,8 +19,8 @@ pub(crate) enum Command {
     Apiserver(ApiserverArgs),
     /// Measure the node agent: memory, CPU, calls, writes, and event to visible status
     ///
-    /// Runs the agent as a process of its own between an embedded API and a scripted libvirt host: idle with 50
-    /// guests, then with 10, 50 and 200 guests that change state once a second. Takes about five minutes.
+    /// Runs the agent as a process of its own between an embedded API and a scripted libvirt host, by the lean program
+    /// `cobaltcore-agent` where that lies beside this one: idle with 50 guests, then with 10, 50 and 200 guests that change state once a second. Takes about five minutes.
     /// Nothing is asserted about time: the report says which goals are met.
     NodeAgent(NodeAgentArgs),
     /// Measure the hypervisor operator: fleets from their first Node to rest, and a drain
@@ -206,7 +206,7 @@ async fn node_agent(args: NodeAgentArgs) -> anyhow::Result<()> {
         output,
     } = args;
     let options = cobaltcore_node_agent_bench::Options {
-        program: this_program(program)?,
+        program: agent_program(program)?,
         quick,
         progress: |text| eprintln!("{text}"),
     };
@@ -231,6 +231,16 @@ async fn operator(args: OperatorArgs) -> anyhow::Result<()> {
     };
     let report = cobaltcore_operator_bench::run(options).await?;
     tell(&report, output, || report.to_text())
+}
+
+/// The program whose agents are measured: another build, the lean one beside this program, or this one.
+fn agent_program(given: Option<std::path::PathBuf>) -> anyhow::Result<std::path::PathBuf> {
+    if let Some(program) = given {
+        return Ok(program);
+    }
+    let program = this_program(None)?;
+    let lean = program.with_file_name("cobaltcore-agent");
+    Ok(if lean.is_file() { lean } else { program })
 }
 
 /// The program to measure: another build, or this one.

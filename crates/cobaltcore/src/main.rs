@@ -9,10 +9,8 @@ mod bench;
 mod console;
 mod crds;
 mod ha;
-mod ha_agent;
 mod ha_service;
 mod incidents;
-mod node_agent;
 mod operator;
 mod people;
 mod rbac;
@@ -23,6 +21,7 @@ mod up;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use cobaltcore_agents::{ha_agent, node_agent};
 
 // JSON trees are built and dropped by the thousand; this costs a third of what the system's
 // allocator takes for them.

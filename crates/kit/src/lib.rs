@@ -17,6 +17,7 @@ pub mod events;
 pub mod health;
 pub mod http;
 pub mod leader;
+pub mod program;
 pub mod retry;
 pub mod shutdown;
 pub mod startup;

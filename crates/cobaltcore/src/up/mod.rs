@@ -56,7 +56,7 @@ async fn up(args: Args) -> Result<(), Failure> {
     let shutdown = signals()?;
     let config = args.serve.into_config("up");
     let folder = config.data_dir.clone().context("a data directory is needed")?;
-    let server = Server::start(config).await?;
+    let server = Server::start(config).await.map_err(run::of_server)?;
     install_definitions(&server).await?;
     let simulated = Simulated::start(&folder, &args.world).await?;
     accounts::install(&server).await?;

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod support;
+mod told;
 
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use serde_json::json;
 use support::{
     Agent, condition, config, connection, create, instance, is_connected, over_socket, server, until,
 };
+use told::until_told;
 use uuid::Uuid;
 
 const NODE: &str = "node1";
@@ -234,6 +236,7 @@ async fn a_lost_connection_is_told_and_mended() {
             is_connected(status) && status["numInstances"] == 2
         })
         .await;
+    until_told(&scene.server, NODE, "Normal LibvirtConnected").await;
     for round in 0..5 {
         scene.far.refuse(
             Procedure::CONNECT_LIST_ALL_DOMAINS,
@@ -244,6 +247,7 @@ async fn a_lost_connection_is_told_and_mended() {
             .until("lost", |status| connection(status).starts_with("False/"))
             .await;
         assert_eq!(status["numInstances"], 2, "what was known stays");
+        until_told(&scene.server, NODE, "Warning LibvirtLost").await;
         scene.far.refuse(Procedure::CONNECT_LIST_ALL_DOMAINS, None);
         scene.until("back", is_connected).await;
         // Events are registered anew: without them nobody would notice this.
@@ -378,6 +382,7 @@ async fn odd_documents_degrade_and_spoil_nothing_else() {
     for words in ["guest absurd", "guest broken", "memory of cell 0"] {
         assert!(message.contains(words), "{message} lacks {words}");
     }
+    until_told(&scene.server, NODE, "Warning DomainUnreadable").await;
     scene.far.define(server_id(1), "absurd", &definition("absurd", 0));
     scene.far.define(server_id(2), "broken", &definition("broken", 0));
     scene
@@ -562,4 +567,72 @@ async fn a_stop_is_quiet() {
         agent.stop().await;
         assert_eq!(heard.warnings(), Vec::<String>::new());
     }
+}
+
+/// What a health endpoint answers; nothing while nobody listens.
+async fn ask(address: &str, path: &str) -> Option<(u16, String)> {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let mut stream = tokio::net::TcpStream::connect(address).await.ok()?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: agent\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.ok()?;
+    Some((answer.split(' ').nth(1)?.parse().ok()?, answer))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn health_watches_the_agents_own_loops_and_not_libvirt() {
+    let scene = Scene::new().await;
+    create(&scene.server, NODE).await;
+    // An address of the loopback network that nobody else takes ports of.
+    let free = std::net::TcpListener::bind("127.77.16.4:0").unwrap();
+    let address = free.local_addr().unwrap().to_string();
+    drop(free);
+    let away = Effect::Refuse {
+        code: 503,
+        reason: "ServiceUnavailable",
+        retry_after: None,
+    };
+    scene
+        .server
+        .faults()
+        .inject(Fault::new(away).resource("hypervisors"));
+    let missing = over_socket(&scene.directory.path().join("nobody"));
+    let agent = Agent::start(
+        config(NODE, &missing, &["--health-probe-bind-address", &address]),
+        &scene.server,
+    );
+    let until = async |path: &str, code: u16| {
+        let begin = tokio::time::Instant::now();
+        loop {
+            let answer = ask(&address, path).await;
+            if let Some((found, text)) = &answer
+                && *found == code
+            {
+                return text.clone();
+            }
+            assert!(
+                begin.elapsed() < Duration::from_secs(60),
+                "{path} is not {code}: {answer:?}"
+            );
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let text = until("/readyz", 500).await;
+    assert!(text.contains("[-]kubernetes"), "{text}");
+    scene.server.faults().clear();
+    until("/readyz", 200).await;
+    scene
+        .until("without libvirt", |status| {
+            connection(status) == "False/ConnectFailed"
+        })
+        .await;
+    let text = until("/healthz?verbose", 200).await;
+    for part in ["hypervisor-watch", "libvirt", "publisher"] {
+        assert!(
+            text.contains(&format!("[+]{part} ok")),
+            "{part} is not watched: {text}"
+        );
+    }
+    agent.stop().await;
 }

@@ -5,6 +5,7 @@
 
 mod rules;
 mod support;
+mod told;
 
 use cobaltcore_api::crds;
 use cobaltcore_libvirt::event::EventBody;
@@ -121,23 +122,8 @@ impl Scene {
     }
 
     /// Waits for an event about the migration.
-    async fn until_told(&self, reason: &str) {
-        let begin = tokio::time::Instant::now();
-        loop {
-            let events = self
-                .server
-                .admin()
-                .get("/apis/events.k8s.io/v1/events")
-                .await
-                .body;
-            let mut all = events["items"].as_array().into_iter().flatten();
-            let about = SERVER.to_string();
-            if all.any(|event| event["reason"] == reason && event["regarding"]["name"] == about.as_str()) {
-                return;
-            }
-            assert!(begin.elapsed().as_secs() < 60, "no {reason} in {events:#}");
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        }
+    async fn until_told(&self, type_and_reason: &str) {
+        told::until_told(&self.server, &SERVER.to_string(), type_and_reason).await;
     }
 
     async fn stays(&self, agents: (Agent, Agent)) {
@@ -170,7 +156,7 @@ async fn a_migration_is_told_from_both_sides_to_its_end() {
         (&running["attempt"], &running["dataRemaining"]),
         (&1.into(), &"1.0 GiB".into())
     );
-    scene.until_told("MigrationStarted").await;
+    scene.until_told("Normal MigrationStarted").await;
     scene.complete();
     let end = scene
         .until("completed", |status| status["phase"] == "Completed")
@@ -198,7 +184,7 @@ async fn a_migration_is_told_from_both_sides_to_its_end() {
     let labels = object.metadata.labels.unwrap();
     assert_eq!(labels["kvm.cloud.sap/source-node"], "one");
     assert_eq!(labels["kvm.cloud.sap/destination-node"], "two");
-    scene.until_told("MigrationCompleted").await;
+    scene.until_told("Normal MigrationCompleted").await;
 
     // And back: the second migration knows nothing of the first one's destination.
     scene.source.define(SERVER, "vm", &definition("vm", 0));
@@ -240,6 +226,7 @@ async fn an_aborted_migration_fails_and_the_next_one_is_followed() {
     scene.target.stop_guest(SERVER, 5);
     scene.target.forget(SERVER);
     let failed = scene.until("failed", |status| status["phase"] == "Failed").await;
+    scene.until_told("Warning MigrationFailed").await;
     assert_eq!(
         (&failed["type"], &failed["attempt"]),
         (&"failed".into(), &1.into())

@@ -16,6 +16,7 @@ mod scene;
 mod services;
 #[path = "system/shutdowns.rs"]
 mod shutdowns;
+mod told;
 #[path = "system/units.rs"]
 mod units;
 #[path = "system/updates.rs"]

@@ -38,9 +38,13 @@ pub(crate) fn config(node: &str, uri: &str, flags: &[&str]) -> Config {
         uri,
         "--metrics-bind-address",
         "0",
-        "--health-probe-bind-address",
-        "0",
     ];
+    let health = ["--health-probe-bind-address", "0"];
+    let health = if flags.contains(&health[0]) {
+        &[]
+    } else {
+        &health[..]
+    };
     // Parts that look at the host itself must not find the machine that runs the test.
     let nowhere = [
         "--host-root",
@@ -48,7 +52,7 @@ pub(crate) fn config(node: &str, uri: &str, flags: &[&str]) -> Config {
         "--system-bus",
         "unix:path=/nonexistent",
     ];
-    Config::new(Cli::parse_from(fixed.iter().chain(&nowhere).chain(flags)).args).unwrap()
+    Config::new(Cli::parse_from(fixed.iter().chain(&nowhere).chain(health).chain(flags)).args).unwrap()
 }
 
 pub(crate) fn over_socket(socket: &Path) -> String {

@@ -3,13 +3,14 @@
 
 use std::collections::BTreeSet;
 
+use clap::Parser as _;
 use cobaltcore_api::HypervisorSpec;
 use cobaltcore_apiserver::testkit::TestServer;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::certificates::Authority;
 use crate::rules::{self, USER, agent_on};
-use crate::scene::{Agent, NAMESPACE, NODE, Scene, eventually};
+use crate::scene::{Agent, Cli, NAMESPACE, NODE, Scene, eventually};
 use crate::services::{OnStart, Unit};
 
 /// Rights that this scene has no occasion for: migrations need two libvirt hosts and are used by their own suite, under
@@ -188,4 +189,55 @@ async fn an_agent_speaks_for_its_own_node_only() {
     // People and the operator are not bound by it.
     let admin = server.admin();
     assert_eq!(admin.merge(&status("node2"), &report).await.code, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_shipped_pod_survives_what_it_has_to_and_may_nothing_else() {
+    let server = TestServer::start().await;
+    server
+        .apply_yaml("apiVersion: v1\nkind: Namespace\nmetadata: {name: monsoon3}\n")
+        .await
+        .unwrap();
+    rules::apply(&server, &["daemonset.yaml"]).await;
+    let path = "/apis/apps/v1/namespaces/monsoon3/daemonsets/kvm-node-agent";
+    let shipped = server.admin().get(path).await.body;
+    let pod = &shipped["spec"]["template"]["spec"];
+    assert_eq!(pod["priorityClassName"], "system-node-critical");
+    assert_eq!(
+        pod["tolerations"],
+        json!([{"operator": "Exists"}]),
+        "also of hosts that are taken out"
+    );
+    assert_eq!(
+        pod["terminationGracePeriodSeconds"], 600,
+        "as long as an evacuation may take"
+    );
+    for field in ["hostNetwork", "hostPID", "hostIPC"] {
+        assert_eq!(pod[field], Value::Null, "{field}");
+    }
+    assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
+    let mounted = pod["volumes"].as_array().unwrap().iter();
+    let paths: Vec<_> = mounted
+        .filter_map(|volume| volume["hostPath"]["path"].as_str())
+        .collect();
+    assert!(!paths.is_empty() && !paths.contains(&"/"), "{paths:?}");
+
+    let container = &pod["containers"][0];
+    assert_eq!(
+        container["securityContext"],
+        json!({"runAsUser": 42438, "runAsGroup": 42438, "runAsNonRoot": true, "allowPrivilegeEscalation": false,
+            "readOnlyRootFilesystem": true, "capabilities": {"drop": ["ALL"]}})
+    );
+    let mut variables = container["env"].as_array().unwrap().iter();
+    let namespace = variables
+        .find(|variable| variable["name"] == "NAMESPACE")
+        .unwrap();
+    assert_eq!(
+        namespace["valueFrom"]["fieldRef"]["fieldPath"],
+        "metadata.namespace"
+    );
+    let words = container["args"].as_array().unwrap().iter();
+    let words: Vec<_> = words.map(|word| word.as_str().unwrap()).collect();
+    assert_eq!(words[0], "node-agent");
+    Cli::try_parse_from(&words).expect("flags of the manifest");
 }

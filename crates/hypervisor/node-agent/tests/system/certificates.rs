@@ -97,6 +97,8 @@ async fn a_new_secret_is_installed_loaded_once_and_a_bad_one_changes_nothing() {
         "{message}"
     );
     assert_eq!(file("libvirt/servercert.pem"), first.0, "the old files stay");
+    scene.until_told("Normal CertificateInstalled").await;
+    scene.until_told("Warning CertificateFailed").await;
 
     let second = authority.pair(NODE);
     authority.publish(&scene, NAMESPACE, &second).await;

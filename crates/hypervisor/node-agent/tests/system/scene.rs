@@ -21,8 +21,8 @@ pub(crate) const NAMESPACE: &str = "monsoon3";
 /// Longer than anything here takes; what it waits for is what matters.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-#[derive(Parser)]
-struct Cli {
+#[derive(Debug, Parser)]
+pub(crate) struct Cli {
     #[command(flatten)]
     args: Args,
 }
@@ -125,6 +125,11 @@ impl Scene {
             (found == wanted).then(|| text("message")).ok_or(status)
         })
         .await
+    }
+
+    /// Waits for an event about the Hypervisor, such as `Normal UpdateStarted`.
+    pub(crate) async fn until_told(&self, type_and_reason: &str) {
+        crate::told::until_told(&self.server, NODE, type_and_reason).await;
     }
 
     pub(crate) async fn change_spec(&self, spec: Value) {

@@ -314,6 +314,7 @@ async fn the_whole_agent_goes_on_until_the_evacuation_is_over() {
     scene.far.prepare_for_shutdown(true).await;
     let evictions: Api<Eviction> = Api::all(scene.server.client());
     eventually("there is an Eviction", async || evictions.get(NODE).await).await;
+    scene.until_told("Warning ShutdownEvacuation").await;
     agent.terminate();
     // The other parts still work: what they see becomes status.
     let unit = "libvirtd.service";
@@ -334,5 +335,6 @@ async fn the_whole_agent_goes_on_until_the_evacuation_is_over() {
         .await
         .unwrap()
         .unwrap();
+    scene.until_told("Normal ShutdownEvacuated").await;
     agent.stop().await;
 }

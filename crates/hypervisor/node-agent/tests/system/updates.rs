@@ -45,6 +45,7 @@ async fn an_update_runs_until_its_unit_is_done_and_reboots_once() {
     scene.until(TYPE, "True/Running").await;
     assert_eq!(scene.far.started(), [UPDATE]);
 
+    scene.until_told("Normal UpdateStarted").await;
     scene.far.finish(UPDATE, "done").await;
     // The unit's own state tells an agent that did not start the job itself; a change wakes it.
     scene.change_spec(json!({"highAvailability": false})).await;
@@ -54,6 +55,7 @@ async fn an_update_runs_until_its_unit_is_done_and_reboots_once() {
     })
     .await;
     let message = scene.until(TYPE, "True/Completed").await;
+    scene.until_told("Normal UpdateInstalled").await;
     assert!(
         message.starts_with("Operating system update 2.0 is installed"),
         "{message}"
@@ -84,6 +86,7 @@ async fn a_failing_update_costs_an_attempt_and_says_why() {
     scene.far.on_start(UPDATE, OnStart::Fail);
     let agent = scene.agent(&[]);
     let message = scene.until(TYPE, "False/Stopped").await;
+    scene.until_told("Warning UpdateFailed").await;
     assert_eq!(
         message,
         "2.0 update has failed: systemd ended its job with: failed"

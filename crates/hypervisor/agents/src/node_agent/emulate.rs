@@ -16,7 +16,7 @@ use serde::Deserialize;
 use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
 
-use crate::run::Failure;
+use cobaltcore_kit::program::Failure;
 
 /// Where guests are moved to and come back from.
 const NEIGHBOUR: &str = "emulated-neighbour";

@@ -11,7 +11,7 @@ use clap::Args as ClapArgs;
 use cobaltcore_kit::shutdown::Shutdown;
 use cobaltcore_node_agent::Config;
 
-use crate::run::{self, Failure, LogArgs};
+use cobaltcore_kit::program::{self, Failure, LogArgs};
 
 /// Longer than any evacuation that a shutdown may have to wait for.
 const GRACE: Duration = Duration::from_mins(10);
@@ -23,7 +23,7 @@ const GRACE: Duration = Duration::from_mins(10);
 /// the Hypervisor object, Kubernetes) and says so; only a mistake in these settings ends it.
 #[derive(Debug, ClapArgs)]
 #[group(id = "node-agent")]
-pub(crate) struct Args {
+pub struct Args {
     #[command(flatten)]
     agent: cobaltcore_node_agent::Args,
     /// Report an emulated host instead of this machine, for a look without libvirt and systemd; a file describes
@@ -82,7 +82,8 @@ impl Former {
     }
 }
 
-pub(crate) fn run(log: LogArgs, args: Args) -> ExitCode {
+/// Runs the role until it is asked to stop.
+pub fn run(log: LogArgs, args: Args) -> ExitCode {
     let Args {
         mut agent,
         emulate,
@@ -90,7 +91,7 @@ pub(crate) fn run(log: LogArgs, args: Args) -> ExitCode {
     } = args;
     let kubeconfig = agent.kubeconfig.clone();
     // One thread is plenty for one host, and memory on a hypervisor belongs to its guests.
-    run::block_on_one(&former.log(log), "node-agent", async move {
+    program::block_on_one(&former.log(log), "node-agent", async move {
         let _emulated = match emulate.filter(|given| !given.is_empty()) {
             Some(given) => Some(emulate::start(&given, &mut agent).await?),
             None => None,
@@ -99,7 +100,7 @@ pub(crate) fn run(log: LogArgs, args: Args) -> ExitCode {
         let shutdown = Shutdown::new(GRACE)
             .on_signals()
             .context("cannot wait for signals")?;
-        let client = run::client(kubeconfig.as_deref()).await?;
+        let client = program::client(kubeconfig.as_deref()).await?;
         cobaltcore_node_agent::run(config, client, shutdown)
             .await
             .map_err(|error| Failure::from(anyhow::Error::from(error)))

@@ -9,7 +9,7 @@ use clap::Args as ClapArgs;
 use cobaltcore_ha_agent::Start;
 use cobaltcore_kit::shutdown::Shutdown;
 
-use crate::run::{self, Failure, LogArgs};
+use cobaltcore_kit::program::{self, Failure, LogArgs};
 
 /// Long enough for the last record to arrive.
 const GRACE: Duration = Duration::from_secs(10);
@@ -22,12 +22,13 @@ const GRACE: Duration = Duration::from_secs(10);
 /// followed while the agent runs.
 #[derive(Debug, ClapArgs)]
 #[group(id = "ha-agent")]
-pub(crate) struct Args {
+pub struct Args {
     #[command(flatten)]
     agent: cobaltcore_ha_agent::Args,
 }
 
-pub(crate) fn run(log: LogArgs, args: Args) -> ExitCode {
+/// Runs the role until it is asked to stop.
+pub fn run(log: LogArgs, args: Args) -> ExitCode {
     let Args { agent } = args;
     // A level in the file wins over the command line's, unless it is the one everybody has.
     let level = cobaltcore_ha_agent::config::Config::read(&agent.config)
@@ -35,7 +36,7 @@ pub(crate) fn run(log: LogArgs, args: Args) -> ExitCode {
         .map(|config| config.log.level)
         .filter(|level| level != "info");
     // One thread is plenty for one host, and memory on a hypervisor belongs to its guests.
-    run::block_on_one(&log.with(None, level), "ha-agent", async move {
+    program::block_on_one(&log.with(None, level), "ha-agent", async move {
         let start = Start::new(agent).map_err(|error| Failure::config(error.to_string()))?;
         let shutdown = Shutdown::new(GRACE)
             .on_signals()
