@@ -23,6 +23,7 @@ mod describe;
 mod error;
 mod host;
 mod lab;
+pub mod private;
 mod redfish;
 mod skip;
 mod wait;

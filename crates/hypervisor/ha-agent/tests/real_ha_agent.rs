@@ -4,16 +4,22 @@
 //! SKIPPED and passes elsewhere.
 #![allow(clippy::unwrap_used)]
 
-mod real;
 mod support;
 
 use std::process::Command;
 use std::time::Duration;
 
 use cobaltcore_ha_wire::{DomainState, Event, Kind};
-use cobaltcore_libvirt::client::Options;
-use real::{Daemon, RW, connect, guest_xml, hung_guest_xml, in_private_host, virsh};
+use cobaltcore_lab::private::{Daemon, RW, guest_xml, hung_guest_xml, in_private_host, virsh};
+use cobaltcore_libvirt::client::{Connection, Options};
 use support::{Agent, Place, Service, assert_exactly_once};
+
+async fn connect(uri: &str, options: Options) -> Connection {
+    let uri = uri.parse().expect("uri");
+    Connection::connect(&uri, options)
+        .await
+        .expect("libvirtd answers")
+}
 
 /// The process of a guest, found by its name on the command line.
 fn pid_of(guest: &str) -> String {

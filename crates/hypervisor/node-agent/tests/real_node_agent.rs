@@ -4,19 +4,18 @@
 #![allow(clippy::unwrap_used)]
 
 mod proxy;
-mod real;
 mod support;
 
 use std::time::Duration;
 
 use cobaltcore_apiserver::testkit::TestServer;
+use cobaltcore_lab::private::{Daemon, RW, SECOND, field, guest_xml, in_private_host, virsh};
 use cobaltcore_libvirt::client::{Connection, Delivery, EventStream, Options};
 use cobaltcore_libvirt::event::{EventBody, EventId};
 use cobaltcore_libvirt::names;
 use cobaltcore_libvirt::procedure::{MigrateParams, flags};
 use cobaltcore_libvirt::types::{Domain, Value};
 use proxy::Proxy;
-use real::{Daemon, RW, SECOND, connect, field, guest_xml, in_private_host, virsh};
 use serde_json::Value as Json;
 use support::{
     Agent, condition, config, connection, create, instance, is_connected, migrations, server, until,
@@ -24,6 +23,13 @@ use support::{
 };
 
 const NODE: &str = "real-host";
+
+async fn connect(uri: &str, options: Options) -> Connection {
+    let uri = uri.parse().expect("uri");
+    Connection::connect(&uri, options)
+        .await
+        .expect("libvirtd answers")
+}
 
 async fn world() -> (TestServer, Agent) {
     let server = server().await;

@@ -4,21 +4,27 @@
 #![allow(clippy::unwrap_used)]
 
 mod pki;
-mod real;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use cobaltcore_libvirt::client::{Delivery, EventStream, Options};
+use cobaltcore_lab::private::{Daemon, RW, SECOND, TCP, field, guest_xml, in_private_host, virsh};
+use cobaltcore_libvirt::client::{Connection, Delivery, EventStream, Options};
 use cobaltcore_libvirt::error::code;
 use cobaltcore_libvirt::event::{EventBody, EventId};
 use cobaltcore_libvirt::names;
 use cobaltcore_libvirt::procedure::{MigrateParams, flags};
 use cobaltcore_libvirt::session::{Notice, Session, SessionConfig, State};
 use cobaltcore_libvirt::types::Value;
-use real::{Daemon, RW, SECOND, TCP, connect, field, guest_xml, in_private_host, virsh};
 
 const RO: &str = "qemu+unix:///system?socket=/run/libvirt/libvirt-sock-ro";
+
+async fn connect(uri: &str, options: Options) -> Connection {
+    let uri = uri.parse().expect("uri");
+    Connection::connect(&uri, options)
+        .await
+        .expect("libvirtd answers")
+}
 
 fn read_only() -> Options {
     Options {

@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A private host with a real libvirtd: own namespaces, own configuration, gone with the test. The test binary runs
-//! itself again inside of it, so that client, daemon and virsh share its loopback network.
+//! A private host with a real libvirtd and nothing else: own namespaces, own configuration, gone with the test. The test
+//! binary runs itself again inside of it, so that client, daemon and virsh share its loopback network. Suites that need
+//! one or two hosts without a cloud use this and leave the lab alone.
 
 use std::future::Future;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use cobaltcore_libvirt::client::{Connection, Options};
 use tokio::process::{Child, Command as AsyncCommand};
 
 const INSIDE: &str = "INSIDE_HOST";
-pub(crate) const RW: &str = "qemu+unix:///system?socket=/run/libvirt/libvirt-sock";
-pub(crate) const TCP: &str = "qemu+tcp://127.0.0.1/system";
+/// The socket of the daemon, with all rights.
+pub const RW: &str = "qemu+unix:///system?socket=/run/libvirt/libvirt-sock";
+/// The second host of the machine.
+pub const SECOND: &str = "qemu+tcp://127.0.0.1:16510/system";
+/// The daemon over the loopback network.
+pub const TCP: &str = "qemu+tcp://127.0.0.1/system";
 
 /// Why the real suite cannot run here, if it cannot.
 fn obstacle() -> Option<String> {
@@ -39,7 +43,7 @@ fn obstacle() -> Option<String> {
 }
 
 /// Runs `scene` inside a private host. `name` is the full name of the calling test.
-pub(crate) fn in_private_host<F: Future<Output = ()>>(name: &str, scene: impl FnOnce() -> F) {
+pub fn in_private_host<F: Future<Output = ()>>(name: &str, scene: impl FnOnce() -> F) {
     if std::env::var(INSIDE).as_deref() == Ok("1") {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
@@ -58,13 +62,13 @@ pub(crate) fn in_private_host<F: Future<Output = ()>>(name: &str, scene: impl Fn
         return;
     }
     let directory = tempfile::tempdir().expect("directory");
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/real/host.sh");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../inside/private-host.sh");
     let status = Command::new(script)
         .arg(std::env::current_exe().expect("own path"))
         .args(["--exact", name, "--nocapture", "--test-threads=1"])
         .env("HOST_DIR", directory.path())
         .status()
-        .expect("host.sh");
+        .expect("private-host.sh");
     if !status.success() {
         let log = std::fs::read_to_string(directory.path().join("log/libvirtd.log")).unwrap_or_default();
         let tail: Vec<&str> = log.lines().rev().take(20).collect();
@@ -76,27 +80,33 @@ pub(crate) fn in_private_host<F: Future<Output = ()>>(name: &str, scene: impl Fn
 }
 
 /// A running daemon; dies with this value.
-pub(crate) struct Daemon {
+pub struct Daemon {
     child: Child,
 }
 
 impl Daemon {
-    pub(crate) async fn start() -> Self {
+    /// Starts it and waits until it answers.
+    pub async fn start() -> Self {
         let daemon = Self::spawn();
+        daemon.until_it_answers(RW).await
+    }
+
+    async fn until_it_answers(self, uri: &str) -> Self {
         for _ in 0..600 {
-            if Connection::connect(&RW.parse().expect("uri"), Options::default())
-                .await
-                .is_ok()
-            {
-                return daemon;
+            let asked = AsyncCommand::new("virsh")
+                .args(["-q", "-c", uri, "uri"])
+                .output()
+                .await;
+            if asked.is_ok_and(|answer| answer.status.success()) {
+                return self;
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        panic!("libvirtd did not come up");
+        panic!("the libvirtd at {uri} did not come up");
     }
 
     /// Without waiting until it answers.
-    pub(crate) fn spawn() -> Self {
+    pub fn spawn() -> Self {
         let child = AsyncCommand::new("libvirtd")
             .arg("--listen")
             .kill_on_drop(true)
@@ -105,14 +115,46 @@ impl Daemon {
         Self { child }
     }
 
+    /// A second host on the same machine: own files and identity, TCP on port 16510.
+    pub async fn start_second() -> Self {
+        let script =
+            "set -e; hostname second-host; etc=$HOST_DIR/etc2; mkdir -p $etc; cp /etc/libvirt/qemu.conf $etc
+            sed -e /^host_uuid/d -e s/libvirtd.log/second.log/ /etc/libvirt/libvirtd.conf >$etc/libvirtd.conf
+            echo \"host_uuid = \\\"$(cat /proc/sys/kernel/random/uuid)\\\"\" >>$etc/libvirtd.conf
+            echo 'tcp_port = \"16510\"' >>$etc/libvirtd.conf
+            mount --bind $etc /etc/libvirt
+            for place in /run /var/lib/libvirt /var/cache/libvirt; do mount -t tmpfs tmpfs $place; done
+            mkdir -p /run/libvirt /var/lib/libvirt/qemu
+            exec libvirtd --listen";
+        let child = AsyncCommand::new("unshare")
+            .args(["--mount", "--uts", "sh", "-c", script])
+            .kill_on_drop(true)
+            .spawn()
+            .expect("second libvirtd");
+        let daemon = Self { child };
+        daemon.until_it_answers(SECOND).await
+    }
+
+    /// Sends it a signal such as `-STOP`.
+    pub fn signal(&self, signal: &str) {
+        let pid = self.child.id().expect("running").to_string();
+        assert!(
+            Command::new("kill")
+                .args([signal, &pid])
+                .status()
+                .expect("kill")
+                .success()
+        );
+    }
+
     /// SIGKILL, and waits until it is gone.
-    pub(crate) async fn kill(mut self) {
+    pub async fn kill(mut self) {
         self.child.kill().await.expect("kill -9");
     }
 }
 
 /// What virsh prints.
-pub(crate) async fn virsh(args: &[&str]) -> String {
+pub async fn virsh(args: &[&str]) -> String {
     let output = AsyncCommand::new("virsh")
         .args(["-c", TCP])
         .args(args)
@@ -128,20 +170,21 @@ pub(crate) async fn virsh(args: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-pub(crate) async fn connect(uri: &str, options: Options) -> Connection {
-    Connection::connect(&uri.parse().expect("uri"), options)
-        .await
-        .expect(uri)
+/// The value after `key:` in virsh output.
+pub fn field<'a>(text: &'a str, key: &str) -> &'a str {
+    text.lines()
+        .find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))
+        .map_or_else(|| panic!("no {key} in {text}"), str::trim)
 }
 
 /// A guest without disks: its firmware finds nothing to boot and waits.
-pub(crate) fn guest_xml(name: &str) -> String {
+pub fn guest_xml(name: &str) -> String {
     xml(name, "")
 }
 
 /// A guest that starts its watchdog two seconds before it is due and then does nothing: the whole of it is one sector
 /// that writes to the port of the ib700 and halts.
-pub(crate) fn hung_guest_xml(name: &str, disk: &Path) -> String {
+pub fn hung_guest_xml(name: &str, disk: &Path) -> String {
     let mut sector = vec![0_u8; 1 << 20];
     let program = [0xba, 0x43, 0x04, 0xb0, 0x0e, 0xee, 0xfa, 0xf4, 0xeb, 0xfd];
     sector[..program.len()].copy_from_slice(&program);
@@ -163,6 +206,7 @@ fn xml(name: &str, devices: &str) -> String {
     };
     format!(
         "<domain type='{kind}'><name>{name}</name><memory unit='MiB'>32</memory><vcpu>1</vcpu>\
+         <metadata><n:instance xmlns:n='http://example.org/meta/1'><n:flavor>tiny</n:flavor></n:instance></metadata>\
          <os><type arch='x86_64' machine='pc'>hvm</type></os><on_crash>destroy</on_crash>\
          <devices><memballoon model='none'/>{devices}</devices></domain>"
     )
