@@ -22,7 +22,7 @@ use crate::options::ListOptions;
 use crate::read::Filter;
 use crate::registry::{Model, Registry, Resource};
 use crate::status::{ApiError, ApiResult};
-use crate::store::{Event, Op, Record};
+use crate::store::{Event, Key, Missed, Op, Record, Subscription};
 use crate::view::View;
 
 /// Bookmarks come about this often.
@@ -47,7 +47,7 @@ struct Watch {
     resource: Arc<Resource>,
     filter: Filter,
     form: Form,
-    changes: tokio::sync::watch::Receiver<u64>,
+    changes: Subscription,
     revision: u64,
     bookmarks: bool,
     columns_due: bool,
@@ -112,6 +112,7 @@ impl Api {
             });
         }
         let count = Counted::new(self)?;
+        let only = only_key(resource, &filter);
         let asked = options.revision()?;
         let (remaining, expired) = self.faults.strike_watch(&call.user, &call.info);
         let now = Instant::now();
@@ -121,7 +122,7 @@ impl Api {
             resource: resource.clone(),
             filter,
             form,
-            changes: resource.table.subscribe(),
+            changes: Subscription::new(&resource.table, only, self.config.watch_queue),
             revision: 0,
             bookmarks: options.bookmarks,
             columns_due: true,
@@ -134,7 +135,6 @@ impl Api {
             _count: count,
         };
         watch.set_alarm();
-        watch.changes.mark_unchanged();
         if expired {
             watch.fail(&too_old(asked.unwrap_or(0), self.store.revision()));
         }
@@ -184,10 +184,12 @@ impl Watch {
 
     /// The present state as ADDED events; `closing` ends it with an annotated bookmark.
     async fn begin_with_state(&mut self, closing: bool) {
-        let snapshot = self
-            .resource
-            .table
-            .snapshot(self.filter.namespace.as_deref(), || self.api.store.revision());
+        let table = &self.resource.table;
+        let published = || self.api.store.revision();
+        let snapshot = match self.changes.object() {
+            Some(key) => table.snapshot_of(key, published),
+            None => table.snapshot(self.filter.namespace.as_deref(), published),
+        };
         self.revision = snapshot.revision;
         let items = match self.api.present_items(&self.resource, snapshot.items).await {
             Ok(items) => items,
@@ -260,7 +262,7 @@ impl Watch {
             }
             // The end of the server wakes every table.
             tokio::select! {
-                changed = self.changes.changed() => if changed.is_err() { return None },
+                rings = self.changes.rung() => if !rings { return None },
                 () = self.alarm.as_mut() => {
                     if Instant::now() >= self.deadline {
                         return None;
@@ -286,17 +288,14 @@ impl Watch {
     }
 
     async fn catch_up(&mut self, neglected: bool) {
-        self.changes.mark_unchanged();
-        let limit = self.api.config.watch_queue;
-        let table = self.resource.table.clone();
-        // What it missed waits in the ring anyway; only a client that stopped reading is given up.
-        if table.lag(self.revision) > limit && neglected {
+        // What it missed waits anyway; only a client that stopped reading is given up.
+        if neglected && self.changes.lag(self.revision) > self.api.config.watch_queue {
             self.cut_off();
             return;
         }
-        match table.next_events(self.revision, STEP) {
-            None => self.cut_off(),
-            Some(events) => {
+        match self.changes.next_events(self.revision, STEP) {
+            Err(Missed) => self.cut_off(),
+            Ok(events) => {
                 let events = match self.api.present_events(&self.resource, events).await {
                     Ok(events) => events,
                     Err(error) => return self.fail(&error),
@@ -304,9 +303,6 @@ impl Watch {
                 for event in &events {
                     self.offer(event);
                     self.revision = self.revision.max(event.revision);
-                }
-                if events.len() == STEP {
-                    self.changes.mark_changed();
                 }
             }
         }
@@ -496,9 +492,10 @@ impl Watch {
     /// The newest revision up to which this type certainly had no further events.
     fn quiet_revision(&self) -> u64 {
         let published = self.api.store.revision();
-        match self.resource.table.next_events(self.revision, 1) {
-            Some(events) if events.is_empty() => published,
-            _ => self.revision,
+        if self.changes.is_quiet(self.revision) {
+            published
+        } else {
+            self.revision
         }
     }
 
@@ -518,6 +515,16 @@ impl Watch {
 enum State {
     New,
     Old,
+}
+
+/// The only object a filter lets through, when it names one completely.
+fn only_key(resource: &Resource, filter: &Filter) -> Option<Key> {
+    let namespace = match (&filter.namespace, resource.namespaced) {
+        (Some(namespace), _) => namespace,
+        (None, false) => "",
+        (None, true) => return None,
+    };
+    filter.only_name().map(|name| Key::new(namespace, name))
 }
 
 fn too_old(asked: u64, oldest: u64) -> ApiError {

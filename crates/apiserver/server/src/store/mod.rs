@@ -5,6 +5,7 @@
 //! Promises: nothing uncommitted is ever seen; with full durability an acknowledged change survives
 //! a crash at any moment; a revision is never used twice; events are published in revision order.
 
+mod follow;
 mod record;
 mod sqlite;
 mod table;
@@ -19,6 +20,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{oneshot, watch};
 
+pub(crate) use follow::{Missed, Subscription};
 pub(crate) use record::{Draft, Facts, Key, Record, Uid, serialize, without_envelope};
 pub use sqlite::{Report, backup, check};
 pub(crate) use table::{Event, Op, Since, Table, TooOld, TypeId};

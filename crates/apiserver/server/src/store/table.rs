@@ -11,6 +11,7 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
+use super::follow::Mailboxes;
 use super::record::{Key, Record};
 
 /// Identifies a stored type (one group and plural, whatever versions it is served in).
@@ -64,6 +65,7 @@ pub struct Table {
     pub plural: Arc<str>,
     inner: RwLock<Inner>,
     newest: watch::Sender<u64>,
+    mailboxes: Mailboxes,
 }
 
 #[derive(Debug)]
@@ -124,6 +126,7 @@ impl Table {
                 newest: 0,
             }),
             newest: watch::Sender::new(0),
+            mailboxes: Mailboxes::default(),
         }
     }
 
@@ -163,6 +166,16 @@ impl Table {
         Snapshot {
             revision: inner.newest.max(published()),
             items,
+        }
+    }
+
+    /// One object alone, as a snapshot.
+    pub fn snapshot_of(&self, key: &Key, published: impl FnOnce() -> u64) -> Snapshot {
+        let inner = self.inner.read();
+        let found = inner.objects.get_key_value(key);
+        Snapshot {
+            revision: inner.newest.max(published()),
+            items: found.map(|(k, r)| (k.clone(), r.clone())).into_iter().collect(),
         }
     }
 
@@ -232,12 +245,17 @@ impl Table {
 
     /// Number of live subscriptions.
     pub fn watchers(&self) -> usize {
-        self.newest.receiver_count()
+        self.newest.receiver_count() + self.mailboxes.len()
+    }
+
+    pub(super) fn mailboxes(&self) -> &Mailboxes {
+        &self.mailboxes
     }
 
     /// Wakes every watcher without a change (end of the server, end of a type).
     pub fn wake(&self) {
         self.newest.send_modify(|_| {});
+        self.mailboxes.ring_all();
     }
 
     // What follows is for the writer thread.
@@ -250,7 +268,7 @@ impl Table {
 
     pub(super) fn publish(&self, events: &[Arc<Event>], now: Instant) {
         let mut newest = 0;
-        {
+        let rung = {
             let mut inner = self.inner.write();
             for event in events {
                 match event.op {
@@ -263,8 +281,10 @@ impl Table {
             }
             newest = newest.max(inner.newest);
             inner.trim(now);
-        }
+            self.mailboxes.deliver(events)
+        };
         self.newest.send_replace(newest);
+        Mailboxes::ring(&rung);
     }
 
     pub(super) fn trim(&self, now: Instant) {
