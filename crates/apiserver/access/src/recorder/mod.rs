@@ -6,9 +6,11 @@
 //! vain and where it is broader than its use. Records of several runs can be merged; a report
 //! names the scenarios it was made from, because rights used only in rare branches are not seen.
 
+mod notes;
 mod render;
 mod report;
 
+use notes::Notes;
 pub use render::to_yaml;
 pub use report::{Broad, Missing, Report, ReportOptions, ServedResource, Unused, report};
 
@@ -107,6 +109,16 @@ pub struct Usage {
 }
 
 impl Usage {
+    fn note(&mut self, allowed: bool, now: Timestamp) {
+        let counter = if allowed {
+            &mut self.allowed
+        } else {
+            &mut self.denied
+        };
+        *counter = counter.saturating_add(1);
+        self.last = Some(now);
+    }
+
     fn add(&mut self, other: &Self) {
         self.allowed = self.allowed.saturating_add(other.allowed);
         self.denied = self.denied.saturating_add(other.denied);
@@ -299,7 +311,7 @@ fn read_request(value: &Value) -> Option<(Request, Usage)> {
 
 /// Notes decisions while a server runs; shared between its requests.
 #[derive(Debug, Default)]
-pub struct Recorder(Mutex<Records>);
+pub struct Recorder(Mutex<Notes>);
 
 impl Recorder {
     /// An empty recorder.
@@ -307,36 +319,30 @@ impl Recorder {
         Self::default()
     }
 
-    fn with<T>(&self, work: impl FnOnce(&mut Records) -> T) -> T {
+    fn with<T>(&self, work: impl FnOnce(&mut Notes) -> T) -> T {
         work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Names what is being run; reports show it.
     pub fn scenario(&self, name: &str) {
-        self.with(|records| records.scenarios.insert(name.to_owned()));
+        self.with(|notes| notes.records.scenarios.insert(name.to_owned()));
     }
 
     /// Notes a decision of RBAC. In shadow mode the request proceeds all the same.
     pub fn record(&self, attributes: &Attributes<'_>, decision: &Decision, now: Timestamp) {
-        let rule = decision.rule.as_ref().map(crate::rbac::RuleRef::id);
-        let usage = Usage {
-            allowed: u64::from(decision.allowed),
-            denied: u64::from(!decision.allowed),
-            first: Some(now),
-            last: Some(now),
-            rule,
-        };
-        let request = Request::of(attributes);
-        self.with(|records| records.add(&attributes.user.name, &attributes.user.groups, request, &usage));
+        self.with(|notes| notes.count(attributes, decision, now));
     }
 
     /// What has been noted so far.
     pub fn records(&self) -> Records {
-        self.with(|records| records.clone())
+        self.with(|notes| {
+            notes.settle();
+            notes.records.clone()
+        })
     }
 
     /// Forgets everything.
     pub fn clear(&self) {
-        self.with(|records| *records = Records::default());
+        self.with(|notes| *notes = Notes::default());
     }
 }
