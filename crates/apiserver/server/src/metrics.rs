@@ -2,6 +2,7 @@
 //! Counters, under the reference's names where the meaning is the same, so that existing dashboards
 //! work. Facts that the server keeps anyway (objects, watchers, revisions) are read when asked for.
 
+use std::collections::HashSet;
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
 
@@ -18,7 +19,7 @@ use crate::status::qualified;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RequestLabels {
-    verb: String,
+    verb: &'static str,
     group: String,
     version: String,
     resource: String,
@@ -29,7 +30,7 @@ struct RequestLabels {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct DurationLabels {
-    verb: String,
+    verb: &'static str,
     group: String,
     resource: String,
 }
@@ -161,7 +162,7 @@ impl Metrics {
         };
         self.requests
             .get_or_create(&RequestLabels {
-                verb: entry.verb.to_uppercase(),
+                verb: verb_label(entry),
                 group: text(&entry.group),
                 version: text(&entry.version),
                 resource: text(&entry.resource),
@@ -172,7 +173,7 @@ impl Metrics {
             .inc();
         if !entry.is_watch() {
             let labels = DurationLabels {
-                verb: entry.verb.to_uppercase(),
+                verb: verb_label(entry),
                 group: text(&entry.group),
                 resource: text(&entry.resource),
             };
@@ -196,8 +197,7 @@ impl Api {
         if text::encode(&mut out, &self.metrics.registry).is_err() {
             out.clear();
         }
-        let out_end = out.rfind("# EOF").unwrap_or(out.len());
-        out.truncate(out_end);
+        let mut out = in_plain_format(&out);
         let statistics = self.store.statistics();
         let load = |n: &std::sync::atomic::AtomicU64| n.load(Ordering::Relaxed);
         let (file, log) = self.store.sizes();
@@ -254,7 +254,64 @@ impl Api {
             }
         }
         self.metrics.webhooks.render(&mut out);
-        out.push_str("# EOF\n");
         out
+    }
+}
+
+/// The verb as the reference counts it: by method, with reads told apart.
+fn verb_label(entry: &Entry) -> &'static str {
+    match entry.verb {
+        "create" | "post" => "POST",
+        "update" | "put" => "PUT",
+        "patch" => "PATCH",
+        "delete" => "DELETE",
+        "deletecollection" => "DELETECOLLECTION",
+        "get" => "GET",
+        "list" => "LIST",
+        "watch" => "WATCH",
+        "head" => "HEAD",
+        "options" => "OPTIONS",
+        _ => "other",
+    }
+}
+
+/// The encoder writes OpenMetrics, where a counter is announced without the ending of its samples; the
+/// format this server answers in announces it with it.
+fn in_plain_format(open_metrics: &str) -> String {
+    const ENDING: &str = "_total";
+    let mut out = String::with_capacity(open_metrics.len() + 256);
+    let lines: Vec<&str> = open_metrics.lines().filter(|line| *line != "# EOF").collect();
+    let counters: HashSet<&str> = lines
+        .iter()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" counter"))
+        .collect();
+    for line in lines {
+        let announced = line
+            .strip_prefix("# HELP ")
+            .or_else(|| line.strip_prefix("# TYPE "))
+            .and_then(|rest| rest.split_once(' '));
+        match announced {
+            Some((name, rest)) if counters.contains(name) => {
+                let word = line.get(..7).unwrap_or_default();
+                let _ = writeln!(out, "{word}{name}{ENDING} {rest}");
+            }
+            _ => {
+                out.push_str(line);
+                out.push('\n');
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_announced_under_the_name_of_their_samples() {
+        let open = "# HELP a_b Things.\n# TYPE a_b counter\na_b_total{x=\"1\"} 2\n# HELP h Times.\n# TYPE h histogram\nh_sum 1\n# EOF\n";
+        let plain = "# HELP a_b_total Things.\n# TYPE a_b_total counter\na_b_total{x=\"1\"} 2\n# HELP h Times.\n# TYPE h histogram\nh_sum 1\n";
+        assert_eq!(in_plain_format(open), plain);
     }
 }
