@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! IP addresses and networks, parsed as strictly as the reference: no zones, no IPv4 inside IPv6.
 
+use cobaltcore_text::go;
 use std::fmt;
 use std::net::IpAddr;
 
@@ -23,14 +24,14 @@ impl Ip {
         match parsed {
             Ok(IpAddr::V6(v6)) if without_zone.len() != text.len() => {
                 let _ = v6;
-                Err(format!("IP address {text:?} with zone value is not allowed"))
+                Err(format!("IP address {text} with zone value is not allowed", text = go::quote(text)))
             }
             Ok(IpAddr::V6(v6)) if v6.to_ipv4_mapped().is_some() => {
-                Err(format!("IPv4-mapped IPv6 address {text:?} is not allowed"))
+                Err(format!("IPv4-mapped IPv6 address {text} is not allowed", text = go::quote(text)))
             }
             Ok(ip) if without_zone.len() == text.len() => Ok(Ip(ip)),
             _ => Err(format!(
-                "IP Address {text:?} parse error during conversion from string: ParseAddr({text:?}): unable to parse IP"
+                "IP Address {text} parse error during conversion from string: ParseAddr({text}): unable to parse IP", text = go::quote(text)
             )),
         }
     }
@@ -94,7 +95,7 @@ impl Cidr {
     pub(crate) fn parse(text: &str) -> Result<Cidr, String> {
         let fail = |why: &str| {
             format!(
-                "network address parse error during conversion from string: netip.ParsePrefix({text:?}): {why}"
+                "network address parse error during conversion from string: netip.ParsePrefix({text}): {why}", text = go::quote(text)
             )
         };
         let (addr, bits) = text.rsplit_once('/').ok_or_else(|| fail("no '/'"))?;
@@ -103,15 +104,15 @@ impl Cidr {
         }
         let parsed: IpAddr = addr
             .parse()
-            .map_err(|_| fail(&format!("ParseAddr({addr:?}): unable to parse IP")))?;
+            .map_err(|_| fail(&format!("ParseAddr({addr}): unable to parse IP", addr = go::quote(addr))))?;
         if matches!(parsed, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some()) {
-            return Err(format!("IPv4-mapped IPv6 address {text:?} is not allowed"));
+            return Err(format!("IPv4-mapped IPv6 address {text} is not allowed", text = go::quote(text)));
         }
         let addr = Ip(parsed);
         let digits = bits.bytes().all(|b| b.is_ascii_digit()) && (bits.len() == 1 || !bits.starts_with('0'));
         let prefix: u8 = match bits.parse() {
             Ok(p) if digits => p,
-            _ => return Err(fail(&format!("bad bits after slash: {bits:?}"))),
+            _ => return Err(fail(&format!("bad bits after slash: {bits}", bits = go::quote(bits)))),
         };
         if u64::from(prefix) > addr.bits() {
             return Err(fail("prefix length out of range"));

@@ -160,7 +160,7 @@ fn clause(text: &str) -> R<(char, usize, &str)> {
             }
             let precision = number.parse::<usize>().ok().filter(|p| *p <= MAX_PRECISION).ok_or_else(|| {
                 parse(format!(
-                    "error while parsing precision: error while converting precision to integer: strconv.Atoi: parsing {number:?}: invalid syntax"
+                    "error while parsing precision: error while converting precision to integer: strconv.Atoi: parsing {number}: invalid syntax", number = go::quote(number)
                 ))
             })?;
             (precision, rest)

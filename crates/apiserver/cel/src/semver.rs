@@ -2,6 +2,7 @@
 //! Semantic versions with the precedence rules of semver 2.0, optionally normalised from
 //! shortened forms such as `v1.2`.
 
+use cobaltcore_text::go;
 use std::cmp::Ordering;
 use std::fmt;
 
@@ -88,15 +89,16 @@ impl Semver {
 fn number(text: &str, what: &str) -> Result<u64, String> {
     if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
         return Err(format!(
-            "Invalid character(s) found in {} number {text:?}",
-            what.to_lowercase()
+            "Invalid character(s) found in {} number {}",
+            what.to_lowercase(),
+            go::quote(text)
         ));
     }
     if text.len() > 1 && text.starts_with('0') {
-        return Err(format!("{what} number must not contain leading zeroes {text:?}"));
+        return Err(format!("{what} number must not contain leading zeroes {text}", text = go::quote(text)));
     }
     text.parse()
-        .map_err(|_| format!("strconv.ParseUint: parsing {text:?}: value out of range"))
+        .map_err(|_| format!("strconv.ParseUint: parsing {text}: value out of range", text = go::quote(text)))
 }
 
 fn word(text: &str) -> bool {
@@ -110,18 +112,18 @@ fn pre_part(text: &str) -> Result<Part, String> {
     if text.bytes().all(|b| b.is_ascii_digit()) {
         if text.len() > 1 && text.starts_with('0') {
             return Err(format!(
-                "Numeric PreRelease version must not contain leading zeroes {text:?}"
+                "Numeric PreRelease version must not contain leading zeroes {text}", text = go::quote(text)
             ));
         }
         return text
             .parse()
             .map(Part::Number)
-            .map_err(|_| format!("strconv.ParseUint: parsing {text:?}: value out of range"));
+            .map_err(|_| format!("strconv.ParseUint: parsing {text}: value out of range", text = go::quote(text)));
     }
     if word(text) {
         Ok(Part::Word(text.to_owned()))
     } else {
-        Err(format!("Invalid character(s) found in prerelease {text:?}"))
+        Err(format!("Invalid character(s) found in prerelease {text}", text = go::quote(text)))
     }
 }
 
@@ -132,7 +134,7 @@ fn build_part(text: &str) -> Result<String, String> {
     if word(text) {
         Ok(text.to_owned())
     } else {
-        Err(format!("Invalid character(s) found in build meta data {text:?}"))
+        Err(format!("Invalid character(s) found in build meta data {text}", text = go::quote(text)))
     }
 }
 

@@ -18,7 +18,7 @@ pub(crate) struct Url {
 impl Url {
     /// Parses an absolute URL or path.
     pub(crate) fn parse(text: &str) -> Result<Url, String> {
-        Self::take_apart(text).map_err(|why| format!("parse {text:?}: {why}"))
+        Self::take_apart(text).map_err(|why| format!("parse {text}: {why}", text = go::quote(text)))
     }
 
     fn take_apart(text: &str) -> Result<Url, String> {
@@ -203,7 +203,7 @@ fn check_port(port: &str) -> Result<(), String> {
     match port.strip_prefix(':') {
         None if port.is_empty() => Ok(()),
         Some(digits) if digits.bytes().all(|b| b.is_ascii_digit()) => Ok(()),
-        _ => Err(format!("invalid port {port:?} after host")),
+        _ => Err(format!("invalid port {port} after host", port = go::quote(port))),
     }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Rules of nodes: taints, resources, and the identities that stay once given.
 
+use cobaltcore_text::go;
 use std::collections::BTreeSet;
 
 use cobaltcore_schema::Cause;
@@ -33,12 +34,16 @@ fn taints(errors: &mut Errors, object: &Value) {
         }
         errors.choice(effect, &format!("{path}.effect"), &EFFECTS);
         if !seen.insert((effect, key)) {
+            let json = |text: &str| go::json(&Value::from(text));
             let added = at(taint, "timeAdded").map_or("null".to_owned(), Value::to_string);
             errors.raw(
                 Cause::Duplicate,
                 path,
                 format!(
-                    "Duplicate value: {{\"Key\":{key:?},\"Value\":{value:?},\"Effect\":{effect:?},\"TimeAdded\":{added}}}: taints must be unique by key and effect pair"
+                    "Duplicate value: {{\"Key\":{},\"Value\":{},\"Effect\":{},\"TimeAdded\":{added}}}: taints must be unique by key and effect pair",
+                    json(key),
+                    json(value),
+                    json(effect)
                 ),
             );
         }

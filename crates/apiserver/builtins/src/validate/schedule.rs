@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Rules of cron jobs: the schedule's five fields or a descriptor, the time zone, and the job inside.
 
+use cobaltcore_text::go;
 use serde_json::Value;
 
 use super::errors::Errors;
@@ -184,7 +185,7 @@ fn descriptor(text: &str) -> Result<(), String> {
         _ => match text.strip_prefix("@every ") {
             Some(duration) if is_duration(duration) => Ok(()),
             Some(duration) => Err(format!(
-                "failed to parse duration {text}: time: invalid duration {duration:?}"
+                "failed to parse duration {text}: time: invalid duration {duration}", duration = go::quote(duration)
             )),
             None => Err(format!("unrecognized descriptor: {text}")),
         },
@@ -283,7 +284,7 @@ fn number(text: &str) -> Result<u32, String> {
         Ok(number) if number < 0 => Err(format!("negative number ({number}) not allowed: {text}")),
         Ok(number) => Ok(u32::try_from(number).unwrap_or(u32::MAX)),
         Err(_) => Err(format!(
-            "failed to parse int from {text}: strconv.Atoi: parsing {text:?}: invalid syntax"
+            "failed to parse int from {text}: strconv.Atoi: parsing {quoted}: invalid syntax", quoted = go::quote(text)
         )),
     }
 }

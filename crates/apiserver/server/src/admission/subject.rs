@@ -5,6 +5,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use cobaltcore_text::go;
 use serde_json::{Value, json};
 
 use crate::admission::{Attempt, Operation};
@@ -164,9 +165,9 @@ impl Form {
         let api_version = meta::api_version(&self.kind.group, &self.kind.version);
         if changed["kind"] != *self.kind.name || changed["apiVersion"] != *api_version {
             return Err(format!(
-                "no kind {:?} is registered for version {:?}",
-                changed["kind"].as_str().unwrap_or_default(),
-                changed["apiVersion"].as_str().unwrap_or_default()
+                "no kind {} is registered for version {}",
+                go::quote(changed["kind"].as_str().unwrap_or_default()),
+                go::quote(changed["apiVersion"].as_str().unwrap_or_default())
             ));
         }
         let bodies = if subject.own_kind {
