@@ -27,13 +27,31 @@ pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
     Some(out)
 }
 
+/// Encodes.
+pub(crate) fn encode(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let bits = group.iter().fold(0_u32, |bits, b| bits << 8 | u32::from(*b)) << (8 * (3 - group.len()));
+        for place in 0..4 {
+            let digit = (bits >> (18 - 6 * place)) as usize & 63;
+            let symbol = ALPHABET.get(digit).copied().unwrap_or_default();
+            out.push(if place > group.len() {
+                '='
+            } else {
+                char::from(symbol)
+            });
+        }
+    }
+    out
+}
+
 fn digit(b: u8) -> Option<u32> {
     ALPHABET.iter().position(|a| *a == b).map(|p| p as u32)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::decode;
+    use super::{decode, encode};
 
     #[test]
     fn padding_must_be_right() {
@@ -43,5 +61,13 @@ mod tests {
         assert_eq!(decode("aGk"), None);
         assert_eq!(decode("a==="), None);
         assert_eq!(decode("aG=k"), None);
+    }
+
+    #[test]
+    fn what_is_encoded_decodes() {
+        for text in ["", "a", "ab", "abc", "hello", "\u{ff}\u{0}?"] {
+            assert_eq!(decode(&encode(text.as_bytes())).as_deref(), Some(text.as_bytes()));
+        }
+        assert_eq!(encode(b"hi"), "aGk=");
     }
 }

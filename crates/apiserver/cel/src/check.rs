@@ -33,7 +33,7 @@ struct Local {
 }
 
 pub(crate) struct Checker<'e> {
-    env: &'e Env,
+    pub(crate) env: &'e Env,
     info: &'e SourceInfo,
     ascii: bool,
     pub(crate) bindings: Bindings,
@@ -137,10 +137,7 @@ impl Checker<'_> {
             Expr::Call(call) => self.call(call, at),
             Expr::List(list) => self.list(list, at),
             Expr::Map(map) => self.map(&map.entries, at),
-            Expr::Struct(s) => {
-                self.report(at, undeclared(&s.type_name));
-                Self::failed(at)
-            }
+            Expr::Struct(s) => self.object(s, at),
             Expr::Comprehension(_) | Expr::Unspecified => {
                 self.report_syntax(at, "unsupported expression");
                 Self::failed(at)
@@ -312,6 +309,7 @@ impl Checker<'_> {
         };
         if let Some(prefix) = Self::qualified(target)
             && let Some(function) = functions::lookup(&format!("{prefix}.{}", call.func_name))
+            && (self.env.makes_objects() || !crate::objects::only_there(function.name))
         {
             return self.resolve(function, false, args, at);
         }
@@ -455,7 +453,7 @@ impl Checker<'_> {
     }
 
     /// The type an optional element contributes.
-    fn maybe_optional(&mut self, node: &Node, optional: bool) -> Ty {
+    pub(crate) fn maybe_optional(&mut self, node: &Node, optional: bool) -> Ty {
         if !optional {
             return node.ty.clone();
         }

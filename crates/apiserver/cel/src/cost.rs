@@ -13,6 +13,8 @@ pub(crate) const EXISTS_CHECK: u64 = 3;
 pub(crate) const LIST: u64 = 10;
 /// Making a map.
 pub(crate) const MAP: u64 = 30;
+/// Making an object.
+pub(crate) const OBJECT: u64 = 40;
 /// A round of `all`, beside its body.
 pub(crate) const ALL_STEP: u64 = 3;
 /// A round of `exists`, beside its body.
@@ -77,8 +79,21 @@ pub(crate) fn function(name: &str, args: &[Value<'_>]) -> u64 {
     let size = |i: usize| args.get(i).map_or(1, Value::cost_size);
     match name {
         "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" => args.first().map_or(1, traversal),
-        "url" | "lowerAscii" | "upperAscii" | "substring" | "trim" | "cidr" | "isIP" | "isCIDR"
-        | "quantity" | "isQuantity" | "semver" | "isSemver" | "strings.quote" | "format" => tenth(size(0)),
+        "url"
+        | "lowerAscii"
+        | "upperAscii"
+        | "substring"
+        | "trim"
+        | "cidr"
+        | "isIP"
+        | "isCIDR"
+        | "quantity"
+        | "isQuantity"
+        | "semver"
+        | "isSemver"
+        | "strings.quote"
+        | "jsonpatch.escapeKey"
+        | "format" => tenth(size(0)),
         "startsWith" | "endsWith" => tenth(size(1)),
         "ip" => match args.first() {
             Some(Value::Str(_)) => tenth(size(0)),

@@ -132,6 +132,7 @@ pub enum ListKind {
 #[derive(Debug, Clone, Default)]
 pub struct Env {
     variables: Vec<Variable>,
+    makes_objects: bool,
 }
 
 /// One variable of an environment.
@@ -171,6 +172,17 @@ impl Env {
             computed: Some(program),
         });
         self
+    }
+
+    /// Lets expressions make objects and patches, as those of mutating policies do: `Object{...}`,
+    /// `Object.spec{...}`, `JSONPatch{...}` and what belongs to them.
+    pub fn with_objects(mut self) -> Self {
+        self.makes_objects = true;
+        self
+    }
+
+    pub(crate) fn makes_objects(&self) -> bool {
+        self.makes_objects
     }
 
     fn add(mut self, name: &str, ty: DeclType, optional: bool) -> Self {

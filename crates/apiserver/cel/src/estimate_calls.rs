@@ -97,7 +97,7 @@ impl<'a> Estimator<'a> {
                     }),
                 )
             }
-            "strings.quote" => {
+            "strings.quote" | "jsonpatch.escapeKey" => {
                 let sz = size(0);
                 let max = sz.max.saturating_mul(2).saturating_add(2);
                 (

@@ -13,6 +13,7 @@ use crate::cost;
 use crate::node::{Call, Entry, Item, Kind, Node, Select, SelectMode};
 use crate::ops;
 use crate::program::Program;
+use crate::ty::Ty;
 use crate::value::{List, Map, Value};
 
 /// The comparisons and copies an expression may cause for every unit of its budget: the costs of
@@ -275,7 +276,9 @@ impl<'a> Machine<'a> {
                 )));
             }
         }
-        if !node.is_const() {
+        if matches!(node.ty, Ty::Object(..)) {
+            self.charge(cost::OBJECT)?;
+        } else if !node.is_const() {
             self.charge(cost::MAP)?;
         }
         Ok(Value::Map(Map::Owned(Arc::new(out))))

@@ -82,6 +82,7 @@ substring string.(int) string | string.(int, int) string
 trim string.() string
 format string.(list<dyn>) string
 strings.quote (string) string
+jsonpatch.escapeKey (string) string
 join list<string>.() string | list<string>.(string) string
 sets.contains (list<A>, list<A>) bool
 sets.equivalent (list<A>, list<A>) bool

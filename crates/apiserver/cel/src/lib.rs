@@ -32,6 +32,7 @@ mod loops;
 mod macros;
 mod net;
 mod node;
+mod objects;
 mod ops;
 mod parse;
 mod pattern;

@@ -24,14 +24,19 @@ impl Ip {
         match parsed {
             Ok(IpAddr::V6(v6)) if without_zone.len() != text.len() => {
                 let _ = v6;
-                Err(format!("IP address {text} with zone value is not allowed", text = go::quote(text)))
+                Err(format!(
+                    "IP address {text} with zone value is not allowed",
+                    text = go::quote(text)
+                ))
             }
-            Ok(IpAddr::V6(v6)) if v6.to_ipv4_mapped().is_some() => {
-                Err(format!("IPv4-mapped IPv6 address {text} is not allowed", text = go::quote(text)))
-            }
+            Ok(IpAddr::V6(v6)) if v6.to_ipv4_mapped().is_some() => Err(format!(
+                "IPv4-mapped IPv6 address {text} is not allowed",
+                text = go::quote(text)
+            )),
             Ok(ip) if without_zone.len() == text.len() => Ok(Ip(ip)),
             _ => Err(format!(
-                "IP Address {text} parse error during conversion from string: ParseAddr({text}): unable to parse IP", text = go::quote(text)
+                "IP Address {text} parse error during conversion from string: ParseAddr({text}): unable to parse IP",
+                text = go::quote(text)
             )),
         }
     }
@@ -95,24 +100,36 @@ impl Cidr {
     pub(crate) fn parse(text: &str) -> Result<Cidr, String> {
         let fail = |why: &str| {
             format!(
-                "network address parse error during conversion from string: netip.ParsePrefix({text}): {why}", text = go::quote(text)
+                "network address parse error during conversion from string: netip.ParsePrefix({text}): {why}",
+                text = go::quote(text)
             )
         };
         let (addr, bits) = text.rsplit_once('/').ok_or_else(|| fail("no '/'"))?;
         if addr.contains('%') {
             return Err(fail("IPv6 zones cannot be present in a prefix"));
         }
-        let parsed: IpAddr = addr
-            .parse()
-            .map_err(|_| fail(&format!("ParseAddr({addr}): unable to parse IP", addr = go::quote(addr))))?;
+        let parsed: IpAddr = addr.parse().map_err(|_| {
+            fail(&format!(
+                "ParseAddr({addr}): unable to parse IP",
+                addr = go::quote(addr)
+            ))
+        })?;
         if matches!(parsed, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some()) {
-            return Err(format!("IPv4-mapped IPv6 address {text} is not allowed", text = go::quote(text)));
+            return Err(format!(
+                "IPv4-mapped IPv6 address {text} is not allowed",
+                text = go::quote(text)
+            ));
         }
         let addr = Ip(parsed);
         let digits = bits.bytes().all(|b| b.is_ascii_digit()) && (bits.len() == 1 || !bits.starts_with('0'));
         let prefix: u8 = match bits.parse() {
             Ok(p) if digits => p,
-            _ => return Err(fail(&format!("bad bits after slash: {bits}", bits = go::quote(bits)))),
+            _ => {
+                return Err(fail(&format!(
+                    "bad bits after slash: {bits}",
+                    bits = go::quote(bits)
+                )));
+            }
         };
         if u64::from(prefix) > addr.bits() {
             return Err(fail("prefix length out of range"));

@@ -9,6 +9,7 @@ use crate::decl::{DeclType, Env};
 use crate::error::{CompileError, EvalError};
 use crate::eval::{Fail, Machine, Slot};
 use crate::node::{Kind, Node};
+use crate::objects;
 use crate::parse;
 use crate::render;
 use crate::ty::Ty;
@@ -136,12 +137,53 @@ impl Program {
         self.0.estimate
     }
 
+    /// Whether the result can be an object made by the expression.
+    pub fn result_is_object(&self) -> bool {
+        match &self.0.root.ty {
+            Ty::Object(name, _) => &**name == objects::ROOT,
+            other => other.is_dyn(),
+        }
+    }
+
+    /// Whether the result can be a list of patch operations made by the expression.
+    pub fn result_is_patch(&self) -> bool {
+        match &self.0.root.ty {
+            Ty::List(element) => match &**element {
+                Ty::Object(name, _) => &**name == objects::OPERATION,
+                other => other.is_dyn(),
+            },
+            other => other.is_dyn(),
+        }
+    }
+
     /// Evaluates the expression.
     pub fn evaluate(
         &self,
         bindings: &[(&str, Input<'_>)],
         budget: &mut Budget,
     ) -> Result<Outcome, EvalError> {
+        Ok(match self.run(bindings, budget)? {
+            Value::Bool(b) => Outcome::Bool(b),
+            Value::Str(s) => Outcome::String(s.as_str().to_owned()),
+            other => Outcome::Other(render::plain(&other)),
+        })
+    }
+
+    /// Evaluates the expression to what it is in JSON.
+    pub fn evaluate_json(
+        &self,
+        bindings: &[(&str, Input<'_>)],
+        budget: &mut Budget,
+    ) -> Result<serde_json::Value, EvalError> {
+        let value = self.run(bindings, budget)?;
+        objects::to_json(&value).map_err(EvalError::Failed)
+    }
+
+    fn run<'a>(
+        &'a self,
+        bindings: &[(&str, Input<'a>)],
+        budget: &mut Budget,
+    ) -> Result<Value<'a>, EvalError> {
         let slots = self.slots(bindings);
         let limit = budget.per_expression().min(budget.remaining());
         let mut machine = Machine::new(slots, &self.0.names, limit, budget.per_expression());
@@ -155,9 +197,7 @@ impl Program {
             }),
             _ if !enough => Err(EvalError::BudgetExceeded { object: true }),
             Err(Fail::Error(message)) => Err(EvalError::Failed(message)),
-            Ok(Value::Bool(b)) => Ok(Outcome::Bool(b)),
-            Ok(Value::Str(s)) => Ok(Outcome::String(s.as_str().to_owned())),
-            Ok(other) => Ok(Outcome::Other(render::plain(&other))),
+            Ok(value) => Ok(value),
         }
     }
 

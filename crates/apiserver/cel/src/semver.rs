@@ -95,10 +95,17 @@ fn number(text: &str, what: &str) -> Result<u64, String> {
         ));
     }
     if text.len() > 1 && text.starts_with('0') {
-        return Err(format!("{what} number must not contain leading zeroes {text}", text = go::quote(text)));
+        return Err(format!(
+            "{what} number must not contain leading zeroes {text}",
+            text = go::quote(text)
+        ));
     }
-    text.parse()
-        .map_err(|_| format!("strconv.ParseUint: parsing {text}: value out of range", text = go::quote(text)))
+    text.parse().map_err(|_| {
+        format!(
+            "strconv.ParseUint: parsing {text}: value out of range",
+            text = go::quote(text)
+        )
+    })
 }
 
 fn word(text: &str) -> bool {
@@ -112,18 +119,24 @@ fn pre_part(text: &str) -> Result<Part, String> {
     if text.bytes().all(|b| b.is_ascii_digit()) {
         if text.len() > 1 && text.starts_with('0') {
             return Err(format!(
-                "Numeric PreRelease version must not contain leading zeroes {text}", text = go::quote(text)
+                "Numeric PreRelease version must not contain leading zeroes {text}",
+                text = go::quote(text)
             ));
         }
-        return text
-            .parse()
-            .map(Part::Number)
-            .map_err(|_| format!("strconv.ParseUint: parsing {text}: value out of range", text = go::quote(text)));
+        return text.parse().map(Part::Number).map_err(|_| {
+            format!(
+                "strconv.ParseUint: parsing {text}: value out of range",
+                text = go::quote(text)
+            )
+        });
     }
     if word(text) {
         Ok(Part::Word(text.to_owned()))
     } else {
-        Err(format!("Invalid character(s) found in prerelease {text}", text = go::quote(text)))
+        Err(format!(
+            "Invalid character(s) found in prerelease {text}",
+            text = go::quote(text)
+        ))
     }
 }
 
@@ -134,7 +147,10 @@ fn build_part(text: &str) -> Result<String, String> {
     if word(text) {
         Ok(text.to_owned())
     } else {
-        Err(format!("Invalid character(s) found in build meta data {text}", text = go::quote(text)))
+        Err(format!(
+            "Invalid character(s) found in build meta data {text}",
+            text = go::quote(text)
+        ))
     }
 }
 

@@ -42,6 +42,7 @@ impl<'a> Machine<'a> {
                 Value::owned(substring(s, *start, Some(*end))?)
             }
             ("trim", []) => Value::owned(s.trim()),
+            ("jsonpatch.escapeKey", []) => Value::owned(s.replace('~', "~0").replace('/', "~1")),
             ("strings.quote", []) => Value::owned(quote(s)),
             ("format", [Value::List(args)]) => {
                 let text = crate::printf::format(s, args)?;

@@ -28,6 +28,8 @@ struct Found<'i> {
 /// `mixed` is true inside the arguments of `format`, which may mix types.
 fn walk(node: &mut Node, mixed: bool, found: &mut Found<'_>) {
     let at = node.at;
+    // The fields of an object differ by nature.
+    let is_object = matches!(node.ty, Ty::Object(..));
     match &mut node.kind {
         Kind::Const(_) | Kind::Var(_) => {}
         Kind::Select(s) => walk(&mut s.operand, mixed, found),
@@ -50,7 +52,7 @@ fn walk(node: &mut Node, mixed: bool, found: &mut Found<'_>) {
             }
         }
         Kind::Map(entries) => {
-            if !mixed {
+            if !mixed && !is_object {
                 same_entries(entries, found.issues);
             }
             for e in entries {

@@ -176,9 +176,12 @@ fn parent<'a>(document: &'a mut Value, path: &str, missing: &str) -> Result<(&'a
 
 /// A list index: `bound` is the first index that is refused, `length` what negative ones count from.
 fn index(token: &str, bound: usize, length: usize) -> Result<usize, String> {
-    let number: i64 = token
-        .parse()
-        .map_err(|_| format!("value was not a proper array index: {token}", token = go::quote(token)))?;
+    let number: i64 = token.parse().map_err(|_| {
+        format!(
+            "value was not a proper array index: {token}",
+            token = go::quote(token)
+        )
+    })?;
     let refused = || format!("unable to access invalid index: {number}: invalid index referenced");
     let at = if number < 0 {
         let back = usize::try_from(number.unsigned_abs()).map_err(|_| refused())?;
@@ -199,7 +202,12 @@ fn add(document: &mut Value, path: &str, value: Value, missing: &str) -> Result<
             let at = index(&key, items.len() + 1, items.len() + 1)?;
             items.insert(at, value);
         }
-        _ => return Err(format!("{missing}: {path}: missing value", path = go::quote(path))),
+        _ => {
+            return Err(format!(
+                "{missing}: {path}: missing value",
+                path = go::quote(path)
+            ));
+        }
     }
     Ok(())
 }
@@ -213,7 +221,10 @@ fn remove(document: &mut Value, path: &str) -> Result<Value, String> {
             let at = index(&key, items.len(), items.len())?;
             Ok(items.remove(at))
         }
-        _ => Err(format!("doc is missing path: {path}: missing value", path = go::quote(path))),
+        _ => Err(format!(
+            "doc is missing path: {path}: missing value",
+            path = go::quote(path)
+        )),
     }
 }
 
@@ -235,7 +246,12 @@ fn replace(document: &mut Value, path: &str, value: &Value) -> Result<(), String
                 *slot = value.clone();
             }
         }
-        _ => return Err(format!("doc is missing path: {path}: missing value", path = go::quote(path))),
+        _ => {
+            return Err(format!(
+                "doc is missing path: {path}: missing value",
+                path = go::quote(path)
+            ));
+        }
     }
     Ok(())
 }
@@ -248,7 +264,10 @@ fn get<'a>(document: &'a mut Value, path: &str) -> Result<Option<&'a Value>, Str
             let at = index(&key, items.len(), items.len())?;
             Ok(items.get(at))
         }
-        _ => Err(format!("doc is missing path: {path}: missing value", path = go::quote(path))),
+        _ => Err(format!(
+            "doc is missing path: {path}: missing value",
+            path = go::quote(path)
+        )),
     }
 }
 

@@ -163,6 +163,8 @@ impl Resource {
             crate::admission::condition_errors(object)
         } else if &*self.kind == "ValidatingAdmissionPolicy" {
             crate::admission::policy_errors(object)
+        } else if &*self.kind == "MutatingAdmissionPolicy" {
+            crate::admission::mutator_errors(object)
         } else {
             Vec::new()
         }

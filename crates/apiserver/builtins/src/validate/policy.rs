@@ -37,6 +37,52 @@ pub(super) fn policy(errors: &mut Errors, object: &Value, kind: &str) {
     }
     if kind == "ValidatingAdmissionPolicy" {
         judgements(errors, object);
+    } else {
+        mutations(errors, object);
+    }
+}
+
+/// What a policy changes, and whether it is asked again.
+fn mutations(errors: &mut Errors, object: &Value) {
+    let mutations = list(object, "spec.mutations");
+    if mutations.is_empty() {
+        errors.required("spec.mutations", "mutations must contain at least one item");
+    }
+    for (position, mutation) in mutations.iter().enumerate() {
+        let path = format!("spec.mutations[{position}]");
+        let (given, other) = match text(mutation, "patchType") {
+            "" => {
+                errors.required(format!("{path}.patchType"), "");
+                continue;
+            }
+            "ApplyConfiguration" => ("applyConfiguration", "jsonPatch"),
+            "JSONPatch" => ("jsonPatch", "applyConfiguration"),
+            unknown => {
+                let supported = ["ApplyConfiguration", "JSONPatch"];
+                errors.choice(unknown, &format!("{path}.patchType"), &supported);
+                continue;
+            }
+        };
+        match at(mutation, given) {
+            None => errors.required(format!("{path}.{given}"), ""),
+            Some(change) if text(change, "expression").trim().is_empty() => {
+                errors.required(
+                    format!("{path}.{given}.expression"),
+                    "expression is not specified",
+                );
+            }
+            Some(_) => {}
+        }
+        if at(mutation, other).is_some() {
+            errors.forbidden(
+                format!("{path}.{other}"),
+                &format!("{other} must not be specified for this patchType"),
+            );
+        }
+    }
+    match text(object, "spec.reinvocationPolicy") {
+        "" => errors.required("spec.reinvocationPolicy", ""),
+        policy => errors.choice(policy, "spec.reinvocationPolicy", &["IfNeeded", "Never"]),
     }
 }
 

@@ -185,7 +185,8 @@ fn descriptor(text: &str) -> Result<(), String> {
         _ => match text.strip_prefix("@every ") {
             Some(duration) if is_duration(duration) => Ok(()),
             Some(duration) => Err(format!(
-                "failed to parse duration {text}: time: invalid duration {duration}", duration = go::quote(duration)
+                "failed to parse duration {text}: time: invalid duration {duration}",
+                duration = go::quote(duration)
             )),
             None => Err(format!("unrecognized descriptor: {text}")),
         },
@@ -284,7 +285,8 @@ fn number(text: &str) -> Result<u32, String> {
         Ok(number) if number < 0 => Err(format!("negative number ({number}) not allowed: {text}")),
         Ok(number) => Ok(u32::try_from(number).unwrap_or(u32::MAX)),
         Err(_) => Err(format!(
-            "failed to parse int from {text}: strconv.Atoi: parsing {quoted}: invalid syntax", quoted = go::quote(text)
+            "failed to parse int from {text}: strconv.Atoi: parsing {quoted}: invalid syntax",
+            quoted = go::quote(text)
         )),
     }
 }

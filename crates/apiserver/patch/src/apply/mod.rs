@@ -139,6 +139,25 @@ pub fn apply(request: ApplyRequest<'_>) -> Result<Applied, ApplyError> {
     Ok(Applied { object, changed })
 }
 
+/// Merges a configuration into an object without recording who owns what, as mutating policies do.
+/// Parts that would be replaced as a whole must not be named: what the configuration leaves out
+/// of them would be lost.
+pub fn merge_configuration(object: &Value, config: &Value, schema: &Schema) -> Result<Value, String> {
+    let ty = Ty::root(schema);
+    validate::validate(config, ty)
+        .map_err(|e| format!("failed to convert patch object to typed object: {e}"))?;
+    let atomic = validate::atomic_paths(config, ty);
+    if !atomic.is_empty() {
+        return Err(format!(
+            "invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {}",
+            atomic.join(", ")
+        ));
+    }
+    let mut merged = object.clone();
+    merge::merge(&mut merged, config, ty).map_err(|e| format!("failed to merge patch: {e}"))?;
+    Ok(merged)
+}
+
 /// Records in `new` who owns what after a write that is not an apply. `new` may carry managedFields
 /// of its own: `[]` and `[{}]` clear them, others replace the stored ones, none or malformed ones
 /// leave them. On a subresource they are ignored.

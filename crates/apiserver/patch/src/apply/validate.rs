@@ -24,6 +24,43 @@ pub(crate) fn validate(value: &Value, ty: Ty<'_>) -> Result<(), String> {
     }
 }
 
+/// The paths of a configuration whose values are replaced as a whole.
+pub(crate) fn atomic_paths(value: &Value, ty: Ty<'_>) -> Vec<String> {
+    let mut found = Vec::new();
+    gather_atomic(value, ty, &mut String::new(), &mut found);
+    found
+}
+
+fn gather_atomic(value: &Value, ty: Ty<'_>, path: &mut String, found: &mut Vec<String>) {
+    let length = path.len();
+    match (value, ty.shape(value)) {
+        (Value::Object(map), Shape::Map) => {
+            if ty.map_is_atomic() {
+                found.push(path.clone());
+            }
+            for (key, value) in map {
+                if let Some(field) = ty.field(key) {
+                    path.push('.');
+                    path.push_str(key);
+                    gather_atomic(value, field, path, found);
+                    path.truncate(length);
+                }
+            }
+        }
+        (Value::Array(items), Shape::List) => {
+            if ty.list_is_atomic() {
+                found.push(path.clone());
+            }
+            for (i, item) in items.iter().enumerate() {
+                path.push_str(&format!("[{i}]"));
+                gather_atomic(item, ty.element(), path, found);
+                path.truncate(length);
+            }
+        }
+        _ => {}
+    }
+}
+
 fn report(path: &str, message: &str, found: &mut Vec<String>) {
     if found.len() < MAX_ERRORS {
         found.push(if path.is_empty() {

@@ -20,7 +20,7 @@ use crate::subresource::{put_replicas, scale_of};
 use crate::write::Write;
 
 pub(crate) use conditions::errors as condition_errors;
-pub(crate) use policies::{Policies, policy_errors};
+pub(crate) use policies::{Policies, mutator_errors, policy_errors};
 pub(crate) use webhooks::Converter;
 pub use webhooks::Handler;
 pub(crate) use webhooks::{WebhookCounts, Webhooks};
@@ -65,11 +65,11 @@ pub struct Attempt<'a> {
 }
 
 impl Api {
-    /// Mutating webhooks; tells whether they changed the object, which is in its type's form again
-    /// then. `object` is null for deletions.
+    /// Mutating policies and webhooks; tells whether they changed the object, which is in its type's
+    /// form again then. `object` is null for deletions.
     pub async fn mutate(&self, attempt: &Attempt<'_>, object: &mut Value) -> ApiResult<bool> {
         if attempt.write.subresource != Some("scale") {
-            return self.webhooks.mutate(self, attempt, object).await;
+            return self.mutate_body(attempt, object).await;
         }
         let resource = attempt.write.resource;
         let old = attempt.old.map(|old| scale_of(resource, old));
@@ -78,11 +78,30 @@ impl Api {
             old: old.as_ref(),
             ..attempt.clone()
         };
-        let changed = self.webhooks.mutate(self, &seen, &mut scale).await?;
+        let changed = self.mutate_body(&seen, &mut scale).await?;
         if changed {
             put_replicas(resource, object, &scale);
         }
         Ok(changed)
+    }
+
+    async fn mutate_body(&self, attempt: &Attempt<'_>, object: &mut Value) -> ApiResult<bool> {
+        let mut by_policies = self.policies.mutate(self, attempt, object)?;
+        if by_policies.changed && attempt.write.subresource.is_none() {
+            // Built-in plugins look at what policies made of the object.
+            let before = object.clone();
+            self.admit_builtin(&mut attempt.clone(), object)?;
+            if *object != before {
+                by_policies.overtaken();
+            }
+        }
+        let by_webhooks = self.webhooks.mutate(self, attempt, object).await?;
+        if by_webhooks {
+            by_policies.overtaken();
+        }
+        self.policies
+            .mutate_again(self, attempt, object, &mut by_policies)?;
+        Ok(by_policies.changed || by_webhooks)
     }
 
     /// Validating policies, then webhooks; `object` is absent for deletions.

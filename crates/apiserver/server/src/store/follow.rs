@@ -84,7 +84,11 @@ impl Mailboxes {
     }
 
     fn add(&self, key: &Key, mailbox: &Arc<Mailbox>) {
-        self.0.lock().entry(key.clone()).or_default().push(mailbox.clone());
+        self.0
+            .lock()
+            .entry(key.clone())
+            .or_default()
+            .push(mailbox.clone());
     }
 
     fn remove(&self, key: &Key, mailbox: &Arc<Mailbox>) {

@@ -40,6 +40,7 @@ mod health;
 mod history;
 mod kinds;
 mod lists;
+mod mutations;
 mod namespaces;
 mod openapi;
 mod options;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Validating admission policies: expressions that judge requests, and the bindings that put them
-//! to work. Both are immutable sets swapped with every commit, so the next request already sees the
-//! change. What a policy cannot decide, its failure policy does.
+//! Admission policies: expressions that judge requests or change their objects, and the bindings
+//! that put them to work. All are immutable sets swapped with every commit, so the next request
+//! already sees the change. What a policy cannot decide, its failure policy does.
 
+mod mutation;
+mod mutator;
 mod policy;
 
 use std::collections::BTreeMap;
@@ -12,7 +14,8 @@ use arc_swap::ArcSwap;
 use cobaltcore_cel::{Budget, Input};
 use serde_json::Value;
 
-use self::policy::{Binding, Finding, Missing, Params, Policy};
+use self::mutator::Mutator;
+use self::policy::{Binding, Finding, Missing, ParamKind, Params, Policy};
 use super::Attempt;
 use super::subject::{Form, Subject, attributes};
 use crate::api::Api;
@@ -21,11 +24,16 @@ use crate::selector::LabelSelector;
 use crate::status::{ApiError, ApiResult};
 use crate::store::{Event, Key, Op, Table};
 
+pub(crate) use mutator::errors as mutator_errors;
 pub(crate) use policy::errors as policy_errors;
 
 const GROUP: &str = "admissionregistration.k8s.io";
 const POLICIES: &str = "validatingadmissionpolicies";
 const BINDINGS: &str = "validatingadmissionpolicybindings";
+const MUTATORS: &str = "mutatingadmissionpolicies";
+const MUTATOR_BINDINGS: &str = "mutatingadmissionpolicybindings";
+
+const ALL: [&str; 4] = [POLICIES, BINDINGS, MUTATORS, MUTATOR_BINDINGS];
 
 /// The policies there are.
 #[derive(Debug, Default)]
@@ -38,21 +46,27 @@ pub struct Policies {
 struct Set {
     policies: BTreeMap<String, Arc<Policy>>,
     bindings: BTreeMap<String, Arc<Binding>>,
+    mutators: BTreeMap<String, Arc<Mutator>>,
+    mutator_bindings: BTreeMap<String, Arc<Binding>>,
 }
 
 impl Set {
     fn put(&mut self, plural: &str, name: &str, object: Option<&Value>) {
-        match (plural, object) {
-            (POLICIES, Some(object)) => {
-                self.policies
-                    .insert(name.to_owned(), Arc::new(Policy::of(name, object)));
+        fn keep<T>(kept: &mut BTreeMap<String, Arc<T>>, name: &str, made: Option<T>) {
+            match made {
+                Some(made) => drop(kept.insert(name.to_owned(), Arc::new(made))),
+                None => drop(kept.remove(name)),
             }
-            (POLICIES, None) => drop(self.policies.remove(name)),
-            (BINDINGS, Some(object)) => {
-                self.bindings
-                    .insert(name.to_owned(), Arc::new(Binding::of(name, object)));
-            }
-            (BINDINGS, None) => drop(self.bindings.remove(name)),
+        }
+        match plural {
+            POLICIES => keep(&mut self.policies, name, object.map(|o| Policy::of(name, o))),
+            MUTATORS => keep(&mut self.mutators, name, object.map(|o| Mutator::of(name, o))),
+            BINDINGS => keep(&mut self.bindings, name, object.map(|o| Binding::of(name, o))),
+            MUTATOR_BINDINGS => keep(
+                &mut self.mutator_bindings,
+                name,
+                object.map(|o| Binding::of(name, o)),
+            ),
             _ => {}
         }
     }
@@ -68,7 +82,7 @@ struct Denial {
 impl Policies {
     /// A policy or a binding changed. Runs on the writer thread.
     pub fn changed(&self, table: &Table, event: &Event) {
-        if !matches!(&*table.plural, POLICIES | BINDINGS) {
+        if !ALL.contains(&&*table.plural) {
             return;
         }
         let mut set = (**self.set.load()).clone();
@@ -80,7 +94,7 @@ impl Policies {
     /// Reads what is stored.
     pub fn load(&self, api: &Api) {
         let mut set = Set::default();
-        for plural in [POLICIES, BINDINGS] {
+        for plural in ALL {
             for object in api.objects(GROUP, plural, None) {
                 set.put(plural, meta::name(&object), Some(&object));
             }
@@ -131,7 +145,7 @@ fn ask(
     binding: &Binding,
     denials: &mut Vec<Denial>,
 ) {
-    let params = match parameters(api, subject, policy, binding) {
+    let params = match parameters(api, subject, policy.param_kind.as_ref(), binding) {
         Ok(params) => params,
         Err(why) => {
             if !policy.fails_open {
@@ -187,10 +201,10 @@ fn namespace_object(api: &Api, subject: &Subject<'_>) -> Value {
 fn parameters(
     api: &Api,
     subject: &Subject<'_>,
-    policy: &Policy,
+    param_kind: Option<&ParamKind>,
     binding: &Binding,
 ) -> Result<Vec<Value>, String> {
-    let (Some((api_version, kind)), Some(reference)) = (&policy.param_kind, &binding.params) else {
+    let (Some((api_version, kind)), Some(reference)) = (param_kind, &binding.params) else {
         return Ok(vec![Value::Null]);
     };
     let (group, version) = meta::split_api_version(api_version);

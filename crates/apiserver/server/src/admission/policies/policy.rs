@@ -13,6 +13,9 @@ use crate::selector::LabelSelector;
 /// The longest text a message expression may give.
 const MAX_MESSAGE: usize = 5 * 1024;
 
+/// apiVersion and kind of parameters.
+pub(super) type ParamKind = (String, String);
+
 /// A policy, ready to be asked.
 #[derive(Debug)]
 pub(super) struct Policy {
@@ -20,8 +23,7 @@ pub(super) struct Policy {
     pub scope: Scope,
     /// What cannot be decided is let through.
     pub fails_open: bool,
-    /// apiVersion and kind of the parameters.
-    pub param_kind: Option<(String, String)>,
+    pub param_kind: Option<ParamKind>,
     conditions: Conditions,
     validations: Vec<Validation>,
 }
@@ -55,7 +57,7 @@ impl Policy {
     pub(super) fn of(name: &str, object: &Value) -> Self {
         let spec = &object["spec"];
         let text = |value: &Value| value.as_str().map(str::to_owned);
-        let (base, env) = environments(spec);
+        let (base, env) = environments(spec, conditions::environment());
         let validations = spec["validations"].as_array().into_iter().flatten();
         Self {
             name: name.to_owned(),
@@ -206,7 +208,7 @@ impl Binding {
     }
 }
 
-fn param_kind(spec: &Value) -> Option<(String, String)> {
+pub(super) fn param_kind(spec: &Value) -> Option<ParamKind> {
     let kind = spec["paramKind"].as_object()?;
     let text = |key: &str| {
         kind.get(key)
@@ -218,8 +220,8 @@ fn param_kind(spec: &Value) -> Option<(String, String)> {
 }
 
 /// The variables of match conditions, and those of everything else, which may use `variables` too.
-fn environments(spec: &Value) -> (Env, Env) {
-    let mut base = conditions::environment().clone();
+pub(super) fn environments(spec: &Value, given: &Env) -> (Env, Env) {
+    let mut base = given.clone();
     if spec["paramKind"].is_object() {
         base = base.variable("params", DeclType::Dyn);
     }
@@ -244,69 +246,98 @@ fn environments(spec: &Value) -> (Env, Env) {
 /// What is wrong with the expressions of a policy.
 pub(crate) fn errors(object: &Value) -> Vec<FieldError> {
     let spec = &object["spec"];
-    let (base, env) = environments(spec);
-    let list = |key: &str| spec[key].as_array().cloned().unwrap_or_default();
-    let mut errors = Vec::new();
-    let mut check = |field: String, source: &Value, env: &Env, wanted: Wanted| {
+    let mut check = Check::of(spec, conditions::environment());
+    for (at, validation) in entries(spec, "validations") {
+        let field = format!("spec.validations[{at}]");
+        check.expression(
+            format!("{field}.expression"),
+            &validation["expression"],
+            Wanted::Bool,
+        );
+        check.expression(
+            format!("{field}.messageExpression"),
+            &validation["messageExpression"],
+            Wanted::Text,
+        );
+    }
+    for (at, annotation) in entries(spec, "auditAnnotations") {
+        let field = format!("spec.auditAnnotations[{at}].valueExpression");
+        check.expression(field, &annotation["valueExpression"], Wanted::Anything);
+    }
+    check.errors
+}
+
+/// The elements of a list with their places.
+pub(super) fn entries<'a>(spec: &'a Value, key: &str) -> impl Iterator<Item = (usize, &'a Value)> {
+    spec[key].as_array().into_iter().flatten().enumerate()
+}
+
+/// Compiles the expressions of a policy and keeps what does not compile.
+pub(super) struct Check {
+    env: Env,
+    pub errors: Vec<FieldError>,
+}
+
+impl Check {
+    /// Begins with what every policy has: conditions and variables.
+    pub(super) fn of(spec: &Value, given: &Env) -> Self {
+        let (base, env) = environments(spec, given);
+        let mut check = Self {
+            env: base,
+            errors: Vec::new(),
+        };
+        for (at, condition) in entries(spec, "matchConditions") {
+            let field = format!("spec.matchConditions[{at}].expression");
+            check.expression(field, &condition["expression"], Wanted::Bool);
+        }
+        for (at, variable) in entries(spec, "variables") {
+            // A variable sees those before it.
+            let mut before = spec.clone();
+            if let Some(Value::Array(all)) = before.get_mut("variables") {
+                all.truncate(at);
+            }
+            check.env = environments(&before, given).1;
+            let field = format!("spec.variables[{at}].expression");
+            check.expression(field, &variable["expression"], Wanted::Anything);
+        }
+        check.env = env;
+        check
+    }
+
+    pub(super) fn expression(&mut self, field: String, source: &Value, wanted: Wanted) {
         let Some(source) = source.as_str().filter(|s| !s.trim().is_empty()) else {
             return; // the kind's own validation says so
         };
-        if let Err(why) = wanted.compile(source, env) {
-            errors.push(FieldError::invalid(field, &json!(source), &why));
+        if let Err(why) = wanted.compile(source, &self.env) {
+            self.errors.push(FieldError::invalid(field, &json!(source), &why));
         }
-    };
-    for (at, condition) in list("matchConditions").iter().enumerate() {
-        let field = format!("spec.matchConditions[{at}].expression");
-        check(field, &condition["expression"], &base, Wanted::Bool);
     }
-    for (at, variable) in list("variables").iter().enumerate() {
-        // A variable sees those before it.
-        let mut before = spec.clone();
-        if let Some(Value::Array(all)) = before.get_mut("variables") {
-            all.truncate(at);
-        }
-        let field = format!("spec.variables[{at}].expression");
-        check(
-            field,
-            &variable["expression"],
-            &environments(&before).1,
-            Wanted::Anything,
-        );
-    }
-    for (at, validation) in list("validations").iter().enumerate() {
-        let field = format!("spec.validations[{at}].expression");
-        check(field, &validation["expression"], &env, Wanted::Bool);
-        let field = format!("spec.validations[{at}].messageExpression");
-        check(field, &validation["messageExpression"], &env, Wanted::Text);
-    }
-    for (at, annotation) in list("auditAnnotations").iter().enumerate() {
-        let field = format!("spec.auditAnnotations[{at}].valueExpression");
-        check(field, &annotation["valueExpression"], &env, Wanted::Anything);
-    }
-    errors
 }
 
 /// What an expression must give.
 #[derive(Debug, Clone, Copy)]
-enum Wanted {
+pub(super) enum Wanted {
     Bool,
     Text,
+    Object,
+    Patch,
     Anything,
 }
 
 impl Wanted {
-    fn compile(self, source: &str, env: &Env) -> Result<(), String> {
-        match self {
-            Self::Bool => conditions::compile(source, env).map(drop),
-            Self::Text => {
-                let program = conditions::compile_any(source, env)?;
-                if program.result_is_string() {
-                    Ok(())
-                } else {
-                    Err("must evaluate to string".into())
-                }
-            }
-            Self::Anything => conditions::compile_any(source, env).map(drop),
+    pub(super) fn compile(self, source: &str, env: &Env) -> Result<Program, String> {
+        let program = conditions::compile_any(source, env)?;
+        let (fits, name) = match self {
+            Self::Bool => (program.result_is_bool(), "bool"),
+            Self::Text => (program.result_is_string(), "string"),
+            Self::Object => (program.result_is_object(), "Object"),
+            Self::Patch => (program.result_is_patch(), "list(JSONPatch)"),
+            Self::Anything => (true, ""),
+        };
+        if fits {
+            Ok(program)
+        } else {
+            Err(format!("must evaluate to {name}"))
         }
     }
 }
