@@ -13,6 +13,8 @@ pub(crate) const EXISTS_CHECK: u64 = 3;
 pub(crate) const LIST: u64 = 10;
 /// Making a map.
 pub(crate) const MAP: u64 = 30;
+/// Asking about a right.
+pub(crate) const CHECK: u64 = 350_000;
 /// Making an object.
 pub(crate) const OBJECT: u64 = 40;
 /// A round of `all`, beside its body.
@@ -95,6 +97,7 @@ pub(crate) fn function(name: &str, args: &[Value<'_>]) -> u64 {
         | "jsonpatch.escapeKey"
         | "format" => tenth(size(0)),
         "startsWith" | "endsWith" => tenth(size(1)),
+        "check" => CHECK,
         "ip" => match args.first() {
             Some(Value::Str(_)) => tenth(size(0)),
             _ => 1,

@@ -61,6 +61,10 @@ pub enum DeclType {
         /// Fields by their JSON name, not escaped.
         fields: Arc<BTreeMap<String, Arc<DeclType>>>,
     },
+    /// Somebody to ask about rights.
+    Authorizer,
+    /// A question about the rights to one resource, to be finished and asked.
+    ResourceCheck,
 }
 
 /// The largest request, which bounds what has no bound of its own.
@@ -85,7 +89,12 @@ impl DeclType {
     /// The size of the smallest value in JSON; fields of objects are taken as optional.
     pub fn min_size(&self) -> u64 {
         match self {
-            DeclType::Dyn | DeclType::Int | DeclType::Uint | DeclType::Double => 1,
+            DeclType::Dyn
+            | DeclType::Int
+            | DeclType::Uint
+            | DeclType::Double
+            | DeclType::Authorizer
+            | DeclType::ResourceCheck => 1,
             DeclType::Null | DeclType::Bool => 4,
             DeclType::Duration => 3,
             DeclType::Timestamp => 21,
@@ -112,7 +121,9 @@ impl DeclType {
             | DeclType::Int
             | DeclType::Uint
             | DeclType::Double
-            | DeclType::Object { .. } => 0,
+            | DeclType::Object { .. }
+            | DeclType::Authorizer
+            | DeclType::ResourceCheck => 0,
         }
     }
 }

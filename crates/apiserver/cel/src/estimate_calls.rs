@@ -109,6 +109,7 @@ impl<'a> Estimator<'a> {
                 )
             }
             "startsWith" | "endsWith" => (size(1).tenth(), None),
+            "check" => (Range::fixed(crate::cost::CHECK), None),
             "@in" if matches!(overload.args.get(1), Some(Ty::List(_))) => (size(1), None),
             "matches" if overload.member => (search(size(0), size(1)), None),
             "contains" => (size(0).tenth().times(size(1).tenth()), None),

@@ -329,8 +329,8 @@ fn ty(text: &str) -> Option<Ty> {
     })
 }
 
-/// The Kubernetes types that rules can name. Those of the authorizer are known so that messages
-/// are right, but nothing gives a value of them: rules have no `authorizer`.
+/// The Kubernetes types that rules can name. Those of the authorizer are known everywhere so that
+/// messages are right; only expressions of admission have an `authorizer`.
 pub(crate) fn opaque(name: &str) -> Option<&'static str> {
     [
         "kubernetes.URL",

@@ -14,6 +14,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod authorizer;
 mod base64;
 mod budget;
 mod check;
@@ -50,6 +51,7 @@ mod url;
 mod validate;
 mod value;
 
+pub use authorizer::{Authority, Question, Verdict};
 pub use budget::{Budget, PER_EXPRESSION, PER_OBJECT};
 pub use decl::{DeclType, Env, ListKind, max_cardinality, max_items, max_properties};
 pub use error::{CompileError, EvalError};

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::authorizer::{Authority, Inquiry, Question};
 use crate::budget::Budget;
 use crate::decl::{DeclType, Env};
 use crate::error::{CompileError, EvalError};
@@ -13,7 +14,7 @@ use crate::objects;
 use crate::parse;
 use crate::render;
 use crate::ty::Ty;
-use crate::value::Value;
+use crate::value::{Opaque, Value};
 
 /// A value handed to an evaluation.
 #[derive(Debug, Clone, Copy)]
@@ -22,6 +23,10 @@ pub enum Input<'a> {
     Json(&'a serde_json::Value),
     /// An optional value.
     Optional(Option<&'a serde_json::Value>),
+    /// Somebody to ask about rights.
+    Authorizer(&'a Arc<dyn Authority>),
+    /// The same with the beginning of a question.
+    ResourceCheck(&'a Arc<dyn Authority>, &'a Question),
     /// No value; using the variable is an error.
     Absent,
 }
@@ -222,7 +227,19 @@ impl Program {
 }
 
 fn slot<'a>(input: Input<'a>, ty: &'a DeclType, optional: bool) -> Slot<'a> {
+    let inquiry = |authority: &Arc<dyn Authority>, question: Question| Inquiry {
+        authority: Arc::clone(authority),
+        question,
+    };
     let json = match input {
+        Input::Authorizer(authority) => {
+            let asked = inquiry(authority, Question::default());
+            return Slot::Value(Value::opaque(Opaque::Authorizer(asked)));
+        }
+        Input::ResourceCheck(authority, question) => {
+            let asked = inquiry(authority, question.clone());
+            return Slot::Value(Value::opaque(Opaque::ResourceCheck(asked)));
+        }
         Input::Absent => return Slot::Unset,
         Input::Optional(None) => return Slot::Value(Value::none()),
         Input::Json(json) | Input::Optional(Some(json)) => json,

@@ -51,5 +51,10 @@ pub(crate) fn opaque(value: &Opaque) -> String {
         Opaque::Quantity(q) => q.to_string(),
         Opaque::Semver(s) => s.to_string(),
         Opaque::Format(f) => (*f).to_owned(),
+        Opaque::Authorizer(_)
+        | Opaque::PathCheck(_)
+        | Opaque::GroupCheck(_)
+        | Opaque::ResourceCheck(_)
+        | Opaque::Decision(_) => value.type_name().to_owned(),
     }
 }

@@ -129,6 +129,11 @@ fn opaque_function<'a>(name: &str, value: &Opaque, rest: &[Value<'a>]) -> R<Opti
         Opaque::Cidr(cidr) => crate::kube::cidr_part(name, cidr, rest),
         Opaque::Quantity(q) => crate::kube::quantity_part(name, q, rest),
         Opaque::Semver(v) => Ok(crate::kube::semver_part(name, v, rest)),
+        Opaque::Authorizer(_)
+        | Opaque::PathCheck(_)
+        | Opaque::GroupCheck(_)
+        | Opaque::ResourceCheck(_)
+        | Opaque::Decision(_) => crate::authorizer::call(name, value, rest),
         Opaque::Format(f) => Ok(match (name, rest) {
             ("validate", [Value::Str(s)]) => {
                 let errors = format::validate(f, s.as_str());

@@ -88,6 +88,8 @@ impl Ty {
             DeclType::List { element, .. } => Ty::list(Ty::of(element)),
             DeclType::Map { value, .. } => Ty::map(Ty::String, Ty::of(value)),
             DeclType::Object { name, fields } => Ty::Object(Arc::from(name.as_str()), fields.clone()),
+            DeclType::Authorizer => Ty::Opaque("kubernetes.authorization.Authorizer", Vec::new()),
+            DeclType::ResourceCheck => Ty::Opaque("kubernetes.authorization.ResourceCheck", Vec::new()),
         }
     }
 

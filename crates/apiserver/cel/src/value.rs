@@ -8,6 +8,7 @@ use std::sync::Arc;
 use cobaltcore_text::go;
 use serde_json::Value as Json;
 
+use crate::authorizer::{Inquiry, Verdict};
 use crate::decl::{DeclType, ListKind};
 use crate::net::{Cidr, Ip};
 use crate::quantity::Quantity;
@@ -98,6 +99,11 @@ pub(crate) enum Opaque {
     Semver(Semver),
     /// A named format, by its function name without `format.`.
     Format(&'static str),
+    Authorizer(Inquiry),
+    PathCheck(Inquiry),
+    GroupCheck(Inquiry),
+    ResourceCheck(Inquiry),
+    Decision(Verdict),
 }
 
 impl Str<'_> {
@@ -136,6 +142,9 @@ impl<'a> Value<'a> {
             (_, Json::Null) => Ok(Value::Null),
             (DeclType::Dyn, _) => Ok(Self::from_plain(json)),
             (DeclType::Null, _) => Err("invalid data, expected null".into()),
+            (DeclType::Authorizer | DeclType::ResourceCheck, _) => {
+                Err("invalid data, expected an authority".into())
+            }
             (DeclType::Bool, Json::Bool(b)) => Ok(Value::Bool(*b)),
             (DeclType::Bool, _) => Err(format!(
                 "invalid data, expected bool, got {}",
@@ -301,6 +310,11 @@ impl Opaque {
             Opaque::Quantity(_) => "kubernetes.Quantity",
             Opaque::Semver(_) => "kubernetes.Semver",
             Opaque::Format(_) => "kubernetes.NamedFormat",
+            Opaque::Authorizer(_) => "kubernetes.authorization.Authorizer",
+            Opaque::PathCheck(_) => "kubernetes.authorization.PathCheck",
+            Opaque::GroupCheck(_) => "kubernetes.authorization.GroupCheck",
+            Opaque::ResourceCheck(_) => "kubernetes.authorization.ResourceCheck",
+            Opaque::Decision(_) => "kubernetes.authorization.Decision",
         }
     }
 }

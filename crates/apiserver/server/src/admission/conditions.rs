@@ -116,6 +116,8 @@ pub(super) fn environment() -> &'static Env {
             .variable("oldObject", DeclType::Dyn)
             .variable("namespaceObject", DeclType::Dyn)
             .variable("request", request_type())
+            .variable("authorizer", DeclType::Authorizer)
+            .variable("authorizer.requestResource", DeclType::ResourceCheck)
     })
 }
 
@@ -195,6 +197,8 @@ mod tests {
             "!('system:nodes' in request.userInfo.groups)",
             "object.metadata.name.startsWith('x') || oldObject == null",
             "request.?subResource.orValue('') == ''",
+            "authorizer.group('').resource('pods').namespace('a').check('get').allowed()",
+            "authorizer.requestResource.check('update').reason() == ''",
         ] {
             assert_eq!(errors(&configuration(good)), [], "{good}");
         }

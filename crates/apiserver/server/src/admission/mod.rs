@@ -9,6 +9,7 @@ mod matching;
 mod plugins;
 mod policies;
 mod quota;
+mod rights;
 mod subject;
 mod webhooks;
 

@@ -251,3 +251,48 @@ async fn policies_are_checked_when_they_are_made() {
         both.message()
     );
 }
+
+#[tokio::test]
+async fn expressions_ask_what_the_requester_may_do() {
+    let server = TestServer::start_with_rbac().await;
+    let admin = server.admin();
+    let role = |rules: Value| {
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": "maps"}, "rules": rules})
+    };
+    let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+    let base = json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create"]});
+    create(&admin, roles, &role(json!([base]))).await;
+    let bound = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "maps"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "maps"},
+        "subjects": [{"kind": "User", "name": "jane", "apiGroup": "rbac.authorization.k8s.io"},
+            {"kind": "ServiceAccount", "name": "robot", "namespace": "default"}]});
+    create(
+        &admin,
+        "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+        &bound,
+    )
+    .await;
+    let spec = json!({"validations": [
+        {"expression": "authorizer.requestResource.check('create').allowed()"},
+        {"expression": "authorizer.serviceAccount('default', 'robot').group('').resource('configmaps').namespace('default').check('create').allowed()"},
+        {"expression": "!authorizer.serviceAccount('default', 'other').group('').resource('configmaps').namespace('default').check('create').allowed()"},
+        {"expression": "authorizer.group('apps').resource('deployments').subresource('scale').namespace('default').name('x').check('patch').allowed()",
+         "messageExpression": "'no: ' + authorizer.path('/metrics').check('get').reason() + string(authorizer.path('/version').check('get').errored())"},
+    ]});
+    bind(&admin, spec, json!({})).await;
+    let jane = server.as_user("jane", &[]);
+    let refused = jane.post(MAPS, &map("a", "v")).await;
+    assert_eq!(refused.code, 422, "{}", refused.body);
+    assert!(
+        refused.message().ends_with("denied request: no: false"),
+        "{}",
+        refused.message()
+    );
+    let more = json!([base, {"apiGroups": ["apps"], "resources": ["deployments/scale"], "verbs": ["patch"]}]);
+    let widened = admin
+        .merge(&format!("{roles}/maps"), &json!({"rules": more}))
+        .await;
+    assert_eq!(widened.code, 200, "{}", widened.body);
+    create(&jane, MAPS, &map("a", "v")).await;
+}

@@ -17,6 +17,7 @@ use serde_json::Value;
 use self::mutator::Mutator;
 use self::policy::{Binding, Finding, Missing, ParamKind, Params, Policy};
 use super::Attempt;
+use super::rights::Asking;
 use super::subject::{Form, Subject, attributes};
 use crate::api::Api;
 use crate::meta;
@@ -161,6 +162,7 @@ fn ask(
     let seen = form.view(subject, object);
     let request = attributes(subject, form);
     let namespace = namespace_object(api, subject);
+    let asking = Asking::of(api, subject);
     for param in &params {
         let bindings = [
             ("object", Input::Json(seen.object.as_ref())),
@@ -168,6 +170,8 @@ fn ask(
             ("request", Input::Json(&request)),
             ("namespaceObject", Input::Json(&namespace)),
             ("params", Input::Json(param)),
+            asking.authorizer(),
+            asking.request_resource(),
         ];
         for finding in policy.judge(&bindings, &mut Budget::per_object()) {
             if binding.warns {

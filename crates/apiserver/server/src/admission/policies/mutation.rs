@@ -13,6 +13,7 @@ use super::mutator::Mutator;
 use super::policy::Binding;
 use super::{Policies, exempt, namespace_object, parameters};
 use crate::admission::Attempt;
+use crate::admission::rights::Asking;
 use crate::admission::subject::{Form, Subject, attributes};
 use crate::api::Api;
 use crate::meta;
@@ -160,6 +161,7 @@ impl Turn<'_> {
         let (subject, form) = (self.subject, self.form);
         let request = attributes(subject, form);
         let namespace = namespace_object(self.api, subject);
+        let asking = Asking::of(self.api, subject);
         let Some(schema) = self.schema() else {
             let faults = self.fault("the bodies of this endpoint have no schema", "Invalid");
             return (object, faults);
@@ -174,6 +176,8 @@ impl Turn<'_> {
                     ("request", Input::Json(&request)),
                     ("namespaceObject", Input::Json(&namespace)),
                     ("params", Input::Json(param)),
+                    asking.authorizer(),
+                    asking.request_resource(),
                 ];
                 // Conditions are about the object as the policy finds it.
                 let holds = if at == 0 {

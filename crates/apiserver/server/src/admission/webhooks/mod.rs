@@ -24,6 +24,7 @@ use serde_json::Value;
 
 use self::hook::Hook;
 use self::invoke::Trouble;
+use super::rights::Asking;
 use super::subject::{Form, Subject, attributes};
 use super::{Attempt, Operation};
 use crate::api::Api;
@@ -282,11 +283,14 @@ fn concerned(
     }
     let seen = form.view(subject, object);
     let request = attributes(subject, &form);
+    let asking = Asking::of(api, subject);
     let bindings = [
         ("object", Input::Json(seen.object.as_ref())),
         ("oldObject", Input::Json(seen.old.as_ref())),
         ("request", Input::Json(&request)),
         ("namespaceObject", Input::Json(&Value::Null)),
+        asking.authorizer(),
+        asking.request_resource(),
     ];
     match hook.conditions.hold(&bindings) {
         Ok(true) => Ok(Some(form)),
