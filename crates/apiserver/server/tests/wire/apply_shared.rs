@@ -2,48 +2,10 @@
 //! Server-side apply by several hands: containers and conditions shared, replicas handed over, the
 //! move from client-side apply.
 
+use crate::applying::*;
 use crate::words::*;
-use cobaltcore_apiserver::testkit::{Caller, Reply, TestServer};
+use cobaltcore_apiserver::testkit::TestServer;
 use serde_json::{Value, json};
-
-const MAPS: &str = "/api/v1/namespaces/default/configmaps";
-const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
-
-fn cm(data: Value) -> Value {
-    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": data})
-}
-
-async fn apply_as(caller: &Caller, manager: &str, path: &str, body: &Value) -> Reply {
-    let sign = if path.contains('?') { '&' } else { '?' };
-    caller
-        .apply(&format!("{path}{sign}fieldManager={manager}"), body)
-        .await
-}
-
-fn deployment(containers: Value) -> Value {
-    json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": {
-        "selector": {"matchLabels": {"app": "d"}},
-        "template": {"metadata": {"labels": {"app": "d"}}, "spec": {"containers": containers}}}})
-}
-
-fn entries(object: &Value) -> Vec<String> {
-    object["metadata"]["managedFields"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .map(|e| {
-            let sub = e["subresource"]
-                .as_str()
-                .map(|s| format!("/{s}"))
-                .unwrap_or_default();
-            format!(
-                "{} {}{sub}",
-                e["operation"].as_str().unwrap(),
-                e["manager"].as_str().unwrap()
-            )
-        })
-        .collect()
-}
 
 #[tokio::test]
 async fn leaving_a_field_out_gives_it_up() {

@@ -16,10 +16,12 @@
     reason = "literals read better in place"
 )]
 
+mod applying;
 mod hooks;
 #[path = "../common/remote.rs"]
 mod remote;
 mod requests;
+mod watching;
 mod words;
 
 mod apply;

@@ -4,21 +4,11 @@
 
 use std::time::Duration;
 
+use crate::watching::*;
 use crate::words::*;
-use cobaltcore_apiserver::testkit::{Caller, Events, TestServer};
+use cobaltcore_apiserver::testkit::TestServer;
 use cobaltcore_apiserver::{Effect, Fault};
 use serde_json::json;
-
-const MAPS: &str = "/api/v1/namespaces/default/configmaps";
-const QUIET: Duration = Duration::from_millis(150);
-
-async fn revision(caller: &Caller) -> u64 {
-    rv(&caller.get(MAPS).await.body)
-}
-
-async fn next(events: &mut Events) -> String {
-    brief(&events.expect().await)
-}
 
 #[tokio::test]
 async fn from_a_revision_only_later_changes_come() {

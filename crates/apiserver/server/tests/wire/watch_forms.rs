@@ -3,24 +3,13 @@
 //! and servers that restart.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
+use crate::watching::*;
 use crate::words::*;
-use cobaltcore_apiserver::testkit::{Caller, Events, TestServer};
+use cobaltcore_apiserver::testkit::TestServer;
 use cobaltcore_apiserver::{Authorization, Config};
 use http::Method;
 use serde_json::{Value, json};
-
-const MAPS: &str = "/api/v1/namespaces/default/configmaps";
-const QUIET: Duration = Duration::from_millis(150);
-
-async fn revision(caller: &Caller) -> u64 {
-    rv(&caller.get(MAPS).await.body)
-}
-
-async fn next(events: &mut Events) -> String {
-    brief(&events.expect().await)
-}
 
 #[tokio::test]
 async fn tables_and_metadata_can_be_watched() {
