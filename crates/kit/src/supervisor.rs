@@ -46,6 +46,7 @@ pub struct Supervisor {
     health: Health,
     exits: Family<TaskLabel, Counter>,
     running: Family<TaskLabel, Gauge>,
+    dropped: CancellationToken,
     fatal: Arc<Mutex<Option<Error>>>,
 }
 
@@ -58,6 +59,7 @@ impl Supervisor {
             health,
             exits: Family::default(),
             running: Family::default(),
+            dropped: CancellationToken::new(),
             fatal: Arc::default(),
         };
         telemetry.register(|registry| {
@@ -100,8 +102,10 @@ impl Supervisor {
     }
 
     /// Waits until the process shuts down and the tasks are done. An error names the task that
-    /// ended the process, or those left behind are logged when the grace period is over.
+    /// ended the process, or those left behind are logged when the grace period is over. Whoever drops this
+    /// instead of waiting ends the tasks where they are, as a loss of power would.
     pub async fn join(self) -> Result<(), Error> {
+        let _alive = self.dropped.clone().drop_guard();
         self.shutdown.token().cancelled().await;
         self.tracker.close();
         match self.shutdown.drain(self.tracker.wait()).await {
@@ -121,7 +125,11 @@ impl Supervisor {
         loop {
             let began = Instant::now();
             self.running.get_or_create(&label).set(1);
-            let outcome = run_once(start(self.shutdown.token())).await;
+            let outcome = tokio::select! {
+                biased;
+                () = self.dropped.cancelled() => return,
+                outcome = run_once(start(self.shutdown.token())) => outcome,
+            };
             self.running.get_or_create(&label).set(0);
             let finished = matches!((on_exit, &outcome), (OnExit::MayFinish, Ok(())));
             if finished || self.shutdown.has_begun() {
@@ -219,6 +227,30 @@ mod tests {
             health,
             telemetry,
         )
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_drops_the_waiting_ends_the_tasks_where_they_are() {
+        let (supervisor, shutdown, _, telemetry) = supervisor();
+        let held = Arc::new(());
+        let kept = Arc::clone(&held);
+        supervisor.spawn("stubborn", OnExit::Restart(Backoff::TASK), move |_| {
+            let kept = Arc::clone(&kept);
+            async move {
+                std::future::pending::<()>().await;
+                drop(kept);
+                Ok(())
+            }
+        });
+        let waited = tokio::time::timeout(Duration::from_secs(1), supervisor.join()).await;
+        assert!(waited.is_err() && !shutdown.has_begun());
+        while Arc::strong_count(&held) > 1 {
+            tokio::task::yield_now().await;
+        }
+        assert!(
+            !telemetry.encode().contains("cobaltcore_task_exits_total{"),
+            "nobody takes that for a failure"
+        );
     }
 
     #[tokio::test(start_paused = true)]

@@ -21,9 +21,9 @@ const VENDOR: &str = "Lenovo";
 const MODEL: &str = "ThinkSystem SR650 V3";
 const FIRMWARE: &str = "ESE126K-3.20";
 
+/// The same that the host's BMC names.
 fn serial(host: &Host) -> String {
-    let serial = host.node_uuid.simple().to_string().to_uppercase();
-    serial.get(..10).unwrap_or(&serial).to_owned()
+    host.node_uuid.to_string()
 }
 
 /// What the host's hostnamed says of it.
@@ -49,6 +49,7 @@ pub fn write(host: &Host, root: &Path) -> Result<(), Error> {
         ("sys/class/dmi/id/sys_vendor", format!("{VENDOR}\n")),
         ("sys/class/dmi/id/product_name", format!("{MODEL}\n")),
         ("sys/class/dmi/id/product_serial", format!("{serial}\n")),
+        ("sys/class/dmi/id/product_uuid", format!("{}\n", host.node_uuid)),
         ("sys/class/dmi/id/bios_vendor", format!("{VENDOR}\n")),
         ("sys/class/dmi/id/bios_version", format!("{FIRMWARE}\n")),
         ("sys/class/dmi/id/bios_date", "05/14/2026\n".to_owned()),

@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | [`world`] | state and how it changes with time: hosts, guests, migrations, what Nova and Placement record, faults |
 //! | [`cloud`] | Keystone, Nova, Placement, Glance, Neutron and Cinder over HTTP, for our roles and the `openstack` client |
+//! | [`doors`] | an address and an open port per host, for those who want to know whether it lives |
 //! | [`facts`] | the files an agent on a host reads about its machine |
 //! | [`hosts`] | one libvirt daemon per host, for the agents and `virsh` |
 //! | [`bmc`] | one Redfish BMC per host, for fencing |
@@ -15,6 +16,7 @@
 
 pub mod bmc;
 pub mod cloud;
+pub mod doors;
 mod error;
 pub mod facts;
 pub mod hosts;
@@ -23,6 +25,7 @@ pub mod world;
 
 pub use bmc::Bmcs;
 pub use cloud::Cloud;
+pub use doors::Doors;
 pub use error::Error;
 pub use hosts::Hosts;
 pub use system::System;

@@ -11,10 +11,10 @@ use serde_json::json;
 /// Where agents run and Migration objects go.
 pub(crate) const AGENTS: &str = "monsoon3";
 /// Where everything else runs.
-const PLATFORM: &str = "cobaltcore";
+pub(crate) const PLATFORM: &str = "cobaltcore";
 
 /// The manifests, word for word. Those of agents are moved to their namespace, as an overlay would.
-const MANIFESTS: [(&str, &str, &str); 5] = [
+const MANIFESTS: [(&str, &str, &str); 8] = [
     (
         "hypervisor-operator/service-account.yaml",
         PLATFORM,
@@ -29,6 +29,21 @@ const MANIFESTS: [(&str, &str, &str); 5] = [
         "hypervisor-operator/namespaced-rbac.yaml",
         PLATFORM,
         include_str!("../../../../deploy/hypervisor-operator/namespaced-rbac.yaml"),
+    ),
+    (
+        "ha-service/service-account.yaml",
+        PLATFORM,
+        include_str!("../../../../deploy/ha-service/service-account.yaml"),
+    ),
+    (
+        "ha-service/rbac.yaml",
+        PLATFORM,
+        include_str!("../../../../deploy/ha-service/rbac.yaml"),
+    ),
+    (
+        "ha-service/namespaced-rbac.yaml",
+        PLATFORM,
+        include_str!("../../../../deploy/ha-service/namespaced-rbac.yaml"),
     ),
     (
         "node-agent/serviceaccount.yaml",
@@ -79,6 +94,11 @@ pub(crate) fn node_agent(server: &Server) -> kube::Client {
 /// The same as the hypervisor operator.
 pub(crate) fn operator(server: &Server) -> kube::Client {
     account(server, PLATFORM, "hypervisor-operator")
+}
+
+/// The same as the HA service.
+pub(crate) fn ha_service(server: &Server) -> kube::Client {
+    account(server, PLATFORM, "kvm-ha-service")
 }
 
 fn account(server: &Server, namespace: &str, name: &str) -> kube::Client {

@@ -6,6 +6,7 @@
 mod accounts;
 pub(crate) mod bench;
 mod control;
+mod ha;
 mod nodes;
 mod roles;
 mod world;
@@ -22,6 +23,7 @@ use cobaltcore_console::Console;
 
 use crate::apiserver::{ServeArgs, signals};
 use crate::run::{self, Failure, LogArgs};
+use ha::Ha;
 use world::Simulated;
 
 pub(crate) use control::{Fault, Reply, SOCKET};
@@ -43,6 +45,10 @@ pub(crate) struct Args {
         value_name = "ADDR"
     )]
     console_listen: SocketAddr,
+    /// Find dead hosts within seconds instead of production's half minute, for demonstrations and tests; every rule of
+    /// high availability stays in force
+    #[arg(long, help_heading = "Simulation")]
+    quick_ha: bool,
     #[command(flatten)]
     serve: ServeArgs,
 }
@@ -54,6 +60,12 @@ pub(crate) fn run(log: &LogArgs, args: Args) -> ExitCode {
 async fn up(args: Args) -> Result<(), Failure> {
     let began = Instant::now();
     let shutdown = signals()?;
+    raise_open_files();
+    let pace = if args.quick_ha {
+        ha::Pace::Quick
+    } else {
+        ha::Pace::Production
+    };
     let config = args.serve.into_config("up");
     let folder = config.data_dir.clone().context("a data directory is needed")?;
     let server = Server::start(config).await.map_err(run::of_server)?;
@@ -64,10 +76,25 @@ async fn up(args: Args) -> Result<(), Failure> {
     nodes::register(&client, &simulated.world).await?;
     let kept = nodes::keep(client.clone(), simulated.world.clone());
     let controlled = control::serve(&folder, &simulated.world)?;
-    let agents = roles::agents(&simulated, &folder, &accounts::node_agent(&server), &shutdown);
+    let ha = ha::Ha::start(
+        &simulated,
+        &folder,
+        accounts::ha_service(&server),
+        pace,
+        &shutdown,
+    )
+    .await?;
+    let agents = roles::agents(
+        &simulated,
+        &folder,
+        &accounts::node_agent(&server),
+        &ha,
+        &shutdown,
+    );
     let operator = roles::operator(&simulated, &accounts::operator(&server), &shutdown)?;
-    let (console, code) = roles::console(&server, &client, &simulated.world, args.console_listen).await?;
-    announce(&server, &simulated, &console, &code, began);
+    let (console, code) =
+        roles::console(&server, &client, &simulated.world, &ha, args.console_listen).await?;
+    announce(&server, &simulated, &ha, &console, &code, began);
     shutdown.token().cancelled().await;
     say!("stopping");
     shutdown
@@ -76,6 +103,7 @@ async fn up(args: Args) -> Result<(), Failure> {
             drop((controlled, kept));
             operator.await.ok();
             agents.await.ok();
+            ha.task.await.ok();
             if let Err(error) = simulated.stop() {
                 tracing::error!("{error:#}");
             }
@@ -98,7 +126,20 @@ async fn install_definitions(server: &Server) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn announce(server: &Server, simulated: &Simulated, console: &Console, code: &str, began: Instant) {
+/// A fleet needs many connections; the usual limit is for one program with a few.
+fn raise_open_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let most = Rlimit {
+        current: maximum,
+        maximum,
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, most) {
+        tracing::debug!(%error, "the limit of open files stays as it is");
+    }
+}
+
+fn announce(server: &Server, simulated: &Simulated, ha: &Ha, console: &Console, code: &str, began: Instant) {
     let (hosts, guests) = simulated
         .world
         .read(|state| (state.hosts.len(), state.servers.len()));
@@ -115,6 +156,11 @@ fn announce(server: &Server, simulated: &Simulated, console: &Console, code: &st
         simulated.cloud.auth_url()
     );
     say!("  clouds.yaml     {}", simulated.clouds_yaml.display());
+    say!(
+        "  HA service      {} (token: {})",
+        ha.url(),
+        ha.operator_file().display()
+    );
     say!();
     say!("Try, in another terminal:");
     if let Some(path) = &kubeconfig {

@@ -23,19 +23,23 @@ use cobaltcore_sim::world::{Host, HostName, Power};
 use cobaltcore_sim::{System, World};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::json;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
+use super::ha::Ha;
 use super::world::{LONGEST_SOCKET, Simulated};
 
-const LOOK: Duration = Duration::from_millis(500);
+/// Agents that failed are started again after this.
+const AGAIN: Duration = Duration::from_secs(1);
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Runs a node agent on every host that has power and a network, until the end.
+/// Runs a node agent and an HA agent on every host that has power and a network, until the end.
 pub(crate) fn agents(
     simulated: &Simulated,
     folder: &Path,
     client: &kube::Client,
+    ha: &Ha,
     shutdown: &Shutdown,
 ) -> JoinHandle<()> {
     let names: Vec<HostName> = simulated
@@ -46,8 +50,17 @@ pub(crate) fn agents(
         let Some(uri) = simulated.hosts.uri(name.as_str()) else {
             continue;
         };
+        let root = folder.join("hosts").join(name.as_str());
+        let ha_config = match ha.tell_agent(&name, &root) {
+            Ok(file) => file,
+            Err(error) => {
+                tracing::error!(host = %name, "its agents cannot run: {error:#}");
+                continue;
+            }
+        };
         let agent = Agent {
-            root: folder.join("hosts").join(name.as_str()),
+            ha_config,
+            root,
             world: simulated.world.clone(),
             client: client.clone(),
             shutdown: shutdown.clone(),
@@ -59,9 +72,10 @@ pub(crate) fn agents(
     tokio::spawn(async move { while agents.join_next().await.is_some() {} })
 }
 
-/// The node agent of one host.
+/// The agents of one host.
 struct Agent {
     name: HostName,
+    ha_config: PathBuf,
     uri: String,
     root: PathBuf,
     world: World,
@@ -72,16 +86,18 @@ struct Agent {
 impl Agent {
     /// Starts with its host, dies with it.
     async fn live(self) {
-        let end = self.shutdown.token();
+        let (end, changed) = (self.shutdown.token(), self.world.watch(&self.name));
         while !end.is_cancelled() {
             if let Some(boot) = self.boot()
-                && let Err(error) = self.run(boot).await
+                && let Err(error) = self.run(boot, &changed).await
             {
-                tracing::warn!(host = %self.name, "the node agent ended: {error:#}");
+                tracing::warn!(host = %self.name, "the agents ended: {error:#}");
+                tokio::time::sleep(AGAIN).await;
+                continue;
             }
             tokio::select! {
                 () = end.cancelled() => {}
-                () = tokio::time::sleep(LOOK) => {}
+                () = changed.notified() => {}
             }
         }
     }
@@ -93,21 +109,39 @@ impl Agent {
             .read(|state| Some(state.hosts.get(&self.name).filter(reachable)?.boot_id))
     }
 
-    async fn run(&self, boot: Uuid) -> anyhow::Result<()> {
+    async fn run(&self, boot: Uuid, changed: &Notify) -> anyhow::Result<()> {
         let host = self.world.read(|state| state.hosts.get(&self.name).cloned());
         let host = host.context("the host left the world")?;
         cobaltcore_sim::facts::write(&host, &self.root)?;
         let bus = self.system_bus(&host).await?;
         let own = Shutdown::new(GRACE);
-        let agent = cobaltcore_node_agent::run(self.config(bus.as_ref())?, self.client.clone(), own.clone());
-        let gone = async {
-            while !self.shutdown.has_begun() && self.boot() == Some(boot) {
-                tokio::time::sleep(LOOK).await;
-            }
-            own.begin("the host is gone");
+        let config = self.config(bus.as_ref())?;
+        let node_agent = async {
+            let ended = cobaltcore_node_agent::run(config, self.client.clone(), own.clone()).await;
+            ended.context("the node agent cannot run")
         };
-        let (ended, ()) = tokio::join!(agent, gone);
-        ended.context("cannot run")
+        let agents = async {
+            let ha_agent = self.ha_agent(bus.as_ref(), own.clone());
+            tokio::try_join!(node_agent, ha_agent).map(|_| ())
+        };
+        let asked = async {
+            self.shutdown.token().cancelled().await;
+            own.begin("everything ends");
+            std::future::pending::<()>().await;
+        };
+        let gone = async {
+            while self.boot() == Some(boot) {
+                changed.notified().await;
+            }
+        };
+        let ended = tokio::select! {
+            ended = agents => ended,
+            // A host without power says no last word.
+            () = gone => Ok(()),
+            () = asked => Ok(()),
+        };
+        own.begin("the agents are gone");
+        ended
     }
 
     /// The system services of the host; they end with it. Where the name of the socket would be too long there are none,
@@ -132,11 +166,31 @@ impl Agent {
         Ok(Some(system.listen(&socket)?))
     }
 
-    fn config(&self, bus: Option<&Bus>) -> anyhow::Result<cobaltcore_node_agent::Config> {
-        let bus = bus.map_or_else(
+    /// Runs the HA agent until the host is gone.
+    async fn ha_agent(&self, bus: Option<&Bus>, shutdown: Shutdown) -> anyhow::Result<()> {
+        let args = cobaltcore_ha_agent::Args {
+            node_name: Some(self.name.to_string()),
+            config: self.ha_config.clone(),
+            libvirt_uri: self.uri.clone(),
+            libvirt_socket: None,
+            host_root: self.root.clone(),
+            system_bus: Some(self.bus_address(bus)),
+        };
+        let start = cobaltcore_ha_agent::Start::new(args)?;
+        cobaltcore_ha_agent::run(start, shutdown)
+            .await
+            .context("the HA agent cannot run")
+    }
+
+    fn bus_address(&self, bus: Option<&Bus>) -> String {
+        bus.map_or_else(
             || format!("unix:path={}", self.root.join("no-bus").display()),
             Bus::address,
-        );
+        )
+    }
+
+    fn config(&self, bus: Option<&Bus>) -> anyhow::Result<cobaltcore_node_agent::Config> {
+        let bus = self.bus_address(bus);
         let command = cobaltcore_node_agent::Args::augment_args(clap::Command::new("node-agent"));
         let given = [
             "node-agent".into(),
@@ -164,8 +218,7 @@ pub(crate) fn operator(
     let cloud = CloudConfig::from_file(&simulated.clouds_yaml, "sim")?;
     let session = Session::new(cloud, Settings::default())?;
     let config = cobaltcore_operator::Config {
-        // Nobody recovers guests here yet, and a host must not wait for that.
-        ha_mode: HaMode::Off,
+        ha_mode: HaMode::Delegated,
         agent_namespaces: vec![super::accounts::AGENTS.into()],
         health_probe_bind_address: "0".into(),
         metrics_bind_address: "0".into(),
@@ -196,6 +249,7 @@ pub(crate) async fn console(
     server: &Server,
     client: &kube::Client,
     world: &World,
+    ha: &Ha,
     listen: SocketAddr,
 ) -> anyhow::Result<(Console, String)> {
     let path = server
@@ -209,6 +263,7 @@ pub(crate) async fn console(
     let config = cobaltcore_console::Config {
         listen: Some(listen),
         codes: HashMap::from([(code.clone(), token)]),
+        ha: Some(ha.service()),
         faults: Some(Arc::new(super::control::Buttons(world.clone()))),
         ..cobaltcore_console::Config::default()
     };

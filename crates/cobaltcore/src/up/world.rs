@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use clap::Args;
 use cobaltcore_sim::hosts::Place;
 use cobaltcore_sim::world::Kept;
-use cobaltcore_sim::{Cloud, Hosts, World};
+use cobaltcore_sim::{Cloud, Doors, Hosts, World};
 
 const ZONES: [&str; 3] = ["qa-de-1a", "qa-de-1b", "qa-de-1d"];
 /// Local sockets have short names; the kernel allows 107 bytes.
@@ -45,6 +45,7 @@ pub(crate) struct Simulated {
     pub(crate) cloud: Cloud,
     pub(crate) hosts: Hosts,
     pub(crate) clouds_yaml: PathBuf,
+    pub(crate) doors: Doors,
     kept: Kept,
 }
 
@@ -62,6 +63,8 @@ impl Simulated {
                 .build()
         };
         let kept = world.keep(&file)?;
+        // First of all: everybody else tells the addresses on.
+        let doors = Doors::open(&world).await?;
         let cloud = Cloud::start_on(world.clone(), args.cloud_listen).await?;
         let hosts = Hosts::start(&world, place(folder)?).await?;
         let clouds_yaml = folder.join("clouds.yaml");
@@ -71,6 +74,7 @@ impl Simulated {
             cloud,
             hosts,
             clouds_yaml,
+            doors,
             kept,
         })
     }
@@ -102,7 +106,7 @@ fn place(folder: &Path) -> anyhow::Result<Place> {
     Ok(Place::Unix(sockets))
 }
 
-fn write_private(path: &Path, text: &str) -> anyhow::Result<()> {
+pub(crate) fn write_private(path: &Path, text: &str) -> anyhow::Result<()> {
     use std::io::Write as _;
     let mut options = std::fs::OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);

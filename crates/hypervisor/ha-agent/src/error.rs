@@ -24,9 +24,6 @@ pub enum Error {
     /// The spool cannot be used.
     #[error("the spool cannot be used: {0}")]
     Spool(#[from] SpoolError),
-    /// The thread of the spool cannot be started.
-    #[error("cannot start a thread: {0}")]
-    Thread(std::io::Error),
 }
 
 impl Error {

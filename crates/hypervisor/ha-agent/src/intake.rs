@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The way into the spool. Whoever notices something hands it over and goes on at once; one thread makes records
-//! durable, many at a flush, and says how far it is. When it cannot keep up, equal records become one; it never holds
-//! the reader of libvirt back.
+//! The way into the spool. Whoever notices something hands it over and goes on at once; one task makes records
+//! durable, many at a flush and on a thread that may wait, and says how far it is. When it cannot keep up, equal records
+//! become one; it never holds the reader of libvirt back.
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
 use cobaltcore_ha_wire::{Kind, agent};
+use cobaltcore_kit::CancellationToken;
 use cobaltcore_kit::health::Check;
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{mpsc, watch};
 
 use crate::clock;
 use crate::draft::Draft;
@@ -25,7 +25,7 @@ const QUEUE: usize = 10_000;
 const GROUP: usize = 500;
 /// Different records that may wait for room in the queue.
 const MOST_WAITING: usize = 10_000;
-/// How often the thread looks after the spool when nothing happens.
+/// How often the spool is looked after when nothing happens.
 const IDLE: Duration = Duration::from_millis(500);
 const AFTER_ERROR: Duration = Duration::from_secs(1);
 
@@ -41,7 +41,7 @@ pub struct Progress {
 /// Hands records over. Clones share it.
 #[derive(Clone)]
 pub struct Intake {
-    queue: SyncSender<Draft>,
+    queue: mpsc::Sender<Draft>,
     waiting: Arc<Mutex<Waiting>>,
     progress: watch::Receiver<Progress>,
 }
@@ -74,20 +74,16 @@ impl Waiting {
     }
 }
 
-/// The thread that makes records durable.
+/// The task that makes records durable.
 pub struct Writer {
-    thread: std::thread::JoinHandle<()>,
-    ending: Arc<AtomicBool>,
+    task: tokio::task::JoinHandle<()>,
+    ending: CancellationToken,
 }
 
 impl Intake {
-    /// Starts the thread.
-    pub fn start(
-        spool: Arc<Mutex<Spool>>,
-        metrics: Metrics,
-        healthy: Check,
-    ) -> std::io::Result<(Self, Writer)> {
-        let (queue, drafts) = sync_channel(QUEUE);
+    /// Starts the task.
+    pub fn start(spool: Arc<Mutex<Spool>>, metrics: Metrics, healthy: Check) -> (Self, Writer) {
+        let (queue, drafts) = mpsc::channel(QUEUE);
         let accepted = spool.lock().flushed();
         let (tell, progress) = watch::channel(Progress { accepted, urgent: 0 });
         let waiting = Arc::new(Mutex::new(Waiting::default()));
@@ -96,21 +92,17 @@ impl Intake {
             waiting: Arc::clone(&waiting),
             progress,
         };
-        let ending = Arc::new(AtomicBool::new(false));
+        let ending = CancellationToken::new();
         let worker = Worker {
-            ending: Arc::clone(&ending),
             spool,
-            drafts,
             waiting,
             tell,
             coalescer: Coalescer::default(),
             metrics,
             healthy,
         };
-        let thread = std::thread::Builder::new()
-            .name("spool".into())
-            .spawn(move || worker.run())?;
-        Ok((intake, Writer { thread, ending }))
+        let task = tokio::spawn(work(worker, drafts, ending.clone()));
+        (intake, Writer { task, ending })
     }
 
     /// Hands a record over. Returns at once.
@@ -119,7 +111,7 @@ impl Intake {
         if waiting.order.is_empty() {
             match self.queue.try_send(draft) {
                 Ok(()) => {}
-                Err(TrySendError::Full(draft) | TrySendError::Disconnected(draft)) => waiting.add(draft),
+                Err(TrySendError::Full(draft) | TrySendError::Closed(draft)) => waiting.add(draft),
             }
         } else {
             // Behind those that wait already, so that nothing overtakes.
@@ -134,20 +126,55 @@ impl Intake {
 }
 
 impl Writer {
-    /// Ends the thread once everything handed over is durable, or cannot be made so.
-    pub fn finish(self) {
-        let Self { thread, ending } = self;
-        ending.store(true, Ordering::SeqCst);
-        if thread.join().is_err() {
-            tracing::error!("the thread of the spool ended in a panic");
+    /// Ends the task once everything handed over is durable, or cannot be made so.
+    pub async fn finish(self) {
+        let Self { task, ending } = self;
+        ending.cancel();
+        if task.await.is_err() {
+            tracing::error!("the task of the spool ended in a panic");
         }
     }
 }
 
+/// Makes records durable until the end is asked for or nobody can hand any over.
+async fn work(mut worker: Worker, mut drafts: mpsc::Receiver<Draft>, ending: CancellationToken) {
+    worker.healthy.ok();
+    let mut ended = false;
+    while !ended {
+        let group = gather(&mut drafts, &ending).await;
+        ended = group.is_none();
+        let group = group.unwrap_or_default();
+        if group.is_empty() && !ended && worker.rests() {
+            continue;
+        }
+        // The disk may be slow; nobody else waits for it.
+        let done = tokio::task::spawn_blocking(move || {
+            worker.take(group, ended);
+            worker
+        });
+        worker = match done.await {
+            Ok(worker) => worker,
+            Err(error) => {
+                tracing::error!(%error, "the spool is not written any more");
+                return;
+            }
+        };
+    }
+}
+
+/// The next records: what came while the last group was flushed is one group. None after the last.
+async fn gather(drafts: &mut mpsc::Receiver<Draft>, ending: &CancellationToken) -> Option<Vec<Draft>> {
+    let mut group = Vec::new();
+    tokio::select! {
+        biased;
+        count = drafts.recv_many(&mut group, GROUP) => (count > 0).then_some(group),
+        () = ending.cancelled() => None,
+        () = tokio::time::sleep(IDLE) => Some(group),
+    }
+}
+
 struct Worker {
-    ending: Arc<AtomicBool>,
     spool: Arc<Mutex<Spool>>,
-    drafts: Receiver<Draft>,
     waiting: Arc<Mutex<Waiting>>,
     tell: watch::Sender<Progress>,
     coalescer: Coalescer,
@@ -156,33 +183,13 @@ struct Worker {
 }
 
 impl Worker {
-    fn run(mut self) {
-        self.healthy.ok();
-        loop {
-            let (mut group, ended) = self.gather();
-            if ended {
-                group.extend(self.coalescer.due(0, true));
-            }
-            self.commit(group, ended);
-            self.look_after();
-            if ended {
-                return;
-            }
-        }
+    /// Whether there is nothing to do on the disk.
+    fn rests(&self) -> bool {
+        self.coalescer.is_empty() && self.waiting.lock().order.is_empty() && self.spool.lock().is_settled()
     }
 
-    /// The next records, and whether there will be no more. What came while the last group was flushed is one group.
-    fn gather(&mut self) -> (Vec<Draft>, bool) {
-        let mut group = Vec::new();
-        let ended = match self.drafts.recv_timeout(IDLE) {
-            Ok(draft) => {
-                group.push(draft);
-                group.extend(self.drafts.try_iter().take(GROUP - 1));
-                false
-            }
-            Err(RecvTimeoutError::Timeout) => self.ending.load(Ordering::SeqCst),
-            Err(RecvTimeoutError::Disconnected) => true,
-        };
+    /// Makes a group durable, with whatever waits.
+    fn take(&mut self, mut group: Vec<Draft>, ended: bool) {
         if group.len() < GROUP {
             group.extend(self.take_waiting());
         }
@@ -195,7 +202,11 @@ impl Worker {
         if !self.coalescer.is_empty() {
             group.extend(self.coalescer.due(clock::boot_ns(), false));
         }
-        (group, ended)
+        if ended {
+            group.extend(self.coalescer.due(0, true));
+        }
+        self.commit(group, ended);
+        self.look_after();
     }
 
     fn take_waiting(&self) -> Vec<Draft> {

@@ -54,8 +54,7 @@ pub async fn run(start: Start, shutdown: Shutdown) -> Result<(), Error> {
     let (spool, opened) = Spool::open(&config.spool.dir, config.spool.limits())?;
     let spool = Arc::new(Mutex::new(spool));
     let written = health.check("spool", Kind::Ready);
-    let (intake, writer) =
-        Intake::start(Arc::clone(&spool), metrics.clone(), written).map_err(Error::Thread)?;
+    let (intake, writer) = Intake::start(Arc::clone(&spool), metrics.clone(), written);
     let listen = config.metrics.listen.clone();
     let (config, config_seen) = watch::channel(Arc::new(config));
     let (hash, hash_seen) = watch::channel(hash);
@@ -87,7 +86,7 @@ pub async fn run(start: Start, shutdown: Shutdown) -> Result<(), Error> {
     );
     let ended = supervisor.join().await;
     // What the parts said last is made durable before the process ends.
-    let _ = tokio::task::spawn_blocking(move || writer.finish()).await;
+    writer.finish().await;
     ended.map_err(Error::from)
 }
 

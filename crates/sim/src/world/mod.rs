@@ -63,7 +63,7 @@ use crate::error::Error;
 /// Told what a host's libvirt announces. Called while the world is locked: it must neither wait nor call back.
 pub(crate) type Listener = Arc<dyn Fn(&HostEvent) + Send + Sync>;
 /// Told that something about a host itself changed.
-pub(crate) type Watcher = Arc<Notify>;
+pub type Watcher = Arc<Notify>;
 
 struct Inner {
     state: Mutex<State>,
@@ -71,7 +71,7 @@ struct Inner {
     changes: AtomicU64,
     wake: Notify,
     listeners: Mutex<HashMap<HostName, Listener>>,
-    watchers: Mutex<HashMap<HostName, Watcher>>,
+    watchers: Mutex<HashMap<HostName, Vec<Watcher>>>,
     keeper: Mutex<Option<Arc<keeper::Keeper>>>,
     saving: Mutex<()>,
 }
@@ -137,7 +137,7 @@ impl World {
         if !state.changed.is_empty() {
             let watchers = self.0.watchers.lock();
             for host in state.changed.drain(..) {
-                if let Some(watcher) = watchers.get(&host) {
+                for watcher in watchers.get(&host).into_iter().flatten() {
                     watcher.notify_one();
                 }
             }
@@ -218,8 +218,15 @@ impl World {
         self.0.listeners.lock().insert(host.clone(), listener);
     }
 
-    pub(crate) fn watch(&self, host: &HostName) -> Watcher {
-        Arc::clone(self.0.watchers.lock().entry(host.clone()).or_default())
+    /// Is told whenever something about a host itself changed: power, network, daemons.
+    pub fn watch(&self, host: &HostName) -> Watcher {
+        let watcher = Watcher::default();
+        let mut watchers = self.0.watchers.lock();
+        watchers
+            .entry(host.clone())
+            .or_default()
+            .push(Arc::clone(&watcher));
+        watcher
     }
 
     fn on_host(&self, name: &str, change: impl FnOnce(&mut State, &HostName)) -> Result<(), Error> {

@@ -4,7 +4,7 @@
 
 use std::io::Write as _;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use cobaltcore_kit::tls::{ClientTls, TokenFile};
@@ -75,11 +75,10 @@ impl Link {
         {
             return Ok(client.clone());
         }
-        let mut builder = reqwest::Client::builder()
-            .connect_timeout(CONNECT_TIME)
-            .redirect(reqwest::redirect::Policy::none())
-            .no_proxy()
-            .pool_max_idle_per_host(1);
+        if let Some(client) = self.plain() {
+            return Ok(client);
+        }
+        let mut builder = common().pool_max_idle_per_host(1);
         if let Some(config) = &material {
             builder = builder.tls_backend_preconfigured(rustls::ClientConfig::clone(config));
         }
@@ -89,6 +88,19 @@ impl Link {
         let client = builder.build().map_err(|error| words(&error))?;
         *held = Some((material, client.clone()));
         Ok(client)
+    }
+
+    /// Without TLS and with an address that speaks for itself nothing in a connection is anybody's own. Where many agents
+    /// live in one process, as in a simulation, they share them.
+    fn plain(&self) -> Option<reqwest::Client> {
+        static SHARED: OnceLock<Option<reqwest::Client>> = OnceLock::new();
+        let own = self.endpoint.base.scheme() != "http" || self.endpoint.address.is_some();
+        let shared = || common().tls_certs_only([]).build().ok();
+        if own {
+            None
+        } else {
+            SHARED.get_or_init(shared).clone()
+        }
     }
 
     /// What TLS uses now. Files that are not there yet are looked for again at the next request.
@@ -164,6 +176,13 @@ impl Link {
             .await
             .unwrap_or_else(|_| Err(format!("no answer within {time:?}")))
     }
+}
+
+fn common() -> reqwest::ClientBuilder {
+    reqwest::Client::builder()
+        .connect_timeout(CONNECT_TIME)
+        .redirect(reqwest::redirect::Policy::none())
+        .no_proxy()
 }
 
 fn same(one: Option<&Arc<rustls::ClientConfig>>, two: Option<&Arc<rustls::ClientConfig>>) -> bool {

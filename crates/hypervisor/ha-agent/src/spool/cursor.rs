@@ -65,6 +65,10 @@ impl Cursors {
         }
     }
 
+    pub(super) fn is_dirty(&self) -> bool {
+        self.dirty
+    }
+
     pub(super) fn current(&self) -> impl Iterator<Item = (Cursor, Instant)> {
         self.current
             .iter()

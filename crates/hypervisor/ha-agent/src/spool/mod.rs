@@ -407,19 +407,23 @@ impl Spool {
 
     /// Removes the segments nobody is waited for.
     pub fn collect(&mut self) -> Result<(), SpoolError> {
-        let limit = self.limit();
-        loop {
-            let oldest_is_active = self.segments.len() == 1 && self.active.is_some();
-            let Some(oldest) = self.segments.first().filter(|_| !oldest_is_active) else {
-                return Ok(());
-            };
-            let reached = self.reached();
-            if !policy::may_go(oldest.last, &reached, limit) {
-                return Ok(());
-            }
-            files::remove(&oldest.path)?;
+        while let Some(path) = self.unneeded() {
+            files::remove(path)?;
             self.segments.remove(0);
         }
+        Ok(())
+    }
+
+    /// Whether looking after the spool would change nothing on disk.
+    pub fn is_settled(&self) -> bool {
+        !self.cursors.is_dirty() && self.unneeded().is_none()
+    }
+
+    /// The oldest segment, if nobody waits for it.
+    fn unneeded(&self) -> Option<&Path> {
+        let oldest_is_active = self.segments.len() == 1 && self.active.is_some();
+        let oldest = self.segments.first().filter(|_| !oldest_is_active)?;
+        policy::may_go(oldest.last, &self.reached(), self.limit()).then_some(&oldest.path)
     }
 
     fn reached(&self) -> Vec<Reached> {

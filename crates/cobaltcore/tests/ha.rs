@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Hosts die under `cobaltcore up`, and their guests come back elsewhere: over the wire from the fault to the command
+//! that takes the host back, and through a kill of the whole platform in the middle. No guest may ever run twice.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::path::Path;
+
+use cobaltcore_sim::world::Power;
+use rustix::process::Signal;
+use support::{
+    Platform, all_in, evacuations, eventually, hypervisors, incident, incidents, nothing_runs_twice, running,
+    sim, text, until_incident, world,
+};
+
+const HOSTS: usize = 6;
+const PER_HOST: usize = 2;
+
+fn start(folder: &Path) -> Platform {
+    let platform = Platform::start(
+        folder,
+        &[
+            "--quick-ha",
+            "--hypervisors",
+            "6",
+            "--vms-per-host",
+            "2",
+            "--seed",
+            "7",
+        ],
+    );
+    all_in(folder, "Active", HOSTS);
+    eventually("every guest runs and no test server is left", || {
+        let all = running(folder);
+        all.len() == HOSTS && all.values().all(|count| *count == PER_HOST)
+    });
+    platform
+}
+
+/// Whether every guest is ACTIVE somewhere else than on this host.
+fn all_elsewhere(folder: &Path, host: &str) -> bool {
+    let all = running(folder);
+    all.values().sum::<usize>() == HOSTS * PER_HOST && !all.contains_key(host)
+}
+
+fn is_off(folder: &Path, name: &str) -> bool {
+    world(folder).read(|state| state.hosts[name].power == Power::Off)
+}
+
+fn field(folder: &Path, name: &str, pointer: &str) -> String {
+    let hosts = hypervisors(folder);
+    let host = hosts.iter().find(|host| host["metadata"]["name"] == name);
+    let value = host.and_then(|host| host.pointer(pointer)?.as_str());
+    value.unwrap_or_default().to_owned()
+}
+
+/// Takes a host back and waits until it is as it was.
+fn take_back(folder: &Path, said: &str, host: &str) {
+    let wrong = incidents(
+        folder,
+        said,
+        &["release", host, "--reason", "repaired", "--confirm", "another"],
+    );
+    assert!(!wrong.status.success(), "a wrong confirmation is refused");
+    let taken = incidents(
+        folder,
+        said,
+        &["release", host, "--reason", "repaired", "--confirm", host],
+    );
+    assert!(taken.status.success(), "{taken:?}");
+    until_incident(folder, said, host, "Released");
+    eventually("the host is Active again", || {
+        field(folder, host, "/status/phase") == "Active"
+            && field(folder, host, "/spec/maintenance").is_empty()
+    });
+    let in_service = world(folder).read(|state| {
+        let host = &state.hosts[host];
+        let service = host.service.as_ref();
+        host.power == Power::On && service.is_some_and(|service| !service.forced_down && !service.disabled)
+    });
+    assert!(in_service, "Nova uses it again");
+}
+
+#[test]
+fn a_dead_host_and_a_cut_off_one_are_fenced_emptied_and_taken_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = &folder.path().join("up");
+    let platform = start(folder);
+    let said = &platform.said;
+
+    // Its power is gone.
+    let dead = "node001-bb1";
+    assert_eq!(text(&sim(folder, &["kill", dead])), "node001-bb1 has no power\n");
+    until_incident(folder, said, dead, "Recovered");
+    eventually("every guest elsewhere", || all_elsewhere(folder, dead));
+    assert_eq!(field(folder, dead, "/spec/maintenance"), "ha");
+    let forced_down = world(folder).read(|state| state.hosts[dead].service.as_ref().unwrap().forced_down);
+    assert!(forced_down, "Nova knows that it is dead");
+    let asked = evacuations(folder);
+    assert_eq!(asked.len(), PER_HOST, "{asked:?}");
+    assert!(asked.values().all(|count| *count == 1), "{asked:?}");
+    let story = text(&incidents(folder, said, &["show", dead]));
+    assert!(story.contains(dead) && story.contains("Recovered"), "{story}");
+    take_back(folder, said, dead);
+
+    // Its network is gone: the guests run on until somebody switches it off, and nobody else may start them before.
+    let cut = "node002-bb1";
+    sim(folder, &["cut", cut]);
+    until_incident(folder, said, cut, "Recovered");
+    assert!(is_off(folder, cut), "its device switched it off");
+    eventually("every guest elsewhere", || all_elsewhere(folder, cut));
+    sim(folder, &["mend", cut]);
+    take_back(folder, said, cut);
+    nothing_runs_twice(folder);
+}
+
+#[test]
+fn an_incident_goes_on_where_it_was_when_everything_is_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = &folder.path().join("up");
+    let mut platform = start(folder);
+    let dead = "node003-bb1";
+    sim(folder, &["kill", dead]);
+    eventually("the first evacuation", || {
+        nothing_runs_twice(folder);
+        !evacuations(folder).is_empty()
+    });
+    platform.signal(Signal::KILL);
+    let before = evacuations(folder);
+    assert!(!all_elsewhere(folder, dead), "it was killed in the middle");
+
+    let platform = Platform::start(folder, &["--quick-ha"]);
+    assert!(is_off(folder, dead), "it stayed dark");
+    until_incident(folder, &platform.said, dead, "Recovered");
+    eventually("every guest elsewhere", || all_elsewhere(folder, dead));
+    let after = evacuations(folder);
+    assert_eq!(after.len(), PER_HOST, "{before:?} {after:?}");
+    assert!(
+        after.values().all(|count| *count == 1),
+        "nobody was asked for twice: {after:?}"
+    );
+    let summary = incident(folder, &platform.said, dead).unwrap();
+    assert_eq!(summary["guests"]["recovered"], PER_HOST, "{summary}");
+    nothing_runs_twice(folder);
+}
