@@ -105,7 +105,8 @@ impl<'a> Entry<'a> {
     /// The identity under which the manager is known; the order of identities is the order of
     /// conflicts. An Apply entry is the same whatever version it was written through.
     pub(crate) fn identity(&self) -> String {
-        let mut map = String::from("{");
+        let mut map = String::with_capacity(96);
+        map.push('{');
         let mut put = |name: &str, value: &str| {
             if !value.is_empty() {
                 if map.len() > 1 {
@@ -114,7 +115,13 @@ impl<'a> Entry<'a> {
                 map.push('"');
                 map.push_str(name);
                 map.push_str("\":");
-                map.push_str(&go::json(&Value::String(value.to_owned())));
+                if value.bytes().all(is_plain) {
+                    map.push('"');
+                    map.push_str(value);
+                    map.push('"');
+                } else {
+                    map.push_str(&go::json(&Value::String(value.to_owned())));
+                }
             }
         };
         put("manager", &self.manager);
@@ -212,6 +219,11 @@ impl<'a> Entry<'a> {
     fn seconds(&self) -> i64 {
         self.time.as_deref().and_then(unix_seconds).unwrap_or_default()
     }
+}
+
+/// Whether a byte stands for itself in JSON, however it is written.
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'/' | b':' | b' ')
 }
 
 /// The list the entries were read from, for those that are written back as they were.
@@ -319,16 +331,16 @@ impl<'a> Managed<'a> {
 
     /// Merges the oldest Update entries of each version until few enough are left.
     pub(crate) fn cap_updaters(&mut self) {
+        let mut count = self.entries.values().filter(|entry| !entry.apply).count();
+        if count <= MAX_UPDATERS {
+            return;
+        }
         let mut updaters: Vec<(i64, String)> = self
             .entries
             .iter()
             .filter(|(_, entry)| !entry.apply)
             .map(|(identity, entry)| (entry.seconds(), identity.clone()))
             .collect();
-        let mut count = updaters.len();
-        if count <= MAX_UPDATERS {
-            return;
-        }
         updaters.sort();
         let mut first_of_version: BTreeMap<String, String> = BTreeMap::new();
         for (_, identity) in updaters {

@@ -264,56 +264,66 @@ impl Database {
         if self.relaxed && last.revision > self.ceiling {
             self.reserve(last.revision + BLOCK)?;
         }
+        // Statements are kept, those of the transaction too: parsing them costs as much as they do.
+        self.writer.prepare_cached("begin immediate")?.execute([])?;
+        let written = self.write_events(events).and_then(|()| {
+            self.writer.prepare_cached("commit")?.execute([])?;
+            Ok(())
+        });
+        if written.is_err() && !self.writer.is_autocommit() {
+            self.writer.prepare_cached("rollback")?.execute([])?;
+        }
+        written
+    }
+
+    fn write_events(&self, events: &[(TypeId, Arc<Event>)]) -> Result<(), StoreError> {
         let at = now();
-        let transaction = self.writer.transaction()?;
-        {
-            let mut put = transaction.prepare_cached(
-                "insert into objects(type_id, ns, name, uid, create_rev, mod_rev, schema, tag, value)
-                 values(?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7, ?8)
-                 on conflict do update set uid = excluded.uid, mod_rev = excluded.mod_rev,
-                    schema = excluded.schema, tag = excluded.tag, value = excluded.value",
-            )?;
-            let mut delete = transaction
-                .prepare_cached("delete from objects where type_id = ?1 and ns = ?2 and name = ?3")?;
-            let mut log = transaction.prepare_cached(
-                "insert into events(rev, type_id, ns, name, op, prev_rev, at, schema, tag, value)
-                 values(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
-            )?;
-            for (id, event) in events {
-                let (ns, name) = (&*event.key.namespace, &*event.key.name);
-                let body: &[u8] = &event.new.body;
-                if event.op == Op::Deleted {
-                    delete.execute(params![id.0, ns, name])?;
-                } else {
-                    let uid = event.new.facts.uid.map(|uid| uid.to_string()).unwrap_or_default();
-                    put.execute(params![
-                        id.0,
-                        ns,
-                        name,
-                        uid,
-                        event.revision as i64,
-                        event.new.schema,
-                        TAG_PLAIN,
-                        body
-                    ])?;
-                }
-                let prev = event.old.as_ref().map_or(0, |old| old.revision);
-                log.execute(params![
-                    event.revision as i64,
+        let mut put = self.writer.prepare_cached(
+            "insert into objects(type_id, ns, name, uid, create_rev, mod_rev, schema, tag, value)
+             values(?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7, ?8)
+             on conflict do update set uid = excluded.uid, mod_rev = excluded.mod_rev,
+                schema = excluded.schema, tag = excluded.tag, value = excluded.value",
+        )?;
+        let mut delete = self
+            .writer
+            .prepare_cached("delete from objects where type_id = ?1 and ns = ?2 and name = ?3")?;
+        let mut log = self.writer.prepare_cached(
+            "insert into events(rev, type_id, ns, name, op, prev_rev, at, schema, tag, value)
+             values(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+        )?;
+        for (id, event) in events {
+            let (ns, name) = (&*event.key.namespace, &*event.key.name);
+            let body: &[u8] = &event.new.body;
+            if event.op == Op::Deleted {
+                delete.execute(params![id.0, ns, name])?;
+            } else {
+                let uid = event.new.facts.uid.map(|uid| uid.to_string()).unwrap_or_default();
+                put.execute(params![
                     id.0,
                     ns,
                     name,
-                    op_code(event.op),
-                    prev as i64,
-                    at,
+                    uid,
+                    event.revision as i64,
                     event.new.schema,
                     TAG_PLAIN,
                     body
                 ])?;
             }
-            // The last revision is that of the newest event, which no compaction takes away.
+            let prev = event.old.as_ref().map_or(0, |old| old.revision);
+            log.execute(params![
+                event.revision as i64,
+                id.0,
+                ns,
+                name,
+                op_code(event.op),
+                prev as i64,
+                at,
+                event.new.schema,
+                TAG_PLAIN,
+                body
+            ])?;
         }
-        transaction.commit()?;
+        // The last revision is that of the newest event, which no compaction takes away.
         Ok(())
     }
 
