@@ -3,6 +3,7 @@
 //! block, definitions it would shadow.
 
 use cobaltcore_access::rbac;
+use cobaltcore_builtins::{SecurityMode, security_label_errors, security_violation};
 use serde_json::Value;
 
 use crate::api::Api;
@@ -10,6 +11,9 @@ use crate::config::Authorization;
 use crate::meta;
 use crate::status::{ApiError, ApiResult};
 use crate::write::Write;
+
+/// The labels by which namespaces ask for security begin with this.
+const SECURITY: &str = "pod-security.kubernetes.io/";
 
 impl Api {
     /// Refuses what a valid object must still not do.
@@ -24,8 +28,56 @@ impl Api {
         if old.is_none() || !resource.is("", "Pod") {
             self.guard_limits(write, new)?;
         }
+        self.guard_security(write, new, old)?;
         if self.config.enforce_owner_references {
             self.guard_owners(write, new, old)?;
+        }
+        Ok(())
+    }
+
+    /// Pods keep to the level of security their namespace asks for; who makes others that would not
+    /// is warned.
+    fn guard_security(&self, write: &Write<'_>, new: &Value, old: Option<&Value>) -> ApiResult<()> {
+        let resource = write.resource;
+        if write.subresource.is_some() || resource.as_builtin().is_none() {
+            return Ok(());
+        }
+        if resource.is("", "Namespace") {
+            let errors = security_label_errors(new);
+            return if errors.is_empty() {
+                Ok(())
+            } else {
+                Err(resource.invalid(meta::name(new), &errors))
+            };
+        }
+        let path = match (&*resource.group, &*resource.kind) {
+            ("", "Pod") => "/spec",
+            ("", "PodTemplate") => "/template/spec",
+            ("batch", "CronJob") => "/spec/jobTemplate/spec/template/spec",
+            ("", "ReplicationController") | ("apps" | "batch", _) => "/spec/template/spec",
+            _ => return Ok(()),
+        };
+        let is_pod = resource.is("", "Pod");
+        let Some(spec) = new.pointer(path) else {
+            return Ok(());
+        };
+        // What a running pod can change does not concern its security, but for its images.
+        if is_pod && old.is_some_and(|old| images(old) == images(new)) {
+            return Ok(());
+        }
+        let labels = self.namespace(meta::namespace(new));
+        let Some(namespace) =
+            labels.filter(|n| n.facts.labels.iter().any(|(key, _)| key.starts_with(SECURITY)))
+        else {
+            return Ok(());
+        };
+        let namespace = namespace.parse();
+        if is_pod && let Some(why) = security_violation(&namespace, SecurityMode::Enforce, spec) {
+            let why = format!("violates PodSecurity {why}");
+            return Err(ApiError::forbidden("", &resource.plural, meta::name(new), &why));
+        }
+        if let Some(why) = security_violation(&namespace, SecurityMode::Warn, spec) {
+            write.call.warn(format!("would violate PodSecurity {why}"));
         }
         Ok(())
     }
@@ -104,4 +156,14 @@ impl Api {
         }
         Ok(())
     }
+}
+
+/// The images of a pod's containers.
+fn images(pod: &Value) -> Vec<&Value> {
+    ["containers", "initContainers"]
+        .into_iter()
+        .filter_map(|key| pod["spec"][key].as_array())
+        .flatten()
+        .map(|container| &container["image"])
+        .collect()
 }

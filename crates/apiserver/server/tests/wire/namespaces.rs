@@ -389,3 +389,47 @@ async fn old_events_vanish() {
     gone(&admin, &format!("{events}/old")).await;
     assert_eq!(admin.get(&format!("{events}/young")).await.code, 200);
 }
+
+#[tokio::test]
+async fn pods_keep_to_the_security_their_namespace_asks_for() {
+    let server = TestServer::start().await;
+    let admin = server.admin();
+    let labels = json!({"pod-security.kubernetes.io/enforce": "baseline", "pod-security.kubernetes.io/warn": "restricted"});
+    let namespace =
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "safe", "labels": labels}});
+    create(&admin, "/api/v1/namespaces", &namespace).await;
+    let pod = |name: &str, context: Value| {
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+            "spec": {"containers": [{"name": "a", "image": "x", "securityContext": context}]}})
+    };
+    let pods = "/api/v1/namespaces/safe/pods";
+    let refused = admin.post(pods, &pod("bad", json!({"privileged": true}))).await;
+    assert_eq!((refused.code, refused.reason()), (403, "Forbidden"));
+    assert_eq!(
+        refused.message(),
+        "pods \"bad\" is forbidden: violates PodSecurity \"baseline:latest\": privileged (container \"a\" must not set securityContext.privileged=true)"
+    );
+    let warned = admin.post(pods, &pod("plain", json!({}))).await;
+    assert_eq!(warned.code, 201, "{}", warned.body);
+    assert!(
+        warned.warnings()[0].contains(
+            "would violate PodSecurity \\\"restricted:latest\\\": allowPrivilegeEscalation != false"
+        ),
+        "{:?}",
+        warned.warnings()
+    );
+    let free = admin
+        .post(
+            "/api/v1/namespaces/default/pods",
+            &pod("bad", json!({"privileged": true})),
+        )
+        .await;
+    assert_eq!((free.code, free.warnings()), (201, Vec::new()));
+    let wrong = json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "strict"}}});
+    let refused = admin.merge("/api/v1/namespaces/safe", &wrong).await;
+    assert_eq!(refused.code, 422);
+    assert_eq!(
+        refused.body["details"]["causes"][0]["field"],
+        "metadata.labels[pod-security.kubernetes.io/enforce]"
+    );
+}
