@@ -387,6 +387,10 @@ fn check_envelope(write: &Write<'_>, value: &mut Value) -> ApiResult<()> {
             &format!("couldn't get version/kind; json parse error: json: cannot unmarshal {error}"),
         )
     };
+    if value.is_null() && resource.as_builtin().is_some() {
+        // Nothing at all is an empty object; what it lacks is said by validation.
+        *value = json!({});
+    }
     if !value.is_object() {
         return Err(illegible(format!(
             "{} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",

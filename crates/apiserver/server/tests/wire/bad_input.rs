@@ -4,6 +4,7 @@
 
 use crate::requests::*;
 use cobaltcore_apiserver::testkit::TestServer;
+use http::Method;
 
 #[tokio::test]
 async fn bodies_that_cannot_be_read() {
@@ -195,4 +196,24 @@ async fn selectors_and_paths_nobody_would_write() {
         .send(http::Method::GET, MAPS, &[("origin", "https://evil.example")], "")
         .await;
     assert_eq!((origin.code, origin.reason()), (403, "Forbidden"));
+}
+
+#[tokio::test]
+async fn nothing_at_all_is_an_empty_object() {
+    let server = TestServer::start().await;
+    let json = [("content-type", "application/json")];
+    let reply = server
+        .admin()
+        .send(
+            Method::POST,
+            "/api/v1/namespaces/default/configmaps",
+            &json,
+            "null",
+        )
+        .await;
+    assert_eq!(reply.code, 422, "{}", reply.body);
+    assert_eq!(
+        reply.message(),
+        "ConfigMap \"\" is invalid: metadata.name: Required value: name or generateName is required"
+    );
 }

@@ -47,4 +47,11 @@ async fn health_and_metrics_speak_as_expected() {
     ] {
         assert!(text.lines().any(|l| l.starts_with(name)), "{name} is missing");
     }
+    for line in [
+        "# TYPE apiserver_request_total counter",
+        "# TYPE apiserver_request_duration_seconds histogram",
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line} is missing");
+    }
+    assert!(!text.contains("# EOF"));
 }

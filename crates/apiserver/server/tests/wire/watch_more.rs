@@ -287,3 +287,37 @@ async fn a_burst_does_not_cost_an_attentive_watcher_its_stream() {
         last = rv(&event["object"]);
     }
 }
+
+#[tokio::test]
+async fn followers_of_one_object_hear_of_no_other() {
+    const FOLLOWERS: usize = 200;
+    let server = TestServer::start().await;
+    let admin = server.admin();
+    let mut followers = Vec::new();
+    for n in 0..FOLLOWERS {
+        create(&admin, MAPS, &map(&format!("m{n}"), "1")).await;
+    }
+    let from = rv(&admin.get(MAPS).await.body);
+    for n in 0..FOLLOWERS {
+        let path = format!("{MAPS}?watch=true&resourceVersion={from}&fieldSelector=metadata.name%3Dm{n}");
+        followers.push(admin.watch(&path).await);
+    }
+    for round in 0..3 {
+        for n in (0..FOLLOWERS).rev() {
+            let change = json!({"data": {"v": format!("r{round}")}});
+            let changed = admin.merge(&format!("{MAPS}/m{n}"), &change).await;
+            assert_eq!(changed.code, 200);
+        }
+    }
+    for (n, follower) in followers.iter_mut().enumerate() {
+        for round in 0..3 {
+            let event = follower.expect().await;
+            assert_eq!(brief(&event), format!("MODIFIED m{n}"));
+            assert_eq!(event["object"]["data"]["v"], format!("r{round}"));
+        }
+    }
+    let metrics = admin.get("/metrics").await;
+    let text = String::from_utf8_lossy(&metrics.raw).into_owned();
+    let sent = format!("apiserver_watch_events_total {}", 3 * FOLLOWERS);
+    assert!(text.lines().any(|line| line == sent), "{text}");
+}
