@@ -10,7 +10,9 @@ use rusqlite::{Connection, params};
 
 use super::{AppendError, continues};
 use crate::error::Error;
-use crate::store::LAYOUT;
+
+/// The layout this program writes.
+const LAYOUT: i64 = 1;
 
 /// A journal in a file.
 #[derive(Clone)]

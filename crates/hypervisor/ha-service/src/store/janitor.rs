@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rusqlite::{Transaction, params};
 
+use super::read::first_since;
 use super::{Store, StoreError};
 use crate::config::Retention;
 
@@ -35,8 +36,7 @@ pub struct Pruned {
 }
 
 /// A table, the column with the time, and how many of its units a second has.
-const AGED: [(&str, &str, i64); 7] = [
-    ("events", "recv_at", 1000),
+const AGED: [(&str, &str, i64); 6] = [
     ("samples", "ts", 1000),
     ("signal_history", "observed_at", 1000),
     ("streams", "last_seen", 1000),
@@ -59,8 +59,12 @@ impl Store {
             hosts,
             incidents,
         } = limits.retention.clone();
+        let before = now_ms - whole(events.0) * 1000;
+        let first = self
+            .read(move |connection| first_since(connection, before))
+            .await?;
+        pruned.old += self.prune("events", "id < ?1".into(), first).await?;
         let ages = [
-            events.0,
             samples.0,
             signals.0,
             streams.0,
@@ -72,6 +76,9 @@ impl Store {
             let before = now_ms - whole(age) * unit;
             let mut condition = format!("{column} < ?1");
             // What is open is never too old.
+            if table == "streams" {
+                condition.push_str(" and not exists (select 1 from events where stream = streams.id)");
+            }
             if table == "incidents" {
                 condition.push_str(" and open = 0");
             }
@@ -91,6 +98,7 @@ impl Store {
         let gone = now_ms - whole(hosts.0) * 1000;
         pruned.old += self.prune("hosts", "known_at < ?1".into(), gone).await?;
         pruned.surplus = self.shrink(limits.max_bytes).await?;
+        self.forget().await?;
         pruned.bytes = self.size().await?;
         Ok(pruned)
     }
@@ -116,7 +124,7 @@ impl Store {
             ("samples", "order by ts"),
             ("signal_history", "order by observed_at"),
             ("heartbeat_minute", "order by minute"),
-            ("events", "order by recv_at"),
+            ("events", "order by id"),
         ];
         let mut total = 0;
         for (table, order) in ORDER {
@@ -176,10 +184,8 @@ fn delete(
 ) -> rusqlite::Result<usize> {
     // Tables without row ids are addressed by their keys.
     let key = match table {
-        "events" => "(agent_id, seq)",
         "samples" => "(source, series, ts)",
         "heartbeat_minute" => "(host, minute)",
-        "streams" => "agent_id",
         "incidents" => "id",
         "vms" => "uuid",
         "hosts" => "host",

@@ -6,6 +6,7 @@
 //! One thread writes, in groups; four connections read. What was acknowledged is committed.
 
 mod janitor;
+mod names;
 mod read;
 mod schema;
 mod writer;
@@ -22,7 +23,6 @@ use crate::error::Error;
 
 pub use janitor::{Limits, Pruned};
 pub use read::{EventFilter, Place, VmFilter};
-pub(crate) use schema::LAYOUT;
 pub use writer::{Cursors, Stored};
 
 /// Writes that may wait.
@@ -69,6 +69,10 @@ pub(crate) enum Write {
         received_ms: i64,
         reply: oneshot::Sender<Result<Stored, StoreError>>,
     },
+    /// Words and guests that no event mentions any more are forgotten.
+    Forget {
+        reply: oneshot::Sender<Result<(), StoreError>>,
+    },
     /// Anything else.
     Other {
         work: Work,
@@ -109,7 +113,7 @@ impl Store {
             free.push(schema::open_reader(&path)?);
         }
         let (writes, queue) = mpsc::channel(QUEUE);
-        writer::start(connection, queue, cursors.clone()).map_err(|source| Error::File {
+        writer::start(connection, queue, cursors.clone(), path.clone()).map_err(|source| Error::File {
             path: path.clone(),
             source,
         })?;
@@ -167,6 +171,14 @@ impl Store {
         answer.await.map_err(|_| StoreError::Closed)?
     }
 
+    /// Forgets words and guests that no event mentions any more.
+    pub(crate) async fn forget(&self) -> Result<(), StoreError> {
+        let (reply, answer) = oneshot::channel();
+        let write = Write::Forget { reply };
+        self.writes.send(write).await.map_err(|_| StoreError::Closed)?;
+        answer.await.map_err(|_| StoreError::Closed)?
+    }
+
     /// Writes something some time; lost if too much waits.
     pub fn write_later(
         &self,
@@ -196,7 +208,10 @@ impl Store {
         .await
         .map_err(|_| StoreError::Closed)?;
         readers.free.lock().push(connection);
-        Ok(result?)
+        result.map_err(|error| {
+            schema::note_damage(&self.path, &error);
+            error.into()
+        })
     }
 }
 

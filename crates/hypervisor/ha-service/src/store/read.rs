@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What is read back: pages of events and guests, by the keys they are stored under.
 
-use std::collections::BTreeMap;
-
 use cobaltcore_ha_wire::ServerId;
 use cobaltcore_ha_wire::rest::{StoredEvent, Vm};
 use rusqlite::types::Value;
@@ -23,12 +21,12 @@ pub struct EventFilter {
     pub since_ms: Option<i64>,
     /// Received before.
     pub until_ms: Option<i64>,
-    /// After this place: time, agent, number.
+    /// After this place.
     pub after: Option<Place>,
 }
 
-/// The place of an event in the order they arrived: time, agent, number.
-pub type Place = (i64, String, i64);
+/// The place of an event in the order they arrived.
+pub type Place = i64;
 
 /// Which guests.
 #[derive(Clone, Debug, Default)]
@@ -48,25 +46,50 @@ fn moment_ms(ms: i64) -> jiff::Timestamp {
 }
 
 fn event(row: &Row<'_>) -> rusqlite::Result<(StoredEvent, Place)> {
-    let (agent_id, seq): (String, i64) = (row.get("agent_id")?, row.get("seq")?);
-    let received: i64 = row.get("recv_at")?;
-    let ts: i64 = row.get("ts")?;
-    let attrs: String = row.get("attrs")?;
+    let (received, lag): (i64, i64) = (row.get("recv_at")?, row.get("lag")?);
+    let happened = (received * 1000).saturating_sub(lag);
+    let attrs: Option<String> = row.get("attrs")?;
     let stored = StoredEvent {
-        agent_id: agent_id.clone(),
-        seq: seq.cast_unsigned(),
+        agent_id: row.get("agent_id")?,
+        seq: row.get::<_, i64>("seq")?.cast_unsigned(),
         host: row.get("host")?,
-        ts: jiff::Timestamp::from_microsecond(ts).unwrap_or(jiff::Timestamp::UNIX_EPOCH),
+        ts: jiff::Timestamp::from_microsecond(happened).unwrap_or(jiff::Timestamp::UNIX_EPOCH),
         received_at: moment_ms(received),
         kind: row.get("kind")?,
         event: row.get("event")?,
         detail: row.get("detail")?,
-        domain: row.get("domain_uuid")?,
-        attrs: serde_json::from_str(&attrs).unwrap_or_else(|_| BTreeMap::new()),
+        domain: row.get("uuid")?,
+        attrs: attrs
+            .and_then(|text| serde_json::from_str(&text).ok())
+            .unwrap_or_default(),
         count: row.get("count")?,
         synthetic: row.get("synthetic")?,
     };
-    Ok((stored, (received, agent_id, seq)))
+    Ok((stored, row.get("id")?))
+}
+
+/// The place of the first event that arrived at this time or later; past the last if there is none. Events are
+/// numbered as they arrive, so it is found by halving.
+pub(super) fn first_since(connection: &Connection, ms: i64) -> rusqlite::Result<i64> {
+    let ends = connection.query_row("select min(id), max(id) from events", [], |row| {
+        Ok((row.get::<_, Option<i64>>(0)?, row.get::<_, Option<i64>>(1)?))
+    })?;
+    let (Some(mut low), Some(last)) = ends else {
+        return Ok(0);
+    };
+    let mut high = last + 1;
+    let mut look =
+        connection.prepare_cached("select id, recv_at from events where id >= ?1 order by id limit 1")?;
+    while low < high {
+        let middle = low + (high - low) / 2;
+        let (id, at): (i64, i64) = look.query_row([middle], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        if at >= ms {
+            high = middle;
+        } else {
+            low = id + 1;
+        }
+    }
+    Ok(low)
 }
 
 impl Store {
@@ -111,25 +134,33 @@ fn events(
         until_ms,
         after,
     } = filter;
-    let mut sql = "select * from events where 1".to_owned();
+    let mut sql = "select e.*, s.agent_id, s.host, w.kind, w.event, w.detail, g.uuid from events e
+        join streams s on s.id = e.stream join words w on w.id = e.word left join guests g on g.id = e.guest where 1"
+        .to_owned();
     let mut values: Vec<Value> = Vec::new();
-    for (column, value) in [("host", host), ("domain_uuid", domain), ("kind", kind)] {
-        if let Some(value) = value {
-            sql.push_str(&format!(" and {column} = ?"));
-            values.push(value.into());
-        }
-    }
-    for (condition, value) in [("recv_at >= ?", since_ms), ("recv_at < ?", until_ms)] {
+    for (condition, value) in [
+        ("e.stream in (select id from streams where host = ?)", host),
+        ("e.guest = (select id from guests where uuid = ?)", domain),
+        ("e.word in (select id from words where kind = ?)", kind),
+    ] {
         if let Some(value) = value {
             sql.push_str(&format!(" and {condition}"));
             values.push(value.into());
         }
     }
-    if let Some((at, agent, seq)) = after {
-        sql.push_str(" and (recv_at, agent_id, seq) > (?, ?, ?)");
-        values.extend([at.into(), agent.into(), seq.into()]);
+    if let Some(since) = since_ms {
+        sql.push_str(" and e.id >= ?");
+        values.push(first_since(connection, since)?.into());
     }
-    sql.push_str(&format!(" order by recv_at, agent_id, seq limit {limit}"));
+    if let Some(until) = until_ms {
+        sql.push_str(" and e.id < ?");
+        values.push(first_since(connection, until)?.into());
+    }
+    if let Some(after) = after {
+        sql.push_str(" and e.id > ?");
+        values.push(after.into());
+    }
+    sql.push_str(&format!(" order by e.id limit {limit}"));
     let mut query = connection.prepare_cached(&sql)?;
     let rows: rusqlite::Result<Vec<_>> = query.query_map(params_from_iter(values), event)?.collect();
     let (found, places): (Vec<_>, Vec<_>) = rows?.into_iter().unzip();

@@ -3,7 +3,7 @@
 //! file is put aside.
 
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
@@ -12,7 +12,7 @@ use super::Durability;
 use crate::error::Error;
 
 /// The layout this program writes.
-pub(crate) const LAYOUT: i64 = 1;
+const LAYOUT: i64 = 2;
 const BUSY: Duration = Duration::from_secs(5);
 const CHECKPOINT_PAGES: i64 = 4000;
 
@@ -21,15 +21,6 @@ const TABLES: &str = "
     create table hosts(host text primary key, nova_host text, service_id text, hypervisor_id text, zone text, bb text,
         internal_ip text, ha_enabled integer, ha_reason text, maintenance text, state text, state_since integer,
         boot_id text, first_seen integer not null, last_seen integer, legacy integer, known_at integer not null) without rowid;
-    create table streams(agent_id text primary key, host text not null, epoch integer not null, boot_id text not null,
-        last_seq integer not null, first_seen integer not null, last_seen integer not null, gaps integer not null) without rowid;
-    create table events(agent_id text not null, seq integer not null, host text not null, ts integer not null,
-        recv_at integer not null, kind text not null, event text not null, detail text not null, domain_uuid text,
-        attrs text not null, count integer not null, synthetic integer not null, primary key(agent_id, seq)) without rowid;
-    create index events_by_host on events(host, recv_at);
-    create index events_by_domain on events(domain_uuid, recv_at) where domain_uuid is not null;
-    create index events_by_kind on events(kind, recv_at);
-    create index events_by_time on events(recv_at);
     create table heartbeat_minute(host text not null, minute integer not null, count integer not null,
         max_gap_ms integer not null, uptime_s integer not null, primary key(host, minute)) without rowid;
     create table vms(uuid text primary key, name text not null default '', agent_host text, agent_state text,
@@ -56,6 +47,53 @@ const TABLES: &str = "
     create table planned(host text primary key, reason text not null, actor text not null, until integer not null) without rowid;
 ";
 
+/// Events, of which there are millions: a row refers to its stream, to its words and to its guest by number, and its own
+/// number is its place in the order of arrival, so that no time needs an index. `lag` is how many microseconds before
+/// its arrival it happened.
+const EVENTS: &str = "
+    create table streams(id integer primary key, agent_id text not null unique, host text not null, epoch integer not null,
+        boot_id text not null, last_seq integer not null, first_seen integer not null, last_seen integer not null,
+        gaps integer not null);
+    create index streams_by_host on streams(host);
+    create table words(id integer primary key, kind text not null, event text not null, detail text not null,
+        unique(kind, event, detail));
+    create table guests(id integer primary key, uuid text not null unique);
+    create table events(id integer primary key, stream integer not null, seq integer not null, recv_at integer not null,
+        lag integer not null, word integer not null, guest integer, attrs text, count integer not null,
+        synthetic integer not null);
+    create unique index events_by_stream on events(stream, seq);
+    create index events_by_word on events(word);
+    create index events_by_guest on events(guest) where guest is not null;
+";
+
+/// From the first layout, whose events carried all their words.
+const FROM_1: &str = "
+    insert into streams(agent_id, host, epoch, boot_id, last_seq, first_seen, last_seen, gaps)
+        select agent_id, host, epoch, boot_id, last_seq, first_seen, last_seen, gaps from streams_1;
+    insert into words(kind, event, detail) select distinct kind, event, detail from events_1;
+    insert into guests(uuid) select distinct domain_uuid from events_1 where domain_uuid is not null;
+    insert into events(stream, seq, recv_at, lag, word, guest, attrs, count, synthetic)
+        select s.id, o.seq, o.recv_at, o.recv_at * 1000 - o.ts, w.id, g.id, nullif(o.attrs, '{}'), o.count, o.synthetic
+        from events_1 o join streams s on s.agent_id = o.agent_id
+            join words w on w.kind = o.kind and w.event = o.event and w.detail = o.detail
+            left join guests g on g.uuid = o.domain_uuid
+        order by o.recv_at, o.agent_id, o.seq;
+    drop table events_1;
+    drop table streams_1;
+";
+
+/// Tables that are small at any age of the database, and without which nothing goes on.
+const SMALL: [&str; 8] = [
+    "meta",
+    "hosts",
+    "streams",
+    "words",
+    "guests",
+    "incidents",
+    "pauses",
+    "planned",
+];
+
 fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let connection = Connection::open_with_flags(
         path,
@@ -70,6 +108,12 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
 
 /// Opens the writing connection; a damaged file is put aside first.
 pub(super) fn open(path: &Path, durability: Durability) -> Result<Connection, Error> {
+    let mark = mark_of(path);
+    if mark.exists() {
+        let why = std::fs::read_to_string(&mark).unwrap_or_default();
+        put_aside(path, &why)?;
+        let _ = std::fs::remove_file(&mark);
+    }
     make_private(path)?;
     match prepare(path, durability) {
         Ok(connection) => Ok(connection),
@@ -79,6 +123,20 @@ pub(super) fn open(path: &Path, durability: Durability) -> Result<Connection, Er
             prepare(path, durability)
         }
         Err(error) => Err(error),
+    }
+}
+
+fn mark_of(path: &Path) -> PathBuf {
+    path.with_extension("db-damaged")
+}
+
+/// Remembers damage that was found while the database was in use, for the next start.
+pub(super) fn note_damage(path: &Path, error: &rusqlite::Error) {
+    if damaged(error) && !mark_of(path).exists() {
+        tracing::error!(%error, file = %path.display(), "the telemetry database is damaged; restart to begin with a new one");
+        if let Err(error) = std::fs::write(mark_of(path), error.to_string()) {
+            tracing::warn!(%error, "the damage cannot be noted");
+        }
     }
 }
 
@@ -125,7 +183,7 @@ fn prepare(path: &Path, durability: Durability) -> Result<Connection, Error> {
     if fresh {
         connection
             .execute_batch(&format!(
-                "begin; {TABLES} insert into meta values('layout', {LAYOUT}); commit;"
+                "begin; {TABLES} {EVENTS} insert into meta values('layout', {LAYOUT}); commit;"
             ))
             .map_err(failed)?;
     } else {
@@ -134,21 +192,13 @@ fn prepare(path: &Path, durability: Durability) -> Result<Connection, Error> {
     Ok(connection)
 }
 
-/// Looks for damage where it would hurt, and at the layout.
+/// Looks at the layout, and for damage where it would hurt. The large tables are only touched: reading them whole takes
+/// minutes, and damage in them is found and noted when they are used.
 fn check(connection: &Connection, path: &Path) -> Result<(), Error> {
     let failed = |source| Error::Store {
         path: path.to_owned(),
         source,
     };
-    let verdict: String = connection
-        .query_row("pragma quick_check(1)", [], |row| row.get(0))
-        .map_err(failed)?;
-    if verdict != "ok" {
-        return Err(failed(rusqlite::Error::SqliteFailure(
-            rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT),
-            Some(verdict),
-        )));
-    }
     let found: i64 = connection
         .query_row("select value from meta where key = 'layout'", [], |row| {
             row.get(0)
@@ -161,7 +211,47 @@ fn check(connection: &Connection, path: &Path) -> Result<(), Error> {
             known: LAYOUT,
         });
     }
+    if found < LAYOUT {
+        tracing::info!(
+            from = found,
+            to = LAYOUT,
+            "the telemetry database gets a new layout; this may take minutes"
+        );
+        migrate(connection).map_err(failed)?;
+    }
+    for table in SMALL {
+        let verdict: String = connection
+            .query_row(&format!("pragma quick_check('{table}')"), [], |row| row.get(0))
+            .map_err(failed)?;
+        if verdict != "ok" {
+            return Err(failed(rusqlite::Error::SqliteFailure(
+                rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT),
+                Some(verdict),
+            )));
+        }
+    }
+    connection
+        .query_row("select min(id) + max(id) from events", [], |row| {
+            row.get::<_, Option<i64>>(0)
+        })
+        .map_err(failed)?;
     Ok(())
+}
+
+/// Brings an older layout up to this one, or leaves it as it was.
+fn migrate(connection: &Connection) -> rusqlite::Result<()> {
+    let done = connection.execute_batch(&format!(
+        "begin immediate;
+         alter table events rename to events_1;
+         alter table streams rename to streams_1;
+         {EVENTS} {FROM_1}
+         update meta set value = {LAYOUT} where key = 'layout';
+         commit;"
+    ));
+    if done.is_err() {
+        let _ = connection.execute_batch("rollback");
+    }
+    done
 }
 
 fn put_aside(path: &Path, why: &str) -> Result<(), Error> {

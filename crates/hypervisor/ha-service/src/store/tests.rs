@@ -204,4 +204,196 @@ async fn events_come_in_pages_without_loss() {
     assert_eq!(seen.len(), 35);
 }
 
+#[tokio::test]
+async fn events_are_found_by_guest_kind_host_and_time_and_say_what_they_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path(), Durability::Normal).unwrap();
+    let guest = "a1000000-0000-4000-8000-000000000001";
+    for n in 0..10_u64 {
+        let mut one = Arc::unwrap_or_clone(batch("a", n + 1..=n + 1));
+        for event in &mut one.events {
+            if n % 2 == 0 {
+                event.kind = Kind::Watchdog;
+                event.event = "reset".into();
+                event.detail = String::new();
+                event.domain = Some(cobaltcore_ha_wire::DomainRef {
+                    uuid: guest.parse().unwrap(),
+                    name: "instance-1".into(),
+                    id: 7,
+                });
+            }
+            event.ts = jiff::Timestamp::from_microsecond(1_000_000 + n as i64).unwrap();
+        }
+        store.ingest(Arc::new(one), 2_000 + n as i64 * 10).await.unwrap();
+    }
+    let found = async |filter: EventFilter| {
+        let (events, _) = store.events(filter, 1000).await.unwrap();
+        events
+    };
+    let by_guest = found(EventFilter {
+        domain: Some(guest.into()),
+        ..EventFilter::default()
+    })
+    .await;
+    assert_eq!(by_guest.len(), 5);
+    let first = &by_guest[0];
+    assert_eq!(
+        (first.kind.as_str(), first.event.as_str(), first.detail.as_str()),
+        ("watchdog", "reset", "")
+    );
+    assert_eq!(
+        (first.host.as_str(), first.domain.as_deref()),
+        ("n1", Some(guest))
+    );
+    assert_eq!(
+        first.ts.as_microsecond(),
+        1_000_000,
+        "when it happened, not when it came"
+    );
+    assert_eq!(first.received_at.as_millisecond(), 2_000);
+    assert_eq!(first.attrs.len(), 1);
+    let by_kind = found(EventFilter {
+        kind: Some("lifecycle".into()),
+        host: Some("n1".into()),
+        ..EventFilter::default()
+    })
+    .await;
+    assert!(by_kind.iter().all(|event| event.seq % 2 == 0) && by_kind.len() == 5);
+    for (since, until, wanted) in [
+        (None, Some(2_000), 0..0),
+        (None, Some(2_001), 1..2),
+        (Some(2_010), Some(2_040), 2..5),
+        (Some(2_011), None, 3..11),
+        (Some(9_999), None, 0..0),
+    ] {
+        let within = found(EventFilter {
+            since_ms: since,
+            until_ms: until,
+            ..EventFilter::default()
+        })
+        .await;
+        let seqs: Vec<u64> = within.iter().map(|event| event.seq).collect();
+        assert_eq!(seqs, wanted.collect::<Vec<u64>>(), "{since:?} to {until:?}");
+    }
+    assert!(
+        found(EventFilter {
+            host: Some("n2".into()),
+            ..EventFilter::default()
+        })
+        .await
+        .is_empty()
+    );
+}
+
+#[tokio::test]
+async fn words_and_guests_go_with_the_last_event_that_names_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path(), Durability::Normal).unwrap();
+    let mut one = Arc::unwrap_or_clone(batch("a", 1..=1));
+    one.events[0].event = "unheard-of".into();
+    one.events[0].domain = Some(cobaltcore_ha_wire::DomainRef {
+        uuid: "a1000000-0000-4000-8000-000000000001".parse().unwrap(),
+        name: "instance-1".into(),
+        id: 7,
+    });
+    store.ingest(Arc::new(one.clone()), 0).await.unwrap();
+    store.ingest(batch("a", 2..=2), 100 * 86_400_000).await.unwrap();
+    let counts = async || {
+        store
+            .read(|c| {
+                let count = |table: &str| -> rusqlite::Result<i64> {
+                    c.query_row(&format!("select count(*) from {table}"), [], |row| row.get(0))
+                };
+                Ok((count("events")?, count("words")?, count("guests")?))
+            })
+            .await
+            .unwrap()
+    };
+    assert_eq!(counts().await, (2, 2, 1));
+    let limits = Limits {
+        retention: Retention::default(),
+        max_bytes: 1 << 30,
+    };
+    store.clean(&limits, 100 * 86_400_000).await.unwrap();
+    assert_eq!(counts().await, (1, 1, 0));
+    // What was forgotten can be said again.
+    one.envelope.agent_id = AgentId("b".into());
+    store.ingest(Arc::new(one), 100 * 86_400_000).await.unwrap();
+    assert_eq!(counts().await, (2, 2, 1));
+    assert_eq!(seqs(&store).await, [2, 1]);
+}
+
+/// The events of the first layout, as it made them.
+const LAYOUT_1: &str = "
+    drop table events; drop table streams; drop table words; drop table guests;
+    create table streams(agent_id text primary key, host text not null, epoch integer not null, boot_id text not null,
+        last_seq integer not null, first_seen integer not null, last_seen integer not null, gaps integer not null) without rowid;
+    create table events(agent_id text not null, seq integer not null, host text not null, ts integer not null,
+        recv_at integer not null, kind text not null, event text not null, detail text not null, domain_uuid text,
+        attrs text not null, count integer not null, synthetic integer not null, primary key(agent_id, seq)) without rowid;
+    create index events_by_host on events(host, recv_at);
+    create index events_by_domain on events(domain_uuid, recv_at) where domain_uuid is not null;
+    create index events_by_kind on events(kind, recv_at);
+    create index events_by_time on events(recv_at);
+    insert into streams values('a', 'n1', 1, 'b1', 2, 5, 6, 0);
+    insert into events values('a', 1, 'n1', 4000001, 5000, 'reboot', '', '', null, '{}', 1, 0);
+    insert into events values('a', 2, 'n1', 4000002, 6000, 'watchdog', 'reset', '',
+        'a1000000-0000-4000-8000-000000000001', '{\"n\":1}', 3, 1);
+    update meta set value = 1 where key = 'layout';
+";
+
+#[tokio::test]
+async fn a_database_of_the_first_layout_is_read_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path(), Durability::Normal).unwrap();
+    store.write(|t| t.execute_batch(LAYOUT_1)).await.unwrap();
+    drop(store);
+    let store = Store::open(folder.path(), Durability::Normal).unwrap();
+    let (events, _) = store.events(EventFilter::default(), 10).await.unwrap();
+    let [first, second] = events.as_slice() else {
+        panic!("{events:?}")
+    };
+    assert_eq!(
+        (first.kind.as_str(), first.ts.as_microsecond()),
+        ("reboot", 4_000_001)
+    );
+    assert_eq!(
+        (second.event.as_str(), second.count, second.synthetic),
+        ("reset", 3, true)
+    );
+    assert_eq!(
+        (second.received_at.as_millisecond(), second.attrs.len()),
+        (6000, 1)
+    );
+    assert_eq!(
+        store.ingest(batch("a", 1..=3), 7000).await.unwrap(),
+        Stored::Taken { skip: 2, last: 3 }
+    );
+    assert_eq!(seqs(&store).await, [1, 2, 3]);
+}
+
+#[tokio::test]
+async fn damage_that_was_found_in_use_is_put_aside_by_the_next_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path(), Durability::Normal).unwrap();
+    store.ingest(batch("a", 1..=3), 1).await.unwrap();
+    let found = store
+        .read(|_| -> rusqlite::Result<()> {
+            Err(rusqlite::Error::SqliteFailure(
+                rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT),
+                None,
+            ))
+        })
+        .await;
+    assert!(found.is_err());
+    drop(store);
+    let store = Store::open(folder.path(), Durability::Normal).unwrap();
+    assert!(seqs(&store).await.is_empty(), "it begins anew");
+    assert!(!folder.path().join("telemetry.db-damaged").exists());
+    drop(store);
+    let store = Store::open(folder.path(), Durability::Normal).unwrap();
+    store.ingest(batch("a", 1..=1), 1).await.unwrap();
+    assert_eq!(seqs(&store).await, [1], "and once is enough");
+}
+
 use crate::config::Retention;

@@ -3,6 +3,7 @@
 //! one transaction, and answers after the commit. If the commit fails, nothing of it happened.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,8 @@ use parking_lot::RwLock;
 use rusqlite::{Connection, Transaction, params};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{StoreError, Write};
+use super::names::{self, Names};
+use super::{StoreError, Write, schema};
 
 const GROUP_ROWS: usize = 2000;
 const GROUP_TIME: Duration = Duration::from_millis(20);
@@ -58,11 +60,14 @@ pub(super) fn start(
     connection: Connection,
     queue: mpsc::Receiver<Write>,
     cursors: Cursors,
+    path: PathBuf,
 ) -> std::io::Result<()> {
     let writer = Writer {
         connection,
         queue,
         cursors,
+        path,
+        names: Names::default(),
     };
     std::thread::Builder::new()
         .name("telemetry-writer".into())
@@ -74,6 +79,8 @@ struct Writer {
     connection: Connection,
     queue: mpsc::Receiver<Write>,
     cursors: Cursors,
+    path: PathBuf,
+    names: Names,
 }
 
 impl Writer {
@@ -106,7 +113,7 @@ impl Writer {
                             .get(agent)
                             .copied()
                             .unwrap_or_else(|| self.cursors.get(agent));
-                        let outcome = take_batch(&transaction, &batch, known, received_ms);
+                        let outcome = take_batch(&transaction, &mut self.names, &batch, known, received_ms);
                         // Kept even on failure, so that everybody in the group is answered.
                         let stored = match &outcome {
                             Ok(stored) => *stored,
@@ -118,6 +125,12 @@ impl Writer {
                             ahead.insert(agent.clone(), last);
                         }
                         rows += batch.events.len() + 1;
+                    }
+                    Write::Forget { reply } => {
+                        self.names = Names::default();
+                        transaction.execute_batch(names::FORGET)?;
+                        others.push(reply);
+                        rows += 1;
                     }
                     Write::Other { work, reply } => {
                         // One wish that fails must not take the others with it.
@@ -145,7 +158,12 @@ impl Writer {
             }
             transaction.commit()
         })();
-        let result = result.map_err(StoreError::from);
+        let result = result.map_err(|error| {
+            // Numbers that were given in this group are not in the file.
+            self.names = Names::default();
+            schema::note_damage(&self.path, &error);
+            StoreError::from(error)
+        });
         match &result {
             Ok(()) => self.cursors.0.write().extend(ahead),
             Err(error) => tracing::error!(%error, "telemetry could not be committed"),
@@ -161,6 +179,7 @@ impl Writer {
 
 fn take_batch(
     transaction: &Transaction<'_>,
+    names: &mut Names,
     batch: &Batch,
     known: u64,
     received_ms: i64,
@@ -169,27 +188,41 @@ fn take_batch(
         Admission::Expected(seq) => return Ok(Stored::Expected(seq)),
         Admission::Take { skip, last } => (skip, last),
     };
-    let envelope = &batch.envelope;
+    let stream = take_stream(transaction, batch, known, last, received_ms)?;
     let mut insert = transaction.prepare_cached(
-        "insert or ignore into events(agent_id, seq, host, ts, recv_at, kind, event, detail, domain_uuid, attrs,
-            count, synthetic) values(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+        "insert or ignore into events(stream, seq, recv_at, lag, word, guest, attrs, count, synthetic)
+            values(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
     )?;
     for event in batch.events.iter().skip(skip) {
+        let word = names.word(transaction, event)?;
+        let guest = match &event.domain {
+            Some(domain) => Some(names.guest(transaction, &domain.uuid)?),
+            None => None,
+        };
         insert.execute(params![
-            envelope.agent_id.0,
+            stream,
             event.seq.cast_signed(),
-            envelope.host.as_str(),
-            event.ts.as_microsecond(),
             received_ms,
-            event.kind.as_str(),
-            event.event,
-            event.detail,
-            event.domain.as_ref().map(|domain| domain.uuid.as_str()),
+            (received_ms * 1000).saturating_sub(event.ts.as_microsecond()),
+            word,
+            guest,
             attrs(event),
             event.count,
             event.synthetic,
         ])?;
     }
+    Ok(Stored::Taken { skip, last })
+}
+
+/// Brings the stream of a report up to date; its number.
+fn take_stream(
+    transaction: &Transaction<'_>,
+    batch: &Batch,
+    known: u64,
+    last: u64,
+    received_ms: i64,
+) -> rusqlite::Result<i64> {
+    let envelope = &batch.envelope;
     let lost: u64 = batch
         .dropped
         .iter()
@@ -201,11 +234,13 @@ fn take_batch(
         })
         .sum();
     let mut stream = transaction.prepare_cached(
-        "insert into streams values(?1, ?2, ?3, ?4, ?5, ?6, ?6, ?7)
+        "insert into streams(agent_id, host, epoch, boot_id, last_seq, first_seen, last_seen, gaps)
+            values(?1, ?2, ?3, ?4, ?5, ?6, ?6, ?7)
          on conflict(agent_id) do update set host = ?2, epoch = max(epoch, ?3), boot_id = ?4, last_seq = ?5,
-            last_seen = ?6, gaps = gaps + ?7",
+            last_seen = ?6, gaps = gaps + ?7
+         returning id",
     )?;
-    stream.execute(params![
+    let row = params![
         envelope.agent_id.0,
         envelope.host.as_str(),
         envelope.epoch.cast_signed(),
@@ -213,14 +248,15 @@ fn take_batch(
         last.cast_signed(),
         received_ms,
         lost.cast_signed(),
-    ])?;
-    Ok(Stored::Taken { skip, last })
+    ];
+    stream.query_row(row, |row| row.get(0))
 }
 
-fn attrs(event: &Event) -> String {
+/// Most events have none, and nothing weighs least.
+fn attrs(event: &Event) -> Option<String> {
     if event.attrs.is_empty() {
-        "{}".to_owned()
+        None
     } else {
-        serde_json::to_string(&event.attrs).unwrap_or_else(|_| "{}".to_owned())
+        serde_json::to_string(&event.attrs).ok()
     }
 }
