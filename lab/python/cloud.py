@@ -115,17 +115,33 @@ def flavors(cloud):
             cloud.call("POST", f"{cloud.compute}/flavors", {"flavor": flavor})
 
 
+# The whole of a guest that hangs once: it finds its i6300esb watchdog on the PCI bus, lets it run with its fast clock (due
+# after two seconds) and then does nothing. A mark in the CMOS, which survives a reset but not a power cut, keeps it from
+# doing so again.
+HANGS_ONCE = bytes.fromhex(
+    "fab051e670e4713ca57433b051e670b0a5e67166b9000000806689c8baf80c66efbafc0c66ed663d8680ab2574136681c1"
+    "000800006681f90000018075dbf4ebfd67668d4160baf80c66efbafc0cb80400ef67668d4168baf80c66efbafc0cb002eeebda"
+)
+
+
 def images(cloud, folder):
-    """One small empty disk: its guest sits in the firmware, which is all that moving it around takes."""
-    if cloud.call("GET", f"{cloud.image}/images?name=tiny")["images"]:
-        return
-    path = os.path.join(folder, "tiny.qcow2")
-    subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", path, "8M"], check=True)
-    image = {"name": "tiny", "disk_format": "qcow2", "container_format": "bare", "visibility": "public"}
-    image = cloud.call("POST", f"{cloud.image}/images", image)
-    with open(path, "rb") as disk:
-        cloud.call("PUT", f"{cloud.image}/images/{image['id']}/file", raw=disk.read())
-    os.remove(path)
+    """A small empty disk, whose guest sits in the firmware, which is all that moving it around takes; and one whose
+    guest hangs, with a watchdog that pauses it."""
+    known = {image["name"] for image in cloud.call("GET", f"{cloud.image}/images")["images"]}
+    if "tiny" not in known:
+        path = os.path.join(folder, "tiny.qcow2")
+        subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", path, "8M"], check=True)
+        with open(path, "rb") as disk:
+            image(cloud, {"name": "tiny", "disk_format": "qcow2"}, disk.read())
+        os.remove(path)
+    if "hangs-once" not in known:
+        disk = HANGS_ONCE.ljust(510, b"\0") + b"\x55\xaa"
+        image(cloud, {"name": "hangs-once", "disk_format": "raw", "hw_watchdog_action": "pause"}, disk.ljust(1 << 20, b"\0"))
+
+
+def image(cloud, about, disk):
+    made = cloud.call("POST", f"{cloud.image}/images", {"container_format": "bare", "visibility": "public", **about})
+    cloud.call("PUT", f"{cloud.image}/images/{made['id']}/file", raw=disk)
 
 
 def computes(cloud, args):

@@ -95,7 +95,12 @@ impl Cloud {
 
     /// The same without waiting, for several at once; the id of the server.
     pub fn create(&self, name: &str, host: &Host) -> Result<String> {
-        let image = self.image("tiny")?;
+        self.create_from("tiny", name, host)
+    }
+
+    /// The same from another image: `hangs-once` makes a guest that does nothing, which its watchdog notices and pauses.
+    pub fn create_from(&self, image: &str, name: &str, host: &Host) -> Result<String> {
+        let image = self.image(image)?;
         let body = json!({ "server": {
             "name": name, "imageRef": image, "flavorRef": "nano", "networks": "none", "host": host.name(),
         }});

@@ -1,27 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-//! High availability on real hosts under a real OpenStack: a host loses its power, another its
-//! cable, a guest its process. Each is noticed, fenced through a real BMC where it must be, and
-//! recovered; the libvirts of all hosts are looked at all the time, and no guest ever runs twice.
+//! High availability on real hosts under a real OpenStack, with the real agent inside every host: a host
+//! loses its power, another its cable, a guest its process, another hangs. Each is noticed, fenced through
+//! a real BMC where it must be, and recovered; the libvirts of all hosts are looked at all the time, and no
+//! guest ever runs twice. What people see of it is what the command line prints.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps says where it failed")]
 
+#[path = "real_ha/agents.rs"]
+mod agents;
 mod common;
 
+use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use cobaltcore_ha_wire::{DomainEntry, DomainState, Event, Job, Kind, Machine};
-use cobaltcore_lab::{Lab, Options};
+use agents::Agents;
+use cobaltcore_lab::{Host, Lab, Options};
 use cobaltcore_openstack::{CloudConfig, Session, Settings};
-use common::{ALONE, Agent, OPERATOR, Running, base, until};
+use common::{ALONE, OPERATOR, Running, VIEWER, base, until};
 use serde_json::{Value, json};
-use tokio_util::task::AbortOnDropHandle;
 
 const HOSTS: usize = 3;
 
 /// The service's configuration for this lab: quick, because nobody wants to wait; every rule is in force.
-fn config(lab: &Lab, folder: &std::path::Path) -> String {
+fn config(lab: &Lab, folder: &Path) -> String {
     let bmc = &lab.description().hosts[0].redfish;
     let secret = folder.join("bmc.yaml");
     let text = format!("username: {}\npassword: {}\n", bmc.username, bmc.password);
@@ -38,7 +42,8 @@ fn config(lab: &Lab, folder: &std::path::Path) -> String {
          recovery: {{ephemeral_backend: shared}}\n\
          openstack: {{services_interval: 3s, suspect_interval: 2s, hypervisors_interval: 5s, servers_interval: 5s}}\n\
          fencing:\n  levels:\n    - - {{driver: redfish, url: '{{bmc}}', credentials_file: '{}'}}\n  hosts:\n{hosts}",
-        base(folder),
+        // Where agents inside the hosts can reach it.
+        base(folder).replacen("127.0.0.1:0", &format!("{}:0", lab.description().gateway), 1),
         secret.display(),
     )
 }
@@ -47,112 +52,6 @@ fn session(lab: &Lab) -> Session {
     let control = lab.description().control.clone().unwrap();
     let cloud = CloudConfig::from_file(control.clouds_yaml, &control.cloud).unwrap();
     Session::new(cloud, Settings::default()).unwrap()
-}
-
-/// An agent on a real host. It speaks while its host has power and a cable, tells which guests its
-/// libvirt has, and reports one that ended without being asked.
-async fn agent(lab: Arc<Lab>, n: usize, service: String) {
-    let host = lab.host(n).unwrap().clone();
-    let mut agent = Agent::new(host.name());
-    agent.machine = Machine {
-        system_uuid: Some(host.description().uuid.clone()),
-        serial: None,
-    };
-    let client = common::client();
-    let (mut boot, mut version, mut seq) = (None, 0, 0);
-    let mut running: Vec<String> = Vec::new();
-    loop {
-        tokio::time::sleep(Duration::from_millis(1500)).await;
-        let (asked, known) = (host.clone(), boot.clone());
-        let seen = tokio::task::spawn_blocking(move || {
-            let speaks = asked.is_on().unwrap_or(false) && asked.reachable();
-            if !speaks {
-                return None;
-            }
-            let boot = match known {
-                Some(boot) => boot,
-                None => asked.boot_id().ok()?,
-            };
-            Some((boot, asked.domains().ok()?))
-        });
-        let Some((now, domains)) = seen.await.unwrap() else {
-            boot = None;
-            running.clear();
-            continue;
-        };
-        agent.boot.0 = now.trim().to_owned();
-        boot = Some(now);
-        let active: Vec<String> = domains
-            .iter()
-            .filter(|domain| domain.active)
-            .map(|domain| domain.uuid.clone())
-            .collect();
-        let crashed: Vec<String> = running
-            .iter()
-            .filter(|uuid| {
-                domains
-                    .iter()
-                    .any(|domain| domain.uuid == **uuid && !domain.active)
-            })
-            .cloned()
-            .collect();
-        running = active;
-        version += 1;
-        let mut batch = agent.beat();
-        let entries = domains
-            .iter()
-            .filter_map(|domain| entry(&domain.uuid, domain.active));
-        batch.inventory = agent.inventory(version, entries.collect()).inventory;
-        for uuid in crashed {
-            seq += 1;
-            batch.events.push(crash(seq, &uuid));
-        }
-        let path = format!("{service}{}", agent.path());
-        let sent = client
-            .post(path)
-            .bearer_auth(common::AGENT)
-            .body(batch.encode().unwrap());
-        // A service that is gone is no concern of an agent.
-        let _ = sent.send().await;
-    }
-}
-
-fn entry(uuid: &str, active: bool) -> Option<DomainEntry> {
-    Some(DomainEntry {
-        uuid: uuid.parse().ok()?,
-        name: format!("instance-{uuid}"),
-        state: if active {
-            DomainState::Running
-        } else {
-            DomainState::Shutoff
-        },
-        reason: String::new(),
-        vcpus: 1,
-        mem_kib: 1024,
-        persistent: true,
-        autostart: false,
-        job: Job::None,
-        disks: Vec::new(),
-    })
-}
-
-fn crash(seq: u64, uuid: &str) -> Event {
-    Event {
-        seq,
-        ts: jiff::Timestamp::now(),
-        mono_ns: seq,
-        kind: Kind::Lifecycle,
-        event: "stopped".into(),
-        detail: "failed".into(),
-        domain: Some(cobaltcore_ha_wire::DomainRef {
-            uuid: uuid.parse().unwrap(),
-            name: format!("instance-{uuid}"),
-            id: -1,
-        }),
-        attrs: std::collections::BTreeMap::new(),
-        count: 1,
-        synthetic: true,
-    }
 }
 
 /// Looks at every libvirt again and again; remembers whether a guest was ever seen twice.
@@ -236,6 +135,109 @@ async fn release(service: &Running, host: &str) {
     until_state(service, host, "Released").await;
 }
 
+/// Whoever looks at incidents and decides, with the command line.
+struct People<'a> {
+    program: &'a Path,
+    url: String,
+    token: std::path::PathBuf,
+}
+
+impl<'a> People<'a> {
+    fn new(program: &'a Path, url: &str, folder: &Path) -> Self {
+        let token = folder.join("operator-token");
+        std::fs::write(&token, OPERATOR).unwrap();
+        Self {
+            program,
+            url: url.to_owned(),
+            token,
+        }
+    }
+
+    /// What `cobaltcore incidents` prints.
+    fn told(&self, words: &[&str]) -> String {
+        let output = Command::new(self.program)
+            .arg("incidents")
+            .args(words)
+            .arg(format!("--url={}", self.url))
+            .arg(format!("--token-file={}", self.token.display()))
+            .output()
+            .unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{words:?}: {errors}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// They find the incident in the list, and its whole story behind it.
+    fn see(&self, host: &Host, found: &Value) {
+        let (id, name) = (found["id"].as_str().unwrap(), host.name());
+        let list = self.told(&["list"]);
+        let line = list.lines().find(|line| line.starts_with(id)).unwrap_or_default();
+        let words: Vec<&str> = line.split_whitespace().collect();
+        assert_eq!(
+            words.get(1..6),
+            Some(&[name, "host-down", "Recovered", "-", "2/2"][..]),
+            "{list}"
+        );
+        let story = self.told(&["show", name]);
+        for part in [
+            &format!("Incident {id}: host-down of {name}"),
+            "State    Recovered",
+            "Guests   2 of 2 recovered, 0 failed",
+            "cobaltcore incidents release",
+            "real-ha-1",
+            "real-ha-2",
+        ] {
+            assert!(story.contains(part), "{part} is not in:\n{story}");
+        }
+    }
+}
+
+/// Waits until every host is heard and healthy and these guests are in an inventory.
+async fn all_heard(service: &Running, guests: &[String]) {
+    until("every host is heard and healthy", async || {
+        let (_, page) = service.get("/api/v1/hosts?state=healthy").await;
+        let items = page["items"].as_array()?;
+        let heard = items
+            .iter()
+            .filter(|host| host["signals"][0]["verdict"] == "alive");
+        (heard.count() == HOSTS).then_some(())
+    })
+    .await;
+    for guest in guests {
+        until("its agent tells of the guest", async || {
+            let (_, vm) = service.get(&format!("/api/v1/vms/{guest}")).await;
+            (vm["agent_state"] == "running").then_some(())
+        })
+        .await;
+    }
+}
+
+/// The records of a guest that agents told, as `kind/event/detail`.
+async fn records(service: &Running, guest: &str) -> Vec<String> {
+    let path = format!("/api/v1/events?domain={guest}&limit=1000");
+    let (_, page) = service.send("GET", &path, Some(VIEWER), None).await;
+    let items = page["items"].as_array().cloned().unwrap_or_default();
+    let text = |event: &Value, key: &str| event[key].as_str().unwrap_or_default().to_owned();
+    items
+        .iter()
+        .map(|event| {
+            let parts = [text(event, "kind"), text(event, "event"), text(event, "detail")];
+            parts.join("/")
+        })
+        .collect()
+}
+
+async fn until_told(service: &Running, guest: &str, wanted: &[&str]) -> String {
+    until(
+        &format!("the agent tells one of {wanted:?} of {guest}"),
+        async || {
+            let told = records(service, guest).await;
+            told.into_iter().find(|record| wanted.contains(&record.as_str()))
+        },
+    )
+    .await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn real_hosts_die_and_their_guests_live_on() {
     let lab = match Lab::join_or_start(&Options::with_hosts(HOSTS)) {
@@ -243,19 +245,16 @@ async fn real_hosts_die_and_their_guests_live_on() {
         Err(skip) => return skip.print(),
     };
     let folder = tempfile::tempdir().unwrap();
+    let program = agents::program();
     let service = Running::start(&config(&lab, folder.path()), Some(session(&lab)), None).await;
-    let url = format!("http://{}", service.address);
-    let _agents: Vec<_> = (0..HOSTS)
-        .map(|n| AbortOnDropHandle::new(tokio::spawn(agent(Arc::clone(&lab), n, url.clone()))))
-        .collect();
+    let url = service.url("");
+    let agents = Agents::start(&lab, &program, &url, folder.path(), |_| String::new());
+    let people = People::new(&program, &url, folder.path());
     let (first, second) = (lab.host(0).unwrap().clone(), lab.host(1).unwrap().clone());
     let cloud = lab.cloud().unwrap();
     let guests = ["real-ha-1", "real-ha-2"].map(|name| cloud.boot(name, &first).unwrap().id);
-    until("every host is heard and healthy", async || {
-        let (_, page) = service.get("/api/v1/hosts?state=healthy").await;
-        (page["items"].as_array()?.len() == HOSTS).then_some(())
-    })
-    .await;
+    all_heard(&service, &guests).await;
+    assert!(people.told(&["list"]).starts_with("No open incident."));
     let watch = Watch::start(&lab);
 
     // A host loses its power. Nobody told its BMC to.
@@ -271,7 +270,15 @@ async fn real_hosts_die_and_their_guests_live_on() {
         !first.is_on().unwrap(),
         "it is kept off until somebody takes it back"
     );
-    release(&service, first.name()).await;
+    people.see(&first, &found);
+    let text = people.told(&[
+        "release",
+        first.name(),
+        "--reason=repaired",
+        &format!("--confirm={}", first.name()),
+    ]);
+    assert!(text.starts_with("release is taken for"), "{text}");
+    until_state(&service, first.name(), "Released").await;
     let state = cloud.service(&first).unwrap();
     assert_eq!(
         (state.status.as_str(), state.state.as_str(), state.forced_down),
@@ -293,22 +300,28 @@ async fn real_hosts_die_and_their_guests_live_on() {
     for guest in guests.iter().chain([&guest]) {
         cloud.delete(guest).unwrap();
     }
+    agents.end();
     service.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guest_that_crashes_is_started_again_if_its_owner_wants_it() {
+async fn guests_that_crash_or_hang_are_helped_if_somebody_wants_it() {
     let lab = match Lab::join_or_start(&Options::with_hosts(HOSTS)) {
         Ok(lab) => Arc::new(lab),
         Err(skip) => return skip.print(),
     };
     let folder = tempfile::tempdir().unwrap();
+    let program = agents::program();
     let service = Running::start(&config(&lab, folder.path()), Some(session(&lab)), None).await;
-    let url = format!("http://{}", service.address);
-    let _agents: Vec<_> = (0..HOSTS)
-        .map(|n| AbortOnDropHandle::new(tokio::spawn(agent(Arc::clone(&lab), n, url.clone()))))
-        .collect();
-    let host = lab.host(2).unwrap().clone();
+    let (bystander, host) = (lab.host(1).unwrap().clone(), lab.host(2).unwrap().clone());
+    // On one host, hung guests are reset; on the others they are reported.
+    let agents = Agents::start(&lab, &program, &service.url(""), folder.path(), |one| {
+        if one.name() == host.name() {
+            "reactions: {watchdog: {action: reset, min_uptime: 0s}}\n".to_owned()
+        } else {
+            String::new()
+        }
+    });
     let cloud = lab.cloud().unwrap();
     let wanted = cloud.boot("real-ha-wanted", &host).unwrap().id;
     let unwanted = cloud.boot("real-ha-unwanted", &host).unwrap().id;
@@ -316,16 +329,25 @@ async fn a_guest_that_crashes_is_started_again_if_its_owner_wants_it() {
     cloud
         .compute("POST", &format!("/servers/{wanted}/metadata"), Some(&metadata))
         .unwrap();
-    until("the guests are heard of", async || {
-        let (_, page) = service.get("/api/v1/hosts?state=healthy").await;
-        (page["items"].as_array()?.len() == HOSTS).then_some(())
-    })
-    .await;
-    // Long enough to be in an inventory.
-    tokio::time::sleep(Duration::from_secs(10)).await;
+    all_heard(&service, &[wanted.clone(), unwanted.clone()]).await;
+
+    // Two guests hang. Their firmware takes its time before they do.
+    let helped = cloud.create_from("hangs-once", "real-ha-helped", &host).unwrap();
+    let left = cloud
+        .create_from("hangs-once", "real-ha-left", &bystander)
+        .unwrap();
+    // Two guests crash; one is wanted back by its owner.
     for guest in [&wanted, &unwanted] {
         let name = host.virsh(&["domname", guest]).unwrap().trim().to_owned();
         host.kill_process(&format!("guest/{name}")).unwrap();
+    }
+    for guest in [&wanted, &unwanted] {
+        until_told(
+            &service,
+            guest,
+            &["lifecycle/stopped/failed", "lifecycle/stopped/crashed"],
+        )
+        .await;
     }
     until("the guest that asked for it runs again", async || {
         let domains = host.domains().ok()?;
@@ -335,15 +357,31 @@ async fn a_guest_that_crashes_is_started_again_if_its_owner_wants_it() {
             .then_some(())
     })
     .await;
-    let domains = host.domains().unwrap();
     assert!(
-        !domains
+        !host
+            .domains()
+            .unwrap()
             .iter()
             .any(|domain| domain.uuid == unwanted && domain.active),
         "nobody asked for this one"
     );
-    for guest in [&wanted, &unwanted] {
+
+    for (guest, on) in [(&helped, &host), (&left, &bystander)] {
+        until_told(&service, guest, &["watchdog/pause/"]).await;
+        cloud.wait_for(guest, "ACTIVE", Some(on.name())).unwrap();
+    }
+    until_told(&service, &helped, &["agent/reaction_taken/"]).await;
+    until("the guest that is helped runs again", async || {
+        let state = host.virsh(&["domstate", &helped]).ok()?;
+        (state.trim() == "running").then_some(())
+    })
+    .await;
+    let state = bystander.virsh(&["domstate", &left]).unwrap();
+    assert_eq!(state.trim(), "paused", "nobody allowed to help this one");
+
+    for guest in [&wanted, &unwanted, &helped, &left] {
         cloud.delete(guest).unwrap();
     }
+    agents.end();
     service.stop().await;
 }

@@ -240,7 +240,15 @@ async fn act(
 ) -> Result<(), cobaltcore_libvirt::Error> {
     let domain = connection.lookup_by_uuid(guest.uuid).await?;
     match action {
-        Action::Reset => connection.reset(&domain).await?,
+        Action::Reset => {
+            connection.reset(&domain).await?;
+            // A guest that its watchdog paused stays paused over a reset.
+            let state = connection.state(&domain).await?.state;
+            if cobaltcore_ha_wire::DomainState::from_libvirt(state) == cobaltcore_ha_wire::DomainState::Paused
+            {
+                connection.resume(&domain).await?;
+            }
+        }
         Action::Start => connection.start(&domain, 0).await.map(|_| ())?,
         Action::Resume => connection.resume(&domain).await?,
         Action::Pause => connection.suspend(&domain).await?,
