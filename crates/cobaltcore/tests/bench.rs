@@ -193,3 +193,51 @@ fn the_operator_is_measured_from_the_first_node_to_rest() {
         );
     }
 }
+
+#[test]
+fn high_availability_is_measured_beside_its_goals_and_nothing_is_left_behind() {
+    let home = tempfile::tempdir().expect("a directory");
+    let output = Command::new(env!("CARGO_BIN_EXE_cobaltcore"))
+        .args([
+            "bench",
+            "ha",
+            "--quick",
+            "--only",
+            "wire,ingest,engine",
+            "-o",
+            "json",
+        ])
+        .env("TMPDIR", home.path())
+        .output()
+        .expect("the benchmark");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let rows = report["rows"].as_array().expect("rows");
+    for (wanted, goal) in [
+        ("wire: heartbeats decoded, one core", None),
+        ("ingest: batches of 200 through HTTP into SQLite", Some(50_000.0)),
+        (
+            "ingest: acknowledgement at 5,000 events/s in batches of 200, 99 %",
+            Some(50.0),
+        ),
+        ("database: bytes per event, indexes included", None),
+        ("database: after 14 days at 50 events/s", Some(6.0)),
+        ("engine, 1000 hosts: judging all of them, one round", Some(5.0)),
+    ] {
+        let row = rows
+            .iter()
+            .find(|row| row["what"] == wanted)
+            .unwrap_or_else(|| panic!("{wanted} is not measured: {report}"));
+        assert!(row["value"].as_f64().is_some_and(|value| value > 0.0), "{row}");
+        assert_eq!(row["goal"].as_f64(), goal, "{row}");
+        assert_eq!(row["met"].is_boolean(), goal.is_some(), "{row}");
+    }
+    assert!(
+        rows.iter().any(|row| row["what"]
+            .as_str()
+            .is_some_and(|what| what.starts_with("start to ready with"))),
+        "{report}"
+    );
+    assert_eq!((processes_over(home.path()), files_in(home.path())), (0, 0));
+}

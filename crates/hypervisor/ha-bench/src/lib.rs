@@ -1,24 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the parts of high availability cost: the spool, the wire, and the agent as a process of its own between a
-//! simulated libvirt host and a service that only counts. Nothing is asserted about time; the report shows each figure
-//! beside its goal, and how it grows.
+//! What high availability costs and how fast it is: the spool, the wire, agent and service as processes of their own
+//! between simulated hosts, clouds and BMCs. Nothing is asserted about time; the report shows each figure beside its
+//! goal, beside what the machine allows in the same run, and how it grows with the fleet.
 
 mod agent;
+mod caller;
+mod engine;
+mod fleet;
+mod floor;
+mod ingest;
+mod process;
 mod report;
+mod resume;
+mod scale;
+mod service;
 mod sink;
+mod speaker;
 mod spool;
 mod wire;
 
 use std::path::PathBuf;
 
-pub use report::{Report, Row};
+pub use report::{Beside, Growth, Report, Row};
+
+/// What can be measured alone.
+pub const PARTS: [&str; 7] = ["spool", "wire", "agent", "ingest", "engine", "fleet", "resume"];
 
 /// What to measure.
 pub struct Options {
-    /// The program that has the role `ha-agent`.
+    /// The program that has the roles.
     pub program: PathBuf,
     /// Seconds instead of minutes.
     pub quick: bool,
+    /// Only these of [`PARTS`]; all if empty.
+    pub only: Vec<String>,
+    /// Hosts of the fleets, in growing order.
+    pub sizes: Vec<usize>,
     /// Told what is going on.
     pub progress: fn(&str),
 }
@@ -34,9 +51,11 @@ pub enum BenchError {
         /// Why.
         why: String,
     },
-    /// The agent did not do what was waited for.
-    #[error("the agent never {what}; its log ends with:\n{log}")]
-    Agent {
+    /// A role did not do what was waited for.
+    #[error("the {who} never {what}; its log ends with:\n{log}")]
+    Never {
+        /// Which.
+        who: &'static str,
         /// What was waited for.
         what: &'static str,
         /// Its last words.
@@ -51,21 +70,69 @@ pub(crate) fn set_up(what: &'static str) -> impl FnOnce(Box<dyn std::error::Erro
     }
 }
 
-/// Measures everything.
+/// The value below which this share of the sorted values lies.
+pub(crate) fn at(sorted: &[f64], share: f64) -> f64 {
+    let place = (sorted.len() as f64 * share) as usize;
+    sorted.get(place).or(sorted.last()).copied().unwrap_or(0.0)
+}
+
+/// Measures everything that was asked for.
 pub async fn run(options: Options) -> Result<Report, BenchError> {
     let Options {
         program,
         quick,
+        only,
+        sizes,
         progress,
     } = options;
+    let wanted = |part: &str| only.is_empty() || only.iter().any(|one| one == part);
     let mut report = Report::default();
-    progress("the spool");
-    report.rows.extend(spool::measure(quick)?);
-    progress("the wire");
-    report.rows.extend(wire::measure(quick)?);
-    for guests in [10, 100, 500] {
-        progress(&format!("an agent with {guests} guests"));
-        report.rows.extend(agent::measure(&program, guests, quick).await?);
+    if wanted("spool") {
+        progress("the spool");
+        report.rows.extend(spool::measure(quick)?);
     }
+    if wanted("wire") {
+        progress("the wire");
+        report.rows.extend(wire::measure(quick)?);
+    }
+    if wanted("agent") {
+        for guests in [10, 100, 500] {
+            progress(&format!("an agent with {guests} guests"));
+            report.rows.extend(agent::measure(&program, guests, quick).await?);
+        }
+        progress("an agent and a service");
+        report.rows.extend(agent::stored(&program, quick).await?);
+    }
+    if wanted("ingest") {
+        progress("records into the service");
+        report.rows.extend(ingest::measure(&program, quick).await?);
+    }
+    if wanted("engine") {
+        progress("decisions");
+        report.rows.extend(engine::measure());
+    }
+    // Both wait for real seconds most of the time.
+    let fleets = async {
+        if wanted("fleet") {
+            scale::measure(&program, &sizes, quick, progress).await
+        } else {
+            Ok(Vec::new())
+        }
+    };
+    let recoveries = async {
+        if !wanted("resume") {
+            return Ok(Vec::new());
+        }
+        progress("a whole host, a restart and a new leader");
+        let (whole, restart, failover) = tokio::try_join!(
+            resume::whole_host(&program),
+            resume::restart(&program),
+            resume::failover(&program, if quick { 1 } else { 3 }),
+        )?;
+        Ok([whole, restart, failover].concat())
+    };
+    let (fleets, recoveries) = tokio::try_join!(fleets, recoveries)?;
+    report.rows.extend(fleets);
+    report.rows.extend(recoveries);
     Ok(report)
 }

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What judging costs: one round over all hosts, measured in the engine alone.
+
+use cobaltcore_ha_simulation::bench;
+
+use crate::Row;
+
+pub(crate) fn measure() -> Vec<Row> {
+    let lines = bench::run();
+    let Some(largest) = lines.last() else {
+        return Vec::new();
+    };
+    let points =
+        |figure: &dyn Fn(&bench::Line) -> f64| lines.iter().map(|line| (line.hosts, figure(line))).collect();
+    let title = |what: &str| format!("engine, {} hosts: {what}", largest.hosts);
+    let round = |line: &bench::Line| line.round_us / 1000.0;
+    vec![
+        Row::new(title("judging all of them, one round"), round(largest), "ms")
+            .at_most(5.0, 20.0)
+            .beside("touching a map entry of each", largest.baseline_us / 1000.0)
+            .grown("hosts", points(&round)),
+        Row::new(title("one heartbeat"), largest.heartbeat_ns / 1000.0, "µs")
+            .grown("hosts", points(&|line| line.heartbeat_ns / 1000.0)),
+        Row::new(title("one inventory of 50 guests"), largest.inventory_us, "µs")
+            .grown("hosts", points(&|line| line.inventory_us)),
+    ]
+}
