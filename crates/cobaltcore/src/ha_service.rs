@@ -3,12 +3,13 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args as ClapArgs;
 use cobaltcore_api::names::HostName;
+use cobaltcore_ha_service::metrics::CloudCalls;
 use cobaltcore_ha_service::{Config, Surroundings};
 use cobaltcore_kit::health::Health;
 use cobaltcore_kit::shutdown::Shutdown;
@@ -83,8 +84,9 @@ async fn serve(args: Args) -> Result<(), Failure> {
         println!("{} is good", path.display());
         return Ok(());
     }
+    let telemetry = Telemetry::new(&COMPONENT);
     let openstack = if config.openstack.enabled {
-        Some(session(&config).map_err(|error| Failure::config(error.to_string()))?)
+        Some(session(&config, &telemetry).map_err(|error| Failure::config(error.to_string()))?)
     } else {
         None
     };
@@ -100,18 +102,18 @@ async fn serve(args: Args) -> Result<(), Failure> {
     let surroundings = Surroundings {
         client,
         openstack,
-        telemetry: Telemetry::new(&COMPONENT),
+        telemetry,
         health: Health::new(),
         shutdown,
         own_host,
         namespace,
     };
-    cobaltcore_ha_service::run(config, surroundings)
+    cobaltcore_ha_service::run_following(path, config, surroundings)
         .await
         .map_err(|error| Failure::from(anyhow::Error::from(error)))
 }
 
-fn session(config: &Config) -> Result<Session, cobaltcore_openstack::ConfigError> {
+fn session(config: &Config, telemetry: &Telemetry) -> Result<Session, cobaltcore_openstack::ConfigError> {
     let cloud = if config.openstack.clouds_file.is_empty() {
         CloudConfig::from_env()?
     } else {
@@ -120,6 +122,7 @@ fn session(config: &Config) -> Result<Session, cobaltcore_openstack::ConfigError
     let settings = Settings {
         deadline: config.openstack.timeout.0,
         user_agent: COMPONENT.user_agent(),
+        observer: Some(Arc::new(CloudCalls::new(telemetry))),
         ..Settings::default()
     };
     Session::new(cloud, settings)

@@ -114,6 +114,20 @@ enum Command {
     Release(Decided),
     /// End it without taking the host back
     Close(Decided),
+    /// Have a host recovered that nobody calls dead: it hangs, or only its guests suffer
+    ///
+    /// The host is switched off first and its guests are started elsewhere, as if it had died. Refused while the host
+    /// works: then `cobaltcore maintenance start` empties it without harm.
+    Recover {
+        /// The host
+        host: String,
+        /// Why; required, it is kept with the decision
+        #[arg(long, value_name = "TEXT")]
+        reason: String,
+        /// The name of the host once more [default: asked for on a terminal]
+        #[arg(long, value_name = "HOST")]
+        confirm: Option<String>,
+    },
     /// Stop new fencing and new evacuations for a while; what is under way is finished
     #[command(alias = "hold")]
     Pause {
@@ -172,6 +186,25 @@ async fn obey(desk: &Desk, command: Command) -> anyhow::Result<()> {
         Command::Retry(decided) => decide(desk, Decision::Retry, decided).await,
         Command::Release(decided) => decide(desk, Decision::Release, decided).await,
         Command::Close(decided) => decide(desk, Decision::Close, decided).await,
+        Command::Recover {
+            host,
+            reason,
+            confirm,
+        } => {
+            let confirm = match confirm {
+                Some(confirm) => confirm,
+                None => {
+                    typed(
+                        &host,
+                        &format!("Switch {host} off and start its guests elsewhere"),
+                    )
+                    .await?
+                }
+            };
+            let opened = desk.recover(&host, &reason, &confirm).await.map_err(told)?;
+            say!("incident {} is open. {}", opened.summary.id, opened.next);
+            Ok(())
+        }
         Command::Pause { scope, reason, span } => {
             let until = Timestamp::now().checked_add(span.0)?;
             desk.pause(&scope, &reason, until).await.map_err(told)?;
@@ -284,14 +317,17 @@ async fn decide(desk: &Desk, decision: Decision, decided: Decided) -> anyhow::Re
 async fn asked(desk: &Desk, decision: Decision, incident: &str) -> anyhow::Result<String> {
     let found = desk.incident(incident).await.map_err(told)?;
     let host = found.summary.host;
+    let word = people::decision_word(decision);
+    let what = format!("{word} for incident {} of {host}", found.summary.id);
+    typed(host.as_str(), &what).await
+}
+
+/// Has the name of a host written out by the person in front of the terminal.
+async fn typed(host: &str, what: &str) -> anyhow::Result<String> {
     if !std::io::stdin().is_terminal() {
         return Err(anyhow!("Write the name of the host out with --confirm {host}"));
     }
-    let word = people::decision_word(decision);
-    eprint!(
-        "{word} for incident {} of {host}. Type the name of the host: ",
-        found.summary.id
-    );
+    eprint!("{what}. Type the name of the host: ");
     let _ = std::io::stderr().flush();
     let line = tokio::task::spawn_blocking(|| {
         let mut line = String::new();

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Follows the configuration file. A new one is read and checked as a whole; then it takes effect, or the old one
-//! stays, and either is told to the service. Kubernetes swaps mounted files by changing a link, so what counts is the
-//! file behind all links, and now and then its content.
+//! stays, and either is told to the service.
 
-use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use cobaltcore_ha_wire::agent;
+use cobaltcore_kit::config::Followed;
 use cobaltcore_kit::{BoxError, CancellationToken};
 use ring::digest::{SHA256, digest};
 use tokio::sync::watch;
@@ -16,10 +13,6 @@ use tokio::sync::watch;
 use crate::board::Context;
 use crate::config::Config;
 use crate::draft::Draft;
-
-const LOOK: Duration = Duration::from_secs(1);
-/// Whatever the file system says, the content is compared this often.
-const COMPARE: Duration = Duration::from_secs(30);
 
 /// Where the configuration in force is published.
 pub(crate) struct InForce {
@@ -38,44 +31,18 @@ pub(crate) fn hash(content: &[u8]) -> String {
         .collect()
 }
 
-type Stamp = Option<(u64, u64, u64, i64, i64)>;
-
-fn stamp(path: &Path) -> Stamp {
-    let data = std::fs::metadata(path).ok()?;
-    Some((
-        data.dev(),
-        data.ino(),
-        data.size(),
-        data.mtime(),
-        data.mtime_nsec(),
-    ))
-}
-
 /// Follows the file until `stop`.
 pub(crate) async fn run(
     context: Context,
     in_force: Arc<InForce>,
     stop: CancellationToken,
 ) -> Result<(), BoxError> {
-    let path = context.start.config.clone();
-    // The first look compares the content: the file may have changed since it was read.
-    let mut seen: Stamp = None;
-    let mut compared = Instant::now();
     let mut last = in_force.hash.borrow().clone();
+    let mut file = Followed::new(context.start.config.clone(), Vec::new());
     loop {
-        tokio::select! {
+        let content = tokio::select! {
             () = stop.cancelled() => return Ok(()),
-            () = tokio::time::sleep(LOOK) => {}
-        }
-        let now = stamp(&path);
-        if now == seen && compared.elapsed() < COMPARE {
-            continue;
-        }
-        seen = now;
-        compared = Instant::now();
-        let Ok(content) = std::fs::read(&path) else {
-            // In the middle of a swap; the next look finds it.
-            continue;
+            content = file.changed() => content,
         };
         let found = hash(&content);
         if found != last {

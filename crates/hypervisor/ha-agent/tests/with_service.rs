@@ -10,13 +10,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use cobaltcore_ha_service::{Config, Service, Surroundings};
+use cobaltcore_ha_wire::path;
 use cobaltcore_kit::health::Health;
 use cobaltcore_kit::shutdown::Shutdown;
 use cobaltcore_kit::startup::Component;
 use cobaltcore_kit::telemetry::Telemetry;
 use cobaltcore_libvirt::event::EventBody;
+use cobaltcore_openstack::{CloudConfig, Session, Settings};
 use cobaltcore_sim::hosts::Place as Where;
-use cobaltcore_sim::{Hosts, World};
+use cobaltcore_sim::{Cloud, Hosts, World};
 use serde_json::Value;
 use support::{Agent, PATIENCE, Place};
 use tokio::runtime::Runtime;
@@ -45,10 +47,14 @@ impl Drop for Running {
 
 impl Running {
     async fn start(listen: &str, folder: &Path) -> Self {
+        Self::start_with(listen, folder, "openstack: {enabled: false}\n", None).await
+    }
+
+    async fn start_with(listen: &str, folder: &Path, more: &str, openstack: Option<Session>) -> Self {
         let text = format!(
             "server: {{listen: '{listen}', metrics_listen: '127.0.0.1:0'}}\nstorage: {{path: '{}'}}\n\
              access: {{viewers: {{victor: [{}]}}, any_agent: [{}]}}\n\
-             openstack: {{enabled: false}}\nkubernetes: {{enabled: false}}\nleader: {{enabled: false}}\n",
+             kubernetes: {{enabled: false}}\nleader: {{enabled: false}}\n{more}",
             folder.display(),
             hash(VIEWER),
             hash(AGENT)
@@ -70,7 +76,7 @@ impl Running {
             let config = Config::parse("service.yaml", &text).unwrap_or_else(|error| panic!("{error}"));
             let surroundings = Surroundings {
                 client: None,
-                openstack: None,
+                openstack: openstack.clone(),
                 telemetry: Telemetry::new(&component),
                 health: Health::new(),
                 shutdown: Shutdown::new(Duration::from_secs(5)),
@@ -175,4 +181,139 @@ async fn the_service_stores_what_the_agent_tells_once() {
         "each once"
     );
     agent.stop().await;
+}
+
+fn session(cloud: &Cloud, folder: &Path) -> Session {
+    let file = folder.join("clouds.yaml");
+    let text = cloud.clouds_yaml();
+    std::fs::write(&file, &text).unwrap();
+    let name = text
+        .lines()
+        .nth(1)
+        .unwrap()
+        .trim()
+        .trim_end_matches(':')
+        .to_owned();
+    let settings = Settings {
+        proxy_from_environment: false,
+        ..Settings::default()
+    };
+    Session::new(CloudConfig::from_file(file, &name).unwrap(), settings).unwrap()
+}
+
+/// Somebody who speaks for a host as its agent would, until dropped.
+async fn speak_for(service: SocketAddr, host: String) {
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let name = host.parse().unwrap();
+    let url = format!("http://{service}{}", path::batches(&name));
+    for n in 1_u64.. {
+        let boot = format!("boot-of-{host}");
+        let body = serde_json::json!({
+            "schema": 1, "host": host, "agent_id": format!("agent-of-{host}"), "boot_id": boot, "epoch": 1,
+            "sent_at": "2026-01-01T00:00:00Z", "mono_ns": n, "first_seq": 0, "last_seq": 0, "events": [],
+            "heartbeat": {
+                "uptime_s": n, "boot_id": boot, "agent_version": "0", "config_hash": "0",
+                "libvirt": {"connected": true}, "domains": {},
+                "spool": {"depth": 0, "bytes": 0, "oldest_s": 0, "dropped_total": 0},
+                "machine": {}, "self_fence": {"armed": false, "timeout_s": 0}, "planned_shutdown": false,
+            },
+        });
+        let sent = client.post(&url).bearer_auth(AGENT).json(&body).send().await;
+        // A service that is gone is no concern of an agent.
+        if let Ok(answer) = sent {
+            assert_eq!(answer.status().as_u16(), 200, "{}", answer.text().await.unwrap());
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
+
+/// The service names neighbours to an agent that wants to fence itself; only then is the watchdog armed. When the
+/// service is gone and the neighbours still have it, the guests are stopped and nobody feeds the watchdog any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watchdog_is_armed_once_the_service_has_named_neighbours() {
+    cobaltcore_kit::startup::install_tls_provider();
+    let place = Place::new();
+    let world = World::builder().hosts(4).vms_per_host(2).build();
+    world.change(|state| {
+        for host in state.hosts.values_mut() {
+            host.ip = "127.0.0.1".into();
+        }
+    });
+    let hosts = Hosts::start(&world, Where::Tcp).await.unwrap();
+    let cloud = Cloud::start(world.clone()).await.unwrap();
+    let names: Vec<String> = world.read(|state| state.hosts.keys().map(ToString::to_string).collect());
+    let own = &names[0];
+    // All neighbours are at one address here; whoever answers there still reaches the service.
+    let neighbour = axum::Router::new().route(
+        "/readyz/service-lease",
+        axum::routing::get(|| async { "[+]service-lease ok\n" }),
+    );
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move { axum::serve(listener, neighbour).await.unwrap() });
+    let more =
+        format!("agents: {{port: {port}}}\nopenstack: {{services_interval: 1s, hypervisors_interval: 1s}}\n");
+    let cloudy = Some(session(&cloud, &place.path("")));
+    let service = Running::start_with("127.0.0.1:0", &place.path("service"), &more, cloudy).await;
+    let (address, token, device) = (service.address, place.path("token"), place.path("watchdog"));
+    std::fs::write(&token, AGENT).unwrap();
+    std::fs::write(&device, "").unwrap();
+    place.write_config(&format!(
+        "service: {{endpoints: [\"http://{address}\"], token_file: {}}}\nspool: {{dir: {}}}\n\
+         metrics: {{listen: \"\"}}\nheartbeat: {{interval: 1s}}\n\
+         self_fence: {{enabled: true, device: {}, timeout: 30s, feed_interval: 100ms, lease_ttl: 10s}}\n",
+        token.display(),
+        place.path("spool").display(),
+        device.display()
+    ));
+    let agent = Agent::start(place.start_as(own, &hosts.uri(own).unwrap()));
+    let fed = || std::fs::read(&device).unwrap().len();
+    let wait = async |what: &str, done: &dyn Fn() -> bool| {
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        while !done() {
+            assert!(tokio::time::Instant::now() < deadline, "waited in vain: {what}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    // It is heard, and nobody else is: there is no one it could ask.
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        let found = service.get(&format!("/api/v1/hosts/{own}")).await;
+        if found["signals"][0]["verdict"] == "alive" {
+            break;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "never heard: {found}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(fed(), 0, "no neighbours, no watchdog");
+    let speakers: Vec<_> = names[1..]
+        .iter()
+        .map(|name| tokio::spawn(speak_for(address, name.clone())))
+        .collect();
+    wait("the watchdog is armed and fed", &|| fed() > 3).await;
+    drop(service);
+    let paused = || {
+        world.read(|state| {
+            let host = state
+                .hosts
+                .iter()
+                .find(|(name, _)| name.as_str() == own)
+                .unwrap()
+                .1;
+            host.domains
+                .values()
+                .filter(|domain| domain.phase.state() == 3)
+                .count()
+        })
+    };
+    wait("the guests are stopped", &|| paused() == 2).await;
+    let last = fed();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(fed(), last, "the watchdog is not fed any more");
+    agent.stop().await;
+    for speaker in speakers {
+        assert!(!speaker.is_finished(), "a report was refused");
+        speaker.abort();
+    }
 }

@@ -120,6 +120,16 @@ pub enum Effect {
         /// The server.
         server: ServerId,
     },
+    /// Lock a server against its owner, with [`lock_reason`]. Settled by reading it.
+    Lock {
+        /// The server.
+        server: ServerId,
+    },
+    /// Unlock a server that [`Effect::Lock`] locked. Settled by reading it.
+    Unlock {
+        /// The server.
+        server: ServerId,
+    },
     /// Start a server. Settled by reading it.
     Start {
         /// The server.
@@ -187,3 +197,11 @@ pub enum ServiceChange {
     /// Enabled and no longer forced down.
     Enable,
 }
+
+/// Why a server is locked while an incident moves it. Only a lock with this reason is ours to undo.
+pub fn lock_reason(incident: &IncidentId) -> String {
+    format!("{LOCK_PREFIX}{incident}")
+}
+
+/// How every such reason begins.
+pub const LOCK_PREFIX: &str = "cobaltcore-ha ";

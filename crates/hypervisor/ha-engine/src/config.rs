@@ -60,6 +60,18 @@ pub enum VmPolicy {
     Ignore,
 }
 
+/// What is done when the guests of a dead host may find no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CapacityCheck {
+    /// Nobody looks.
+    Off,
+    /// People are told; the most important guests come first.
+    Warn,
+    /// It waits for a person.
+    Hold,
+}
+
 /// Everything the engine can be told to do differently.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Config {
@@ -167,8 +179,12 @@ pub struct Config {
     pub auto_release: Option<Duration>,
     /// No operator is there to enable the service after a release; do it here.
     pub release_in_nova: bool,
-    /// The watchdog's lease and timeout together with the margin, if hosts fence themselves.
-    pub self_fence_after: Duration,
+    /// What is done when the guests of a dead host may find no room.
+    pub capacity: CapacityCheck,
+    /// Whether guests are locked against their owners while they are moved.
+    pub lock_servers: bool,
+    /// After how long a dead host in `manual` maintenance is taken over; never, if nothing.
+    pub manual_takeover: Option<Duration>,
 }
 
 const fn s(seconds: u64) -> Duration {
@@ -239,7 +255,9 @@ impl Default for Config {
             planned_grace: s(900),
             auto_release: None,
             release_in_nova: false,
-            self_fence_after: s(105),
+            capacity: CapacityCheck::Warn,
+            lock_servers: true,
+            manual_takeover: None,
         }
     }
 }

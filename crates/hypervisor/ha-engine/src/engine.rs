@@ -12,7 +12,7 @@ use crate::action::{Action, Effect};
 use crate::config::Config;
 use crate::evidence::{Evidence, Group, GroupVerdict, assess};
 use crate::guests::Guests;
-use crate::ids::{ActionId, Epoch, IncidentId, Mono, Now, ReplicaId};
+use crate::ids::{ActionId, Epoch, Grade, IncidentId, Mono, Now, ReplicaId};
 use crate::input::{
     Answer, HostFacts, Identity, Input, Inventory, MigrationFacts, Observation, Pause, Power, ServerFacts,
     ServiceFacts, Trouble,
@@ -35,6 +35,9 @@ pub struct Output {
     pub notices: Vec<Notice>,
 }
 
+/// Without an input for this long, we were not there.
+const ASLEEP: std::time::Duration = std::time::Duration::from_secs(5);
+
 /// One host and what is known of it. Soft: a new process learns it anew.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Host {
@@ -48,6 +51,8 @@ pub(crate) struct Host {
     pub(crate) dead_in: [bool; 9],
     /// The verdict of the latest round.
     pub(crate) evidence: Evidence,
+    /// Since when every round found it dead beyond any doubt.
+    pub(crate) overwhelming: Option<Mono>,
     pub(crate) monitors: HostMonitors,
 }
 
@@ -137,6 +142,8 @@ pub(crate) struct Run {
     pub(crate) power_asked: Option<Mono>,
     pub(crate) power_on_seen: bool,
     pub(crate) power_answered: Mono,
+    /// What the latest reading is worth, if it was not read from a device.
+    pub(crate) presumed: Option<Grade>,
     /// When the fence was last seen to hold.
     pub(crate) hold_ok: Option<Mono>,
     pub(crate) eviction_stopped: bool,
@@ -145,6 +152,8 @@ pub(crate) struct Run {
     pub(crate) healthy_since: Option<Mono>,
     /// When everybody was last asked about the host of an incident that waits.
     pub(crate) investigated: Option<Mono>,
+    /// People were told that there may be no room for its guests.
+    pub(crate) told_room: bool,
 }
 
 impl Run {
@@ -164,12 +173,14 @@ impl Run {
             power_asked: None,
             power_on_seen: false,
             power_answered: now,
+            presumed: None,
             hold_ok: None,
             eviction_stopped: false,
             vms: BTreeMap::new(),
             group_since: BTreeMap::new(),
             healthy_since: None,
             investigated: None,
+            told_room: false,
         }
     }
 }
@@ -196,6 +207,9 @@ pub struct Engine {
     pub(crate) guests: Guests,
     pub(crate) zombies: BTreeSet<(HostName, ServerId)>,
     round_at: Option<Mono>,
+    /// Since when we have been awake, and when we last were.
+    pub(crate) awake: Mono,
+    stepped: Option<Mono>,
     out: Output,
 }
 
@@ -222,6 +236,8 @@ impl Engine {
             guests: Guests::default(),
             zombies: BTreeSet::new(),
             round_at: None,
+            awake: Mono(0),
+            stepped: None,
             out: Output::default(),
         }
     }
@@ -234,6 +250,7 @@ impl Engine {
 
     /// Takes one input and says what follows.
     pub fn step(&mut self, input: Input, now: Now) -> Output {
+        self.wake(now.mono);
         match input {
             Input::Tick => self.tick(now),
             Input::Saw(observation) => self.observe(observation, now),
@@ -256,9 +273,25 @@ impl Engine {
                     self.drive_all(now);
                 }
             }
+            Input::Request(request) => {
+                if self.may_act(now.mono) {
+                    self.request_recovery(&request, now);
+                    self.drive_all(now);
+                }
+            }
+            Input::Configure(config) => self.config = *config,
             Input::Pauses(pauses) => self.pauses = pauses,
         }
         std::mem::take(&mut self.out)
+    }
+
+    /// A process that was frozen heard nothing meanwhile, and must not take that for silence.
+    fn wake(&mut self, now: Mono) {
+        let slept = self.stepped.is_none_or(|last| now.since(last) > ASLEEP);
+        self.stepped = Some(now);
+        if slept {
+            self.awake = now;
+        }
     }
 
     /// The durable half, for status and tests.
@@ -313,6 +346,7 @@ impl Engine {
             suspect: known.suspicion.is_some(),
             blind: known.blind,
             degraded: known.monitors.degraded.keys().copied().collect(),
+            overwhelming_for: known.overwhelming.map(|since| now.mono.since(since)),
             incident: self
                 .ledger
                 .open_incident(host)
@@ -346,7 +380,9 @@ impl Engine {
     }
 
     pub(crate) fn evidence(&self, host: &Host, now: Now) -> Evidence {
-        let mut evidence = host.signals.evidence(now, &self.config, host.blind, self.broken);
+        let mut evidence = host
+            .signals
+            .evidence(now, self.awake, &self.config, host.blind, self.broken);
         for group in Group::ALL {
             evidence.groups[group as usize].untrusted =
                 self.distrust[group as usize].active(now.mono, &self.config);

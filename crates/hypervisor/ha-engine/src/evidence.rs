@@ -131,9 +131,36 @@ impl Evidence {
         Group::VOTERS.iter().filter(|g| self.dead(**g)).count()
     }
 
+    /// Whether the power was read to be off, which speaks for this host whatever befell the others.
+    pub fn powered_off(&self) -> bool {
+        self.is(Group::B, Verdict::Dead)
+    }
+
+    /// Whether the watchdog must have reset it by now.
+    pub fn reset_itself(&self) -> bool {
+        self.is(Group::W, Verdict::Dead)
+    }
+
+    /// Whether so many groups call it dead, probes from here and from its neighbours among them,
+    /// that somebody may want to go without a fence.
+    pub fn overwhelming(&self) -> bool {
+        self.dead_groups() >= 3
+            && self.dead(Group::P)
+            && self.dead(Group::Q)
+            && !self.is(Group::S, Verdict::Alive)
+    }
+
+    /// How many groups show the host itself at work, beyond somebody seeing it from afar.
+    pub fn at_work(&self) -> usize {
+        [Group::A, Group::N, Group::K, Group::P]
+            .iter()
+            .filter(|g| self.is(**g, Verdict::Alive))
+            .count()
+    }
+
     /// Whether power or watchdog prove that it is off.
     pub fn proven(&self) -> bool {
-        self.is(Group::B, Verdict::Dead) || self.is(Group::W, Verdict::Dead)
+        self.powered_off() || self.reset_itself()
     }
 }
 

@@ -8,9 +8,10 @@ use cobaltcore_api::Maintenance;
 use cobaltcore_api::names::{HostName, ServerId};
 
 use crate::action::Effect;
+use crate::config::CapacityCheck;
 use crate::engine::{Engine, Slot};
 use crate::ids::{Domain, IncidentId, Mono, Now};
-use crate::input::PauseScope;
+use crate::input::{PauseScope, Room};
 use crate::ledger::{Incident, IncidentState};
 use crate::mutation::Mutation;
 use crate::status::{HeldReason, Notice};
@@ -51,7 +52,54 @@ impl Engine {
         if in_flight >= self.config.max_hosts_in_flight && !self.broken.is(Mutation::NoInFlightLimit) {
             return Err(HeldReason::HostsInFlight);
         }
+        self.room_gate(&incident, now)
+    }
+
+    /// Whether its guests would find room. What nobody reports is not there.
+    fn room_gate(&mut self, incident: &Incident, now: Now) -> Result<(), HeldReason> {
+        if self.config.capacity == CapacityCheck::Off || incident.approved {
+            return Ok(());
+        }
+        let (needed, free) = self.room(&incident.id.host);
+        let enough = needed
+            .is_some_and(|needed| free.free_mib >= needed.used_mib && free.free_vcpus >= needed.used_vcpus);
+        if enough {
+            return Ok(());
+        }
+        if self.config.capacity == CapacityCheck::Hold {
+            return Err(HeldReason::NoCapacity);
+        }
+        let told = std::mem::replace(&mut self.run(&incident.id, now).told_room, true);
+        if let Some(needed) = needed.filter(|_| !told) {
+            self.tell(Notice::RoomShort {
+                incident: incident.id.clone(),
+                needed_mib: needed.used_mib,
+                free_mib: free.free_mib,
+            });
+        }
         Ok(())
+    }
+
+    /// What the guests of a host take, and what hosts that work have left.
+    fn room(&self, host: &HostName) -> (Option<Room>, Room) {
+        let mut needed = None;
+        let mut free = Room::default();
+        for (name, known) in &self.hosts {
+            let Some((facts, room)) = known.facts.as_ref().and_then(|facts| Some((facts, facts.room?)))
+            else {
+                continue;
+            };
+            if name == host {
+                needed = Some(room);
+            } else if facts.maintenance.is_off()
+                && known.suspicion.is_none()
+                && self.ledger.open_incident(name).is_none()
+            {
+                free.free_mib += room.free_mib;
+                free.free_vcpus += room.free_vcpus;
+            }
+        }
+        (needed, free)
     }
 
     /// The gate that needs the host's maintenance, read from the API just now.
@@ -71,6 +119,14 @@ impl Engine {
         match found {
             Maintenance::Off | Maintenance::Termination => Ok(()),
             Maintenance::Auto if now.since(since) >= self.config.auto_takeover => Ok(()),
+            Maintenance::Manual
+                if self
+                    .config
+                    .manual_takeover
+                    .is_some_and(|span| now.since(since) >= span) =>
+            {
+                Ok(())
+            }
             Maintenance::Ha => Err(HeldReason::AwaitingApproval),
             // Words that are not known are somebody's plan as well.
             _ => Err(HeldReason::PlannedMaintenance),
@@ -110,11 +166,13 @@ impl Engine {
         }
     }
 
-    /// Whether the power of the host reads Off and nothing speaks against it.
+    /// Whether the power of the host reads Off and nothing speaks against it. A watchdog that must
+    /// have fired is no such reading: it is told from silence, and whoever is cut off hears silence
+    /// from every host at once.
     pub(crate) fn proven(&self, host: &HostName) -> bool {
-        self.hosts
-            .get(host)
-            .is_some_and(|h| h.evidence.proven() && !h.evidence.proof_contradicted && !h.evidence.any_alive())
+        self.hosts.get(host).is_some_and(|h| {
+            h.evidence.powered_off() && !h.evidence.proof_contradicted && !h.evidence.any_alive()
+        })
     }
 
     // --- storm

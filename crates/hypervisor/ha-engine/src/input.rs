@@ -3,13 +3,14 @@
 //! Each is a fact as it was seen; whether it is old, doubled or late is judged inside.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use cobaltcore_api::Maintenance;
 use cobaltcore_api::names::{HostName, ServerId};
 use serde::{Deserialize, Serialize};
 
-use crate::config::VmPolicy;
-use crate::ids::{ActionId, AgentId, BootId, Domain, Epoch, IncidentId, MigrationId, Mono, ReplicaId};
+use crate::config::{Config, VmPolicy};
+use crate::ids::{ActionId, AgentId, BootId, Domain, Epoch, Grade, IncidentId, MigrationId, Mono, ReplicaId};
 use crate::journal::Record;
 
 /// One thing that happened.
@@ -46,6 +47,10 @@ pub enum Input {
     JournalFailed,
     /// A person decided something.
     Command(Command),
+    /// A person wants a host recovered that nobody calls dead.
+    Request(Request),
+    /// From now on other settings hold. What was decided stays decided.
+    Configure(Box<Config>),
     /// The pauses in force, all of them.
     Pauses(Vec<Pause>),
 }
@@ -129,6 +134,21 @@ pub struct HostFacts {
     pub libvirt_down: bool,
     /// The machine, as it was last recorded; the agent's own word wins.
     pub machine: Identity,
+    /// What its guests take, and what is left, if anybody knows.
+    pub room: Option<Room>,
+}
+
+/// How full a host is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Room {
+    /// Memory that its guests take.
+    pub used_mib: u64,
+    /// Memory that other guests could have.
+    pub free_mib: u64,
+    /// Processors that its guests take.
+    pub used_vcpus: u64,
+    /// Processors that other guests could have.
+    pub free_vcpus: u64,
 }
 
 /// A sign of life of an agent.
@@ -150,8 +170,9 @@ pub struct Heartbeat {
     pub libvirt: bool,
     /// The machine.
     pub machine: Identity,
-    /// Whether its watchdog is armed.
-    pub armed: bool,
+    /// How long after its last contact with the service the host has reset itself for certain;
+    /// nothing if its watchdog is not armed.
+    pub resets_after: Option<Duration>,
     /// Whether a shutdown was announced.
     pub planned_shutdown: bool,
 }
@@ -331,6 +352,8 @@ pub struct ServerFacts {
     pub local_disk: bool,
     /// All its disks are on the storage a storage fence covers.
     pub on_fenced_storage: bool,
+    /// Why it is locked, if it is.
+    pub lock: Option<String>,
     /// The latest action its owner asked for is a stop, delete, shelve or reboot, and how long ago
     /// in milliseconds.
     pub user_action_ms: Option<u64>,
@@ -406,8 +429,11 @@ impl MigrationStatus {
 pub enum Answer {
     /// It was done, or had been done before.
     Done,
-    /// The power of a host.
+    /// The power of a host, read from a device.
     Power(Power),
+    /// What the power must be by now, where there is no device that could be asked: no proof to
+    /// anybody else, and worth as much as the grade says.
+    Presumed(Power, Grade),
     /// The identity a device reports, if it can.
     Identity(Identity),
     /// The maintenance of a host.
@@ -491,6 +517,19 @@ pub enum Decision {
     Release,
     /// This is over; do not take the host back.
     Close,
+}
+
+/// The wish of a person that a host be recovered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Which.
+    pub host: HostName,
+    /// Who.
+    pub actor: String,
+    /// Why.
+    pub reason: String,
+    /// The name of the host once more.
+    pub confirm: String,
 }
 
 /// No new fencing and no new evacuation in a scope.

@@ -13,7 +13,10 @@ use crate::ledger::{IncidentKind, IncidentState, VmProgress, VmRecord};
 
 /// The version of the records written here. Older ones are read; newer ones are refused, because
 /// half-understood records are worse than none.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
+
+/// What is intended when a guest is locked against its owner.
+pub(crate) const LOCK: &str = "lock";
 
 /// One line of the journal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -115,6 +118,11 @@ pub enum Entry {
         incident: IncidentId,
         server: ServerId,
         progress: VmProgress,
+    },
+    /// The guest was seen not to be locked by us.
+    VmUnlocked {
+        incident: IncidentId,
+        server: ServerId,
     },
     Moved {
         incident: IncidentId,

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::evidence::Evidence;
 use crate::ids::{BootId, Epoch, Grade, IncidentId, MigrationId};
 use crate::input::{Decision, VmState};
-use crate::journal::{Entry, JournalError, Record, VERSION};
+use crate::journal::{Entry, JournalError, LOCK, Record, VERSION};
 
 /// Where an incident stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -61,6 +61,8 @@ pub enum IncidentKind {
     Isolated,
     /// Its kernel answers and nothing else.
     Hung,
+    /// A person asked for it.
+    OperatorRequested,
 }
 
 /// Whether a guest is to run at its new place.
@@ -167,6 +169,9 @@ pub struct VmRecord {
     pub attempt: u32,
     /// The migration records there were before the latest request.
     pub known: Vec<MigrationId>,
+    /// We may have locked it.
+    #[serde(default)]
+    pub locked: bool,
 }
 
 /// One incident, as the journal tells it.
@@ -368,8 +373,20 @@ impl Ledger {
                     vm.progress = VmProgress::Requested;
                 }
             }
-            Entry::VmIntended { incident, .. } => {
-                self.get(incident)?;
+            Entry::VmIntended {
+                incident,
+                server,
+                what,
+            } => {
+                let vm = self.get(incident)?.vms.get_mut(server);
+                if let Some(vm) = vm.filter(|_| what == LOCK) {
+                    vm.locked = true;
+                }
+            }
+            Entry::VmUnlocked { incident, server } => {
+                if let Some(vm) = self.get(incident)?.vms.get_mut(server) {
+                    vm.locked = false;
+                }
             }
             Entry::Vm {
                 incident,

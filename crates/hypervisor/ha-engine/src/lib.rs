@@ -52,8 +52,8 @@ mod signals;
 mod status;
 mod vms;
 
-pub use action::{Action, Effect, ServiceChange};
-pub use config::{Config, DwellResponse, FenceLevel, LocalDisk, Response, VmPolicy};
+pub use action::{Action, Effect, LOCK_PREFIX, ServiceChange, lock_reason};
+pub use config::{CapacityCheck, Config, DwellResponse, FenceLevel, LocalDisk, Response, VmPolicy};
 pub use engine::{Engine, Output};
 pub use evidence::{Assessment, Evidence, Group, GroupVerdict, Verdict};
 pub use ids::{
@@ -62,7 +62,8 @@ pub use ids::{
 pub use input::{
     Answer, Command, Decision, DomainState, GuestEvent, GuestEventKind, Heartbeat, HostFacts, Identity,
     Input, Inventory, MigrationFacts, MigrationKind, MigrationStatus, Observation, Pause, PauseScope,
-    PeerHost, Power, ProbeResult, Prober, Refusal, ServerFacts, ServiceFacts, Trouble, VmState,
+    PeerHost, Power, ProbeResult, Prober, Refusal, Request, Room, ServerFacts, ServiceFacts, Trouble,
+    VmState,
 };
 pub use journal::{Entry, JournalError, Record, VERSION};
 pub use ledger::{

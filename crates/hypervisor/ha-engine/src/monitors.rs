@@ -96,6 +96,8 @@ impl Engine {
             let heard = evidence.of(Group::A).verdict == Verdict::Alive;
             let quiet = host.suspicion.is_none() && heard && !host.blind && !evidence.proven();
             if let Some(host) = self.hosts.get_mut(name) {
+                let sure = evidence.overwhelming();
+                host.overwhelming = sure.then(|| host.overwhelming.unwrap_or(now.mono));
                 host.evidence = evidence;
             }
             if !quiet && self.ledger.open_incident(name).is_none() {
@@ -114,7 +116,9 @@ impl Engine {
     fn count_deaths(&mut self, now: Now) {
         let fleet = self.hosts.len();
         for host in self.hosts.values_mut() {
-            let evidence = host.signals.evidence(now, &self.config, host.blind, self.broken);
+            let evidence = host
+                .signals
+                .evidence(now, self.awake, &self.config, host.blind, self.broken);
             for group in Group::ALL {
                 let dead = evidence.of(group).verdict == Verdict::Dead;
                 let was = &mut host.dead_in[group as usize];
@@ -186,6 +190,10 @@ impl Engine {
         };
         let evidence = self.evidence(host, now);
         let kind = self.ledger.incidents.get(id).map(|incident| incident.kind);
+        // A person saw what nobody measured; only life itself speaks against it.
+        if kind == Some(IncidentKind::OperatorRequested) {
+            return !self.returned(id, now);
+        }
         match assess(&evidence, &self.config, self.broken) {
             Assessment::Down | Assessment::Proven => true,
             Assessment::Isolated => kind == Some(IncidentKind::Isolated),
@@ -309,30 +317,37 @@ impl Engine {
     }
 
     fn confirm(&mut self, name: &HostName, kind: IncidentKind, now: Now) {
-        let Some(host) = self.hosts.get_mut(name) else {
+        let Some(facts) = self.hosts.get(name).and_then(|host| host.facts.as_ref()) else {
             return;
         };
-        let Some(facts) = &host.facts else { return };
         // An eviction that has emptied the host leaves nothing to recover.
         if facts.maintenance == Maintenance::Auto && facts.instances == 0 {
             return;
         }
+        let by = match kind {
+            IncidentKind::HostDown | IncidentKind::OperatorRequested => "monitor/host-down",
+            IncidentKind::Isolated => "monitor/isolated",
+            IncidentKind::Hung => "monitor/hung",
+        };
+        self.open(name, kind, by.to_owned(), now);
+    }
+
+    /// Opens an incident with what is known of the host right now.
+    pub(crate) fn open(&mut self, name: &HostName, kind: IncidentKind, by: String, now: Now) {
+        let Some(host) = self.hosts.get_mut(name) else {
+            return;
+        };
         let evidence = Box::new(host.evidence.clone());
         let boot = host.signals.agent.boot.clone();
         host.suspicion = None;
         let Some(incident) = self.next_incident(name) else {
             return;
         };
-        let by = match kind {
-            IncidentKind::HostDown => "monitor/host-down",
-            IncidentKind::Isolated => "monitor/isolated",
-            IncidentKind::Hung => "monitor/hung",
-        };
         self.write(
             Entry::Opened {
                 incident: incident.clone(),
                 kind,
-                by: by.to_owned(),
+                by,
                 boot,
                 evidence,
             },

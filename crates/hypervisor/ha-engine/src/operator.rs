@@ -2,11 +2,12 @@
 //! Decisions of people: what is allowed where, and what it changes. A decision is journaled with
 //! its author; one that is not allowed changes nothing and is answered with the reason.
 
-use crate::engine::Engine;
+use crate::engine::{Engine, Host};
+use crate::evidence::{Group, Verdict};
 use crate::ids::Now;
-use crate::input::{Command, Decision};
+use crate::input::{Command, Decision, Request};
 use crate::journal::Entry;
-use crate::ledger::{Incident, IncidentState};
+use crate::ledger::{Incident, IncidentKind, IncidentState};
 use crate::status::{HeldReason, Notice};
 
 impl Engine {
@@ -41,6 +42,46 @@ impl Engine {
         }
     }
 
+    /// Opens an incident because a person wants it. It is fenced first like any other, and a host
+    /// that works is not recovered from anything.
+    pub(crate) fn request_recovery(&mut self, request: &Request, now: Now) {
+        let Request {
+            host,
+            actor,
+            reason,
+            confirm,
+        } = request;
+        let refused = match self.hosts.get(host) {
+            None => Some("there is no such host"),
+            Some(known) if known.facts.is_none() => Some("there is no such host"),
+            Some(_) if confirm != host.as_str() => Some("confirm must be the name of the host"),
+            Some(_) if reason.trim().is_empty() => Some("a reason is needed"),
+            Some(_) if self.ledger.open_incident(host).is_some() => Some("it has an open incident already"),
+            Some(known) if self.works(known, now) => {
+                Some("the host works; set its maintenance to have it emptied")
+            }
+            Some(_) => None,
+        };
+        match refused {
+            Some(why) => self.tell(Notice::RequestRefused {
+                host: host.clone(),
+                why: why.to_owned(),
+            }),
+            None => self.open(
+                host,
+                IncidentKind::OperatorRequested,
+                format!("{actor}: {reason}"),
+                now,
+            ),
+        }
+    }
+
+    /// Whether its agent reports, or two others see it at work.
+    pub(crate) fn works(&self, host: &Host, now: Now) -> bool {
+        let evidence = self.evidence(host, now);
+        evidence.of(Group::A).verdict == Verdict::Alive || evidence.at_work() >= 2
+    }
+
     fn allowed(&self, incident: &Incident, decision: Decision, now: Now) -> Result<(), &'static str> {
         let held = self.runs.get(&incident.id).and_then(|run| run.held);
         match decision {
@@ -64,6 +105,7 @@ impl Engine {
                     | HeldReason::DomainLimit
                     | HeldReason::PlannedMaintenance
                     | HeldReason::AwaitingApproval
+                    | HeldReason::NoCapacity
                     | HeldReason::OperatorCleared,
                 ) => Ok(()),
                 _ => Err("it is not held for a reason that can be approved"),

@@ -82,6 +82,7 @@ fn record(server: &ServerFacts, progress: VmProgress) -> VmRecord {
         progress,
         attempt: 0,
         known: Vec::new(),
+        locked: false,
     }
 }
 

@@ -13,7 +13,7 @@ use crate::evidence::{Group, Verdict};
 use crate::ids::{Grade, IncidentId, Mono, Now};
 use crate::input::{Answer, Identity, Power, Trouble};
 use crate::journal::Entry;
-use crate::ledger::{IncidentState, VmProgress};
+use crate::ledger::{IncidentKind, IncidentState, VmProgress};
 use crate::mutation::Mutation;
 use crate::status::{HeldReason, Notice};
 
@@ -193,8 +193,17 @@ impl Engine {
         Err(None)
     }
 
-    fn returned(&self, id: &IncidentId, now: Now) -> bool {
+    /// Whether it lives after all. One that is isolated is seen by others all the while, and one
+    /// that a person wants recovered may be; there only its own work counts.
+    pub(crate) fn returned(&self, id: &IncidentId, now: Now) -> bool {
+        let kind = self.ledger.incidents.get(id).map(|incident| incident.kind);
         self.hosts.get(&id.host).is_some_and(|host| {
+            if matches!(
+                kind,
+                Some(IncidentKind::Isolated | IncidentKind::OperatorRequested)
+            ) {
+                return self.works(host, now);
+            }
             let evidence = self.evidence(host, now);
             evidence.of(Group::A).verdict == Verdict::Alive || evidence.alive_groups() >= 2
         })
@@ -231,6 +240,7 @@ impl Engine {
         self.condition(id, now)?;
         self.plan(id, now)?;
         self.drive_vms(id, now);
+        self.drive_locks(id, now);
         self.finish(id, now);
         Ok(())
     }
@@ -341,11 +351,12 @@ impl Engine {
             return Err(Some(HeldReason::IdentityMismatch));
         }
         if verified {
-            let grade = self
-                .config
-                .fence_levels
-                .get(level)
-                .map_or(Grade::Storage, |l| l.grade);
+            let level_grade = self.config.fence_levels.get(level).map(|level| level.grade);
+            let presumed = self.run(id, now).presumed;
+            let grade = presumed.or(level_grade).unwrap_or(Grade::Storage);
+            if grade < self.config.required_grade {
+                return Err(Some(HeldReason::FenceFailed));
+            }
             self.fenced(id, level, grade, now);
             return Ok(());
         }
@@ -587,6 +598,7 @@ impl Engine {
     /// itself once it was repaired.
     fn guard(&mut self, id: &IncidentId, now: Now) {
         self.check_hold(id, now);
+        self.drive_locks(id, now);
         self.auto_release(id, now);
     }
 
@@ -828,11 +840,16 @@ impl Engine {
             .incidents
             .get(id)
             .is_some_and(|i| i.grade == Some(Grade::Asserted));
+        let (result, presumed) = match result {
+            Ok(Answer::Presumed(power, grade)) => (Ok(Answer::Power(power)), Some(grade)),
+            result => (result, None),
+        };
         let run = self.run(id, now);
         let off_done = run.off_done;
         match result {
             Ok(Answer::Power(power)) => {
                 run.power_answered = now.mono;
+                run.presumed = presumed;
                 run.power_on_seen = power == Power::On;
                 // A reading on its way while the power-off was may show the moment before it.
                 let after = stale_allowed || off_done.is_none_or(|done| asked >= done);
@@ -849,7 +866,8 @@ impl Engine {
                     }
                     Power::Off => {}
                 }
-                if let Some(host) = self.hosts.get_mut(&id.host) {
+                // What nobody measured is no proof that the monitors could use.
+                if let Some(host) = self.hosts.get_mut(&id.host).filter(|_| presumed.is_none()) {
                     host.power_read(Some(power), asked);
                 }
             }

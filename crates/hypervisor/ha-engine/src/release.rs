@@ -21,6 +21,7 @@ impl Engine {
         let Some(incident) = self.ledger.incidents.get(id).cloned() else {
             return Err(None);
         };
+        self.drive_locks(id, now);
         if !incident.fence_released {
             return self.release_fence(id, incident.level, incident.fence_release_intended, now);
         }

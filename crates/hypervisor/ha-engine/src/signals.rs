@@ -31,7 +31,7 @@ pub(crate) struct Agent {
     sent_at_ms: i64,
     pub(crate) machine: Identity,
     pub(crate) libvirt: bool,
-    armed: bool,
+    resets_after: Option<Duration>,
     pub(crate) planned_shutdown: bool,
 }
 
@@ -66,7 +66,7 @@ impl Agent {
         self.mono_ns = beat.mono_ns;
         self.sent_at_ms = beat.sent_at_ms;
         self.libvirt = beat.libvirt;
-        self.armed = beat.armed;
+        self.resets_after = beat.resets_after;
         self.planned_shutdown = beat.planned_shutdown;
         self.machine = beat.machine.clone();
         if new_boot && known {
@@ -207,8 +207,15 @@ impl Signals {
             .is_some_and(|last| now.since(last) <= config.silent_after)
     }
 
-    /// One snapshot of all groups.
-    pub(crate) fn evidence(&self, now: Now, config: &Config, blind: bool, broken: Broken) -> Evidence {
+    /// One snapshot of all groups. `awake` is since when we have been listening without a gap.
+    pub(crate) fn evidence(
+        &self,
+        now: Now,
+        awake: Mono,
+        config: &Config,
+        blind: bool,
+        broken: Broken,
+    ) -> Evidence {
         let mono = now.mono;
         let mut evidence = Evidence {
             blind,
@@ -237,7 +244,7 @@ impl Signals {
             recent(self.storage, mono, config.answer_fresh * 2, false),
         );
         set(Group::B, self.power_verdict(mono, config));
-        if self.self_fenced(mono, config) && !evidence.any_alive() {
+        if self.self_fenced(mono, awake, config) && !evidence.any_alive() {
             evidence.groups[Group::W as usize].verdict = Verdict::Dead;
         }
         evidence.proof_contradicted = self.contradicted(mono);
@@ -317,12 +324,15 @@ impl Signals {
         }
     }
 
-    fn self_fenced(&self, now: Mono, config: &Config) -> bool {
-        self.agent.armed
-            && self.voices(now, config) > usize::from(config.replicas) / 2
-            && self
-                .heartbeat_age(now)
-                .is_some_and(|age| age > config.self_fence_after)
+    /// Whether the watchdog has fired by now. A silence that we slept through says nothing: it is
+    /// counted from when we began to listen.
+    fn self_fenced(&self, now: Mono, awake: Mono, config: &Config) -> bool {
+        let Some(after) = self.agent.resets_after else {
+            return false;
+        };
+        self.voices(now, config) > usize::from(config.replicas) / 2
+            && now.since(awake) > after
+            && self.heartbeat_age(now).is_some_and(|age| age > after)
     }
 
     /// Whether anybody saw life after the device began to read Off. Reports of the last moments

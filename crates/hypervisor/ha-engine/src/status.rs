@@ -2,6 +2,8 @@
 //! What people see: the state of hosts and incidents, why something is held, and notices that
 //! become events, alerts and log lines. Words for the Kubernetes API are chosen by the service.
 
+use std::time::Duration;
+
 use cobaltcore_api::names::{HostName, ServerId};
 use serde::{Deserialize, Serialize};
 
@@ -38,6 +40,8 @@ pub enum HeldReason {
     NovaUnavailable,
     /// Nova does not list all guests.
     VmListIncomplete,
+    /// Its guests would find no room elsewhere.
+    NoCapacity,
     /// Maintenance was cleared by somebody.
     OperatorCleared,
     /// HA is off for this host.
@@ -148,6 +152,15 @@ pub enum Notice {
         incident: IncidentId,
         why: String,
     },
+    RequestRefused {
+        host: HostName,
+        why: String,
+    },
+    RoomShort {
+        incident: IncidentId,
+        needed_mib: u64,
+        free_mib: u64,
+    },
     SelfIsolated {
         active: bool,
     },
@@ -176,6 +189,8 @@ impl Notice {
             | Self::GuestGaveUp { .. }
             | Self::GuestStorm { .. }
             | Self::CommandRefused { .. }
+            | Self::RequestRefused { .. }
+            | Self::RoomShort { .. }
             | Self::GroupUntrusted { untrusted: true, .. } => Severity::Warning,
             _ => Severity::Info,
         }
@@ -197,6 +212,8 @@ pub struct HostStatus {
     pub blind: bool,
     /// Its lasting troubles.
     pub degraded: Vec<Degraded>,
+    /// For how long every round has found it dead beyond any doubt.
+    pub overwhelming_for: Option<Duration>,
     /// Its open incident.
     pub incident: Option<IncidentId>,
 }

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use cobaltcore_api::names::{HostName, ServerId};
 
-use crate::action::Effect;
+use crate::action::{Effect, lock_reason};
 use crate::engine::{Engine, Slot, VmRun};
 use crate::ids::{IncidentId, MigrationId, Mono, Now};
 use crate::input::{
     Answer, MigrationFacts, MigrationKind, MigrationStatus, Refusal, ServerFacts, Trouble, VmState,
 };
-use crate::journal::Entry;
+use crate::journal::{Entry, LOCK};
 use crate::ledger::{BlockedReason, FailedReason, IncidentState, SkipReason, VmProgress, VmRecord, Wanted};
 use crate::mutation::Mutation;
 use crate::status::Notice;
@@ -247,7 +247,79 @@ impl Engine {
         if !self.settled(id, vm, &server, &seen, now) || !self.acceptable(id, vm, &server, now) {
             return;
         }
+        if self.config.lock_servers && server.lock.is_none() && !vm.locked {
+            self.lock(id, vm, now);
+            return;
+        }
         self.evacuate(id, vm, &seen, now);
+    }
+
+    // --- locks
+
+    /// Keeps its owner from acting on a guest that is on its way. A lock that does not succeed is no
+    /// reason to leave the guest down.
+    fn lock(&mut self, id: &IncidentId, vm: &VmRecord, now: Now) {
+        if self.fence_holds(id, now).is_none() {
+            return;
+        }
+        let effect = Effect::Lock {
+            server: vm.server.clone(),
+        };
+        self.intend(id, &vm.server, LOCK, effect, now);
+    }
+
+    /// Unlocks what we locked and is settled. What somebody else locked stays locked.
+    pub(crate) fn drive_locks(&mut self, id: &IncidentId, now: Now) {
+        let Some(incident) = self.ledger.incidents.get(id) else {
+            return;
+        };
+        let settled: Vec<ServerId> = incident
+            .vms
+            .values()
+            .filter(|vm| vm.locked && vm.progress.terminal())
+            .map(|vm| vm.server.clone())
+            .collect();
+        for server in settled {
+            let run = self.vm_run(id, &server, now);
+            let after = run.answered.unwrap_or(Mono(0));
+            if run.not_before > now.mono {
+                continue;
+            }
+            let Some(seen) = self.look(id, &server, FOLLOW, after, now) else {
+                continue;
+            };
+            let ours = lock_reason(id);
+            if seen.server.is_some_and(|found| found.lock == Some(ours)) {
+                let effect = Effect::Unlock {
+                    server: server.clone(),
+                };
+                self.intend(id, &server, "unlock", effect, now);
+            } else {
+                self.write(
+                    Entry::VmUnlocked {
+                        incident: id.clone(),
+                        server,
+                    },
+                    now,
+                );
+            }
+        }
+    }
+
+    /// Writes an intent about a guest and acts; what was read before is the past.
+    fn intend(&mut self, id: &IncidentId, server: &ServerId, what: &str, effect: Effect, now: Now) {
+        let slot = Slot::Vm(server.clone());
+        if self.busy(Some(id), &slot) {
+            return;
+        }
+        let entry = Entry::VmIntended {
+            incident: id.clone(),
+            server: server.clone(),
+            what: what.to_owned(),
+        };
+        self.write(entry, now);
+        self.vm_run(id, server, now).read = None;
+        self.act(Some(id), slot, effect, now);
     }
 
     fn evacuate(&mut self, id: &IncidentId, vm: &VmRecord, seen: &Seen, now: Now) {
@@ -435,19 +507,10 @@ impl Engine {
         if self.fence_holds(id, now).is_none() {
             return false;
         }
-        let what = "reset-state".to_owned();
-        self.write(
-            Entry::VmIntended {
-                incident: id.clone(),
-                server: vm.server.clone(),
-                what,
-            },
-            now,
-        );
         let effect = Effect::ResetState {
             server: vm.server.clone(),
         };
-        self.act(Some(id), Slot::Vm(vm.server.clone()), effect, now);
+        self.intend(id, &vm.server, "reset-state", effect, now);
         false
     }
 
@@ -593,8 +656,7 @@ impl Engine {
                 );
                 return;
             }
-            let slot = Slot::Vm(vm.server.clone());
-            if server.task.is_empty() && !self.busy(Some(id), &slot) {
+            if server.task.is_empty() {
                 let (what, effect) = if wanted {
                     (
                         "start",
@@ -610,14 +672,7 @@ impl Engine {
                         },
                     )
                 };
-                let entry = Entry::VmIntended {
-                    incident: id.clone(),
-                    server: vm.server.clone(),
-                    what: what.to_owned(),
-                };
-                self.write(entry, now);
-                self.vm_run(id, &vm.server, now).read = None;
-                self.act(Some(id), slot, effect, now);
+                self.intend(id, &vm.server, what, effect, now);
             }
             return;
         }

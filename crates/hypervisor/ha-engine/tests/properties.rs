@@ -4,227 +4,14 @@
 
 #![allow(clippy::unwrap_used)]
 
-use cobaltcore_api::Maintenance;
-use cobaltcore_api::names::HostName;
+mod play;
+
 use cobaltcore_ha_engine::{
-    Action, AgentId, Answer, BootId, Config, Domain, Effect, Engine, Epoch, Group, Heartbeat, HostFacts,
-    Identity, Input, Ledger, Mono, Now, Observation, PeerHost, Power, ProbeResult, Prober, Record, Refusal,
-    ReplicaId, ServerFacts, ServiceFacts, Trouble, Verdict, VmState,
+    Config, Effect, Engine, Epoch, Group, Input, Ledger, Mono, Observation, Record, ReplicaId, ServiceFacts,
+    VERSION, Verdict,
 };
+use play::{Play, at, beat, host};
 use proptest::prelude::*;
-
-fn host(n: u8) -> HostName {
-    HostName::new(format!("n{n}")).unwrap()
-}
-
-fn machine(n: u8) -> Identity {
-    Identity {
-        system_uuid: Some(format!("machine-{n}")),
-        serial: None,
-    }
-}
-
-fn facts(n: u8) -> HostFacts {
-    HostFacts {
-        host: host(n),
-        domains: vec![Domain("zone=a".into()), Domain(format!("bb={}", n % 3))],
-        ha_enabled: true,
-        ambiguous: false,
-        maintenance: Maintenance::Off,
-        instances: 1,
-        libvirt_down: false,
-        machine: machine(n),
-    }
-}
-
-fn beat(n: u8, boot: u8, mono_ns: u64) -> Heartbeat {
-    Heartbeat {
-        host: host(n),
-        agent: AgentId("agent".into()),
-        starts: 1,
-        boot: BootId(format!("boot-{boot}")),
-        mono_ns,
-        sent_at_ms: 0,
-        libvirt: true,
-        machine: machine(n),
-        armed: false,
-        planned_shutdown: false,
-    }
-}
-
-fn at(ms: u64) -> Now {
-    Now {
-        mono: Mono(ms),
-        wall: jiff::Timestamp::UNIX_EPOCH,
-    }
-}
-
-fn server(n: u8) -> ServerFacts {
-    ServerFacts {
-        id: format!("00000000-0000-0000-0000-{n:012}").parse().unwrap(),
-        name: "guest".into(),
-        host: Some(host(n)),
-        state: VmState::Active,
-        task: String::new(),
-        running: true,
-        policy: None,
-        excluded: false,
-        priority: 500,
-        group: String::new(),
-        anti_affinity: None,
-        memory_mib: 1,
-        local_disk: false,
-        on_fenced_storage: true,
-        user_action_ms: None,
-    }
-}
-
-/// A careless world around one engine: hosts speak or not, answers are right, wrong or missing.
-struct Play {
-    engine: Engine,
-    now: u64,
-    journal: Vec<Record>,
-    open: Vec<Action>,
-    effects: usize,
-}
-
-impl Play {
-    fn new() -> Self {
-        let mut play = Self {
-            engine: Engine::new(Config::default(), ReplicaId(0)),
-            now: 1000,
-            journal: Vec::new(),
-            open: Vec::new(),
-            effects: 0,
-        };
-        for n in 0..6 {
-            play.step(Input::Saw(Observation::Host(facts(n))));
-        }
-        play.step(Input::Lead {
-            epoch: Epoch(1),
-            sent_at: Mono(1000),
-            journal: Vec::new(),
-        });
-        play
-    }
-
-    fn step(&mut self, input: Input) {
-        let output = self.engine.step(input, at(self.now));
-        for action in &output.actions {
-            if action.effect.changes() {
-                self.effects += 1;
-                assert!(self.engine.ledger().seq > 1, "an effect before any record");
-            }
-        }
-        self.journal.extend(output.journal);
-        self.open.extend(output.actions);
-    }
-
-    /// One second of the world: `silent` hosts are dead.
-    fn second(&mut self, silent: u8, renew: bool) {
-        self.now += 1000;
-        if renew {
-            self.step(Input::LeaseRenewed {
-                sent_at: Mono(self.now),
-            });
-        }
-        self.step(Input::Saw(Observation::Canaries { ok: 4, total: 4 }));
-        for n in (0..6).filter(|n| silent & (1 << n) == 0) {
-            self.step(Input::Saw(Observation::Heartbeat(beat(n, 1, self.now * 1000))));
-        }
-        let view = (0..6)
-            .map(|n| {
-                (
-                    host(n),
-                    PeerHost {
-                        age_ms: None,
-                        boot: None,
-                    },
-                )
-            })
-            .collect::<Vec<_>>();
-        for r in 1..3 {
-            self.step(Input::Saw(Observation::Peer {
-                replica: ReplicaId(r),
-                hosts: view.clone(),
-            }));
-        }
-        self.step(Input::Tick);
-    }
-
-    fn answer(&mut self, pick: usize, how: u8, silent: u8) {
-        if self.open.is_empty() {
-            return;
-        }
-        let action = self.open.remove(pick % self.open.len());
-        if let Effect::Investigate { host, .. } = &action.effect {
-            let n: u8 = host.as_str()[1..].parse().unwrap();
-            let result = if silent & (1 << n) == 0 {
-                ProbeResult::App
-            } else {
-                ProbeResult::Timeout
-            };
-            for r in 0..3 {
-                let by = Prober::Replica(ReplicaId(r));
-                let asked_at = Mono(self.now);
-                self.step(Input::Saw(Observation::Probe {
-                    host: host.clone(),
-                    by,
-                    asked_at,
-                    result,
-                }));
-            }
-        }
-        let result = match how % 8 {
-            0 => Err(Trouble::Unknown),
-            1 => Err(Trouble::Refused(Refusal::Conflict)),
-            2 => Err(Trouble::NotStarted),
-            _ => Ok(right(&action.effect, how)),
-        };
-        self.step(Input::Outcome {
-            id: action.id,
-            result,
-        });
-    }
-}
-
-fn right(effect: &Effect, how: u8) -> Answer {
-    match effect {
-        Effect::ReadPower { .. } => Answer::Power(if how.is_multiple_of(3) {
-            Power::On
-        } else {
-            Power::Off
-        }),
-        Effect::Identify { host, .. } => Answer::Identity(machine(host.as_str()[1..].parse().unwrap())),
-        Effect::ReadMaintenance { .. } => Answer::Maintenance(if how.is_multiple_of(2) {
-            Maintenance::Off
-        } else {
-            Maintenance::Ha
-        }),
-        Effect::ReadService { .. } => Answer::Service(ServiceFacts {
-            updated_at: "1".into(),
-            up: false,
-            disabled: how.is_multiple_of(2),
-            forced_down: how.is_multiple_of(2),
-        }),
-        Effect::ListServers { host } => {
-            let n = host.as_str()[1..].parse().unwrap();
-            Answer::Servers {
-                servers: vec![server(n)],
-                migrations: Vec::new(),
-                complete: how.is_multiple_of(2),
-            }
-        }
-        Effect::ReadServer { server: id } => {
-            let n: u8 = id.as_str()[24..].parse().unwrap();
-            Answer::Server {
-                server: Some(server(n)),
-                migrations: Vec::new(),
-            }
-        }
-        _ => Answer::Done,
-    }
-}
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
@@ -314,12 +101,12 @@ fn a_journal_of_a_newer_program_or_with_a_gap_is_refused() {
     let mut play = Play::new();
     play.second(0, true);
     let mut newer = play.journal.clone();
-    newer[0].version = 2;
+    newer[0].version = VERSION + 1;
     assert!(
         Ledger::replay(&newer)
             .unwrap_err()
             .to_string()
-            .contains("version 2")
+            .contains(&format!("version {}", VERSION + 1))
     );
     let mut gap = play.journal.clone();
     gap[0].seq = 7;

@@ -91,6 +91,8 @@ pub enum Driver {
     Exec,
     /// A person.
     Manual,
+    /// The host's own watchdog, which resets it when it loses the service.
+    WatchdogLease,
     /// Nothing: Nova is told that the host is down, and that is all.
     NovaForceDownOnly,
 }
@@ -103,6 +105,7 @@ impl Driver {
             Self::MetalOperator => "metal-operator",
             Self::Exec => "exec",
             Self::Manual => "manual",
+            Self::WatchdogLease => "watchdog-lease",
             Self::NovaForceDownOnly => "nova-force-down-only",
         }
     }
@@ -112,6 +115,7 @@ impl Driver {
         match self {
             Self::Redfish | Self::MetalOperator | Self::Exec => Grade::Power,
             Self::Manual => Grade::Asserted,
+            Self::WatchdogLease => Grade::SelfFence,
             Self::NovaForceDownOnly => Grade::None,
         }
     }

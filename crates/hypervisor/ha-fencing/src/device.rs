@@ -53,7 +53,7 @@ pub struct Target {
     pub internal_ip: Option<String>,
     /// The machine as its agent last reported it.
     pub machine: Identity,
-    /// What the monitors see of it; only the unsafe driver asks.
+    /// What the monitors see of it, for those that have no device to ask.
     pub witness: Option<Witness>,
 }
 
@@ -81,4 +81,6 @@ pub struct Witness {
     pub storage_alive: bool,
     /// For how long all of this has been so without a break.
     pub lasting: Duration,
+    /// Whether its watchdog was armed and must have reset it by now.
+    pub reset_itself: bool,
 }

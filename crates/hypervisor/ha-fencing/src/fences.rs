@@ -22,6 +22,7 @@ use crate::metal::Metal;
 use crate::network::Network;
 use crate::nova_only::NovaOnly;
 use crate::redfish::{Redfish, Wire};
+use crate::watchdog::WatchdogLease;
 
 /// Programs that run at once.
 const PROGRAMS: usize = 4;
@@ -124,9 +125,12 @@ impl Fences {
             .levels_of(target.host.as_str())
             .get(level)
             .is_some_and(|devices| {
-                devices
-                    .iter()
-                    .any(|device| !matches!(device.driver, Driver::Manual | Driver::NovaForceDownOnly))
+                devices.iter().any(|device| {
+                    !matches!(
+                        device.driver,
+                        Driver::Manual | Driver::NovaForceDownOnly | Driver::WatchdogLease
+                    )
+                })
             });
         if let Some(uuid) = identity.system_uuid.as_ref().filter(|_| trusted) {
             self.claim(&target.host, &format!("machine {}", uuid.to_ascii_lowercase()))?;
@@ -206,6 +210,7 @@ impl Fences {
                 host: target.host.clone(),
             }),
             Driver::NovaForceDownOnly => Box::new(NovaOnly::new(config, target)),
+            Driver::WatchdogLease => Box::new(WatchdogLease::new(target)),
         })
     }
 

@@ -3,7 +3,7 @@
 //! supplies is off when both outlets are; it is on when one of them is, whatever the other says.
 
 use cobaltcore_api::names::HostName;
-use cobaltcore_ha_engine::{Identity, Power};
+use cobaltcore_ha_engine::{Grade, Identity, Power};
 use futures::future::{BoxFuture, join_all};
 
 use crate::device::Device;
@@ -34,6 +34,12 @@ impl Level {
             .map(|device| device.driver().as_str())
             .collect();
         names.join("+")
+    }
+
+    /// What it proves: as much as the weakest of its devices.
+    pub fn grade(&self) -> Grade {
+        let grades = self.devices.iter().map(|device| device.driver().grade());
+        grades.min().unwrap_or(Grade::None)
     }
 
     /// Where its devices are.

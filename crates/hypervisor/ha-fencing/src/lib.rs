@@ -29,6 +29,7 @@ mod metal;
 mod network;
 mod nova_only;
 mod redfish;
+mod watchdog;
 
 pub use config::{
     Auth, Config, DeviceConfig, Driver, HostConfig, Machine, MetalMode, Protocol, RequiredGrade,

@@ -46,6 +46,7 @@ impl NovaOnly {
             probes_dead,
             storage_alive,
             lasting,
+            reset_itself: _,
         } = witness;
         let dead = dead_groups >= GROUPS && probes_dead && !storage_alive && lasting >= self.dwell;
         Ok(if dead { Power::Off } else { Power::On })
@@ -96,6 +97,7 @@ mod tests {
             probes_dead: true,
             storage_alive: false,
             lasting: Duration::from_secs(300),
+            reset_itself: false,
         };
         let verdict = |witness| {
             let mut target = Target::new(HostName::new("n1").unwrap());

@@ -211,6 +211,23 @@ impl Desk {
         }
     }
 
+    /// Has a host recovered that nobody calls dead, and answers with the incident.
+    pub async fn recover(&self, host: &str, reason: &str, confirm: &str) -> Result<IncidentDetail, Refused> {
+        if reason.trim().is_empty() {
+            return Err(no(
+                "Say why with --reason; the next person on call will want to know",
+            ));
+        }
+        let body = DecisionRequest {
+            reason: reason.trim().to_owned(),
+            confirm: confirm.to_owned(),
+        };
+        let request = self
+            .request(Method::POST, &path::recover(&segment(host)?))?
+            .json(&body);
+        self.ask(&format!("having {host} recovered"), request).await
+    }
+
     /// A refusal, with what is possible instead.
     async fn with_options(&self, text: &str, id: &str, word: &str) -> String {
         let text = text.trim_end_matches('.');

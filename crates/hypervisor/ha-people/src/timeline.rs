@@ -44,6 +44,7 @@ pub fn words(entry: &Entry) -> String {
         Entry::EvacuateIntended { server, attempt, .. } => format!("moving {server}, attempt {attempt}"),
         Entry::VmIntended { server, what, .. } => format!("{what} of {server}"),
         Entry::Vm { server, progress, .. } => format!("{server}: {}", progress_words(progress)),
+        Entry::VmUnlocked { server, .. } => format!("{server} is not locked by us any more"),
         Entry::Moved { state, .. } => format!("now {state:?}"),
         Entry::FenceReleaseIntended { .. } => "switching it on".to_owned(),
         Entry::FenceReleased { .. } => "it is on".to_owned(),

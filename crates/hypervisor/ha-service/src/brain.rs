@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cobaltcore_ha_engine::{Action, Command, Engine, Epoch, Input, Notice, Now, Output, Record};
+use cobaltcore_ha_engine::{Action, Command, Engine, Epoch, Input, Notice, Now, Output, Record, Request};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -32,7 +32,7 @@ type Question = Box<dyn FnOnce(&Engine, Now) + Send>;
 
 enum Ask {
     Question(Question),
-    Command(Command, oneshot::Sender<Result<(), Refused>>),
+    Decision(Box<Input>, oneshot::Sender<Result<(), Refused>>),
 }
 
 /// Why a decision was not taken.
@@ -88,10 +88,19 @@ impl BrainHandle {
 
     /// Passes a decision of a person in; taken when it is durable.
     pub async fn decide(&self, command: Command) -> Result<(), Refused> {
+        self.put(Input::Command(command)).await
+    }
+
+    /// Passes the wish of a person that a host be recovered in; taken when it is durable.
+    pub async fn request(&self, request: Request) -> Result<(), Refused> {
+        self.put(Input::Request(request)).await
+    }
+
+    async fn put(&self, decision: Input) -> Result<(), Refused> {
         let (send, receive) = oneshot::channel();
         let gone = |_| Refused::NotLeading;
         self.asks
-            .send(Ask::Command(command, send))
+            .send(Ask::Decision(Box::new(decision), send))
             .await
             .map_err(|_| Refused::NotLeading)?;
         receive.await.map_err(gone)?
@@ -243,19 +252,18 @@ impl Brain {
     fn answer(&mut self, ask: Ask) {
         match ask {
             Ask::Question(question) => question(&self.engine, self.clock.now()),
-            Ask::Command(command, reply) => self.command(command, reply),
+            Ask::Decision(decision, reply) => self.decision(*decision, reply),
         }
     }
 
-    fn command(&mut self, command: Command, reply: oneshot::Sender<Result<(), Refused>>) {
+    fn decision(&mut self, decision: Input, reply: oneshot::Sender<Result<(), Refused>>) {
         if self.engine.leads().is_none() {
             let _ = reply.send(Err(Refused::NotLeading));
             return;
         }
-        let id = command.incident.clone();
-        let output = self.engine.step(Input::Command(command), self.clock.now());
+        let output = self.engine.step(decision, self.clock.now());
         let why = output.notices.iter().find_map(|notice| match notice {
-            Notice::CommandRefused { incident, why } if *incident == id => Some(why.clone()),
+            Notice::CommandRefused { why, .. } | Notice::RequestRefused { why, .. } => Some(why.clone()),
             _ => None,
         });
         // A leader that may not act just now takes no decisions either.
@@ -277,6 +285,7 @@ impl Brain {
         match &input {
             Input::Lead { journal, epoch, .. } => self.begin_term(*epoch, journal),
             Input::LeaseRenewed { .. } => self.renewed = Some(Instant::now()),
+            Input::Configure(config) => self.renew_deadline = config.renew_deadline,
             _ => {}
         }
         let begun = Instant::now();

@@ -131,6 +131,7 @@ pub fn about(entry: &Entry) -> Option<&IncidentId> {
         | Entry::EvacuateIntended { incident, .. }
         | Entry::VmIntended { incident, .. }
         | Entry::Vm { incident, .. }
+        | Entry::VmUnlocked { incident, .. }
         | Entry::Moved { incident, .. }
         | Entry::FenceReleaseIntended { incident }
         | Entry::FenceReleased { incident }

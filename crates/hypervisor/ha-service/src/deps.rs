@@ -2,24 +2,25 @@
 //! What the executor of the engine's actions is given: the ways into the world, and nothing of
 //! the judgement.
 
-use std::sync::Arc;
-
 use cobaltcore_openstack::Session;
 
+use crate::brain::BrainHandle;
 use crate::clock::Clock;
 use crate::commands::Commands;
-use crate::config::Config;
 use crate::directory::Directory;
 use crate::leadership::Leadership;
 use crate::maintenance::LocalMaintenance;
 use crate::metrics::Metrics;
 use crate::probe::Investigator;
+use crate::settings::InForce;
 
 /// The ways into the world.
 #[derive(Clone)]
 pub struct Deps {
-    /// What the service was told.
-    pub config: Arc<Config>,
+    /// What the service is told, which may change.
+    pub in_force: InForce,
+    /// The loop, for what the monitors see of a host that has no device.
+    pub brain: BrainHandle,
     /// The clock by which `not_after` is judged.
     pub clock: Clock,
     /// What is known of hosts: Nova's names, addresses, labels, machines.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use cobaltcore_api::Maintenance;
 use cobaltcore_api::names::{HostName, ServiceId};
-use cobaltcore_ha_engine::{HostFacts, Identity};
+use cobaltcore_ha_engine::{HostFacts, Identity, Room};
 use parking_lot::RwLock;
 
 /// What is known of one host.
@@ -41,6 +41,8 @@ pub struct HostEntry {
     pub libvirt_down: bool,
     /// The machine, as the Hypervisor object or the agent told; the agent's word wins.
     pub machine: Identity,
+    /// How full it is, if its Hypervisor object tells.
+    pub room: Option<Room>,
 }
 
 impl HostEntry {
@@ -95,6 +97,7 @@ impl HostEntry {
             instances: self.instances,
             libvirt_down: self.libvirt_down,
             machine: self.machine.clone(),
+            room: self.room,
         }
     }
 }

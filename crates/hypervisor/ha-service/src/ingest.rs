@@ -161,7 +161,7 @@ fn keep_inventory(app: &App, host: &HostName, inventory: &Inventory, received: j
         .iter()
         .map(|domain| (domain.uuid.clone(), domain.state))
         .collect();
-    let mut known = app.silencers.0.lock();
+    let mut known = app.door.inventories.0.lock();
     let before = known.get(host);
     let changed: Vec<(String, String, &'static str)> = inventory
         .domains

@@ -32,9 +32,11 @@ pub mod journal;
 pub mod leadership;
 pub mod maintenance;
 pub mod metrics;
+pub mod neighbours;
 pub mod pauses;
 pub mod peers;
 pub mod probe;
+pub(crate) mod reload;
 pub mod run;
 pub mod settings;
 pub mod signals;
@@ -44,4 +46,4 @@ pub mod tasks;
 
 pub use config::Config;
 pub use error::Error;
-pub use run::{Service, Surroundings, run};
+pub use run::{Service, Surroundings, run, run_following};

@@ -3,6 +3,7 @@
 //! rules; a label never carries what somebody outside can choose freely.
 
 use cobaltcore_kit::telemetry::Telemetry;
+use cobaltcore_openstack::{Observer, Report};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -47,6 +48,10 @@ labels! {
     OfDriver { driver, result }
     /// By what was refused and why.
     OfRefusal { what, why }
+    /// By result.
+    OfResult { result }
+    /// By version.
+    OfVersion { version }
 }
 
 const SECONDS: [f64; 14] = [
@@ -80,6 +85,8 @@ macro_rules! metrics {
             /// Figures that `telemetry` shows.
             pub fn new(telemetry: &Telemetry) -> Self {
                 let metrics = Self::default();
+                let version = env!("CARGO_PKG_VERSION").to_owned();
+                metrics.build.get_or_create(&OfVersion { version }).set(1);
                 telemetry.register(|registry| {
                     let own = registry.sub_registry_with_prefix("kvm_ha");
                     $(own.register($name, $help, metrics.$field.clone());)+
@@ -90,7 +97,48 @@ macro_rules! metrics {
     };
 }
 
+/// Counts what a session asks of the cloud. Made before the session, which tells it of every call.
+#[derive(Clone, Debug)]
+pub struct CloudCalls {
+    requests: Family<OfCall, Counter>,
+    seconds: Timed<OfCallOnly>,
+}
+
+impl CloudCalls {
+    /// Figures that `telemetry` shows.
+    pub fn new(telemetry: &Telemetry) -> Self {
+        let calls = Self {
+            requests: Family::default(),
+            seconds: timed(),
+        };
+        telemetry.register(|registry| {
+            let own = registry.sub_registry_with_prefix("kvm_ha");
+            own.register("nova_requests", "Calls to the cloud", calls.requests.clone());
+            let help = "Duration of calls to the cloud";
+            own.register("nova_request_seconds", help, calls.seconds.clone());
+        });
+        calls
+    }
+}
+
+impl Observer for CloudCalls {
+    fn finished(&self, report: &Report<'_>) {
+        let call = report.call.name.to_owned();
+        let code = match (report.status, report.failure) {
+            (Some(status), _) => status.to_string(),
+            (None, Some(failure)) => failure.as_str().to_owned(),
+            (None, None) => "none".to_owned(),
+        };
+        let of = OfCallOnly { call: call.clone() };
+        self.seconds
+            .get_or_create(&of)
+            .observe(report.duration.as_secs_f64());
+        self.requests.get_or_create(&OfCall { call, code }).inc();
+    }
+}
+
 metrics! {
+    "Which program this is" "build_info" build: Family<OfVersion, Gauge> = Family::default();
     "Hosts by state" "hosts" hosts: Family<OfState, Gauge> = Family::default();
     "Hosts without a usable fencing level" "hosts_unfenceable" hosts_unfenceable: Gauge = Gauge::default();
     "Age of the last sign of life, per group" "signal_age_seconds" signal_age: Timed<OfGroup> = timed();
@@ -103,8 +151,6 @@ metrics! {
     "From the last sign of life to the first evacuation" "evacuate_call_seconds" evacuate_call: Histogram = histogram();
     "From the start of an incident to a recovered guest" "vm_recovery_seconds" vm_recovery: Histogram = histogram();
     "Guests by how their recovery ended" "vm_recoveries" vm_recoveries: Family<OfVm, Counter> = Family::default();
-    "Calls to Nova" "nova_requests" nova_requests: Family<OfCall, Counter> = Family::default();
-    "Duration of calls to Nova" "nova_request_seconds" nova_seconds: Timed<OfCallOnly> = timed();
     "Events taken" "ingest_events" ingest_events: Family<OfKind, Counter> = Family::default();
     "Reports of agents by answer" "ingest_batches" ingest_batches: Family<OfCode, Counter> = Family::default();
     "From an event to its arrival" "ingest_lag_seconds" ingest_lag: Histogram = histogram();
@@ -122,6 +168,7 @@ metrics! {
     "Duration of a step of the engine" "engine_step_seconds" step_seconds: Histogram = histogram();
     "Duration of making records durable" "journal_commit_seconds" journal_commit: Histogram = histogram();
     "Records that could not be made durable" "journal_failures" journal_failures: Counter = Counter::default();
+    "Configurations that were read anew" "config_reload" config_reload: Family<OfResult, Counter> = Family::default();
     "Decisions of people" "operator_actions" operator_actions: Family<OfEnd, Counter> = Family::default();
     "Guests that do not arrive" "vms_stuck" vms_stuck: Gauge = Gauge::default();
     "Records dropped by agents before they were sent" "spool_dropped" spool_dropped: Counter = Counter::default();

@@ -15,6 +15,7 @@ use crate::clock::Clock;
 use crate::commands::{Commands, Order};
 use crate::directory::Directory;
 use crate::peers::Peers;
+use crate::settings::InForce;
 
 /// How long a probe command may wait for an agent.
 const COMMAND_LIFE: Duration = Duration::from_secs(10);
@@ -27,8 +28,7 @@ pub struct Investigator {
     pub(crate) directory: Directory,
     pub(crate) commands: Commands,
     pub(crate) peers: Peers,
-    pub(crate) ports: Vec<u16>,
-    pub(crate) timeout: Duration,
+    pub(crate) in_force: InForce,
     pub(crate) inputs: mpsc::Sender<Input>,
 }
 
@@ -40,12 +40,14 @@ impl Investigator {
             tracing::warn!(%host, "its address is not known, so it cannot be probed");
             return;
         };
+        let probe = self.in_force.get().evidence.probe.clone();
+        let (ports, timeout) = (probe.tcp_ports, probe.timeout.0);
         for peer in by {
             let order = Order::Probe {
                 about: host.clone(),
                 address,
-                ports: self.ports.clone(),
-                timeout: self.timeout,
+                ports: ports.clone(),
+                timeout,
             };
             self.commands.push(peer, order, COMMAND_LIFE);
         }
@@ -53,11 +55,11 @@ impl Investigator {
         tokio::spawn(async move {
             let asked_at = this.clock.mono();
             let own = async {
-                let result = reach(address, &this.ports, this.timeout).await;
+                let result = reach(address, &ports, timeout).await;
                 this.tell(&host, Prober::Replica(this.me), asked_at, result).await;
             };
             let others = async {
-                for (replica, result) in this.peers.probe(&host, this.timeout).await {
+                for (replica, result) in this.peers.probe(&host, timeout).await {
                     this.tell(&host, Prober::Replica(replica), asked_at, result).await;
                 }
             };
@@ -68,7 +70,8 @@ impl Investigator {
     /// Looks at `host` for another replica.
     pub async fn look(&self, host: &HostName) -> Option<ProbeResult> {
         let address = self.address(host)?;
-        Some(reach(address, &self.ports, self.timeout).await)
+        let probe = self.in_force.get().evidence.probe.clone();
+        Some(reach(address, &probe.tcp_ports, probe.timeout.0).await)
     }
 
     fn address(&self, host: &HostName) -> Option<std::net::IpAddr> {

@@ -39,7 +39,7 @@ use crate::deps::Deps;
 use crate::directory::Directory;
 use crate::error::Error;
 use crate::heard::Heard;
-use crate::http::{ApiListener, App, AppParts, Port};
+use crate::http::{ApiListener, App, Door, Port};
 use crate::journal::{FileJournal, Journal, ObjectJournal};
 use crate::leadership::{Campaign, Leadership};
 use crate::maintenance::LocalMaintenance;
@@ -47,15 +47,15 @@ use crate::metrics::Metrics;
 use crate::pauses::PauseBook;
 use crate::peers::{Peers, own_ordinal};
 use crate::probe::Investigator;
-use crate::settings::engine_config;
-use crate::sources::pull::Puller;
+use crate::reload;
+use crate::settings::{InForce, engine_config};
 use crate::store::{Durability, Store};
 use crate::tasks::canaries::Canaries;
 use crate::tasks::cluster::{self, Caches};
 use crate::tasks::fences::{self, FenceChecks};
 use crate::tasks::notices::Teller;
 use crate::tasks::nova::{LastAnswer, NovaWatch};
-use crate::tasks::{cover, facts, housekeeping};
+use crate::tasks::{cover, facts, housekeeping, pulls};
 
 /// What the process brings along.
 pub struct Surroundings {
@@ -80,6 +80,15 @@ pub async fn run(config: Config, surroundings: Surroundings) -> Result<(), Error
     Service::prepare(config, surroundings).await?.run().await
 }
 
+/// Runs the service with the configuration in a file, which is read again when it changes.
+pub async fn run_following(path: PathBuf, config: Config, surroundings: Surroundings) -> Result<(), Error> {
+    Service::prepare(config, surroundings)
+        .await?
+        .following(path)
+        .run()
+        .await
+}
+
 /// A service that listens but does not run yet.
 pub struct Service {
     app: Arc<App>,
@@ -91,13 +100,15 @@ pub struct Service {
     api: ApiListener,
     legacy: Option<ApiListener>,
     metrics: Option<Listener>,
+    file: Option<PathBuf>,
 }
 
 impl Service {
     /// Opens everything.
     pub async fn prepare(config: Config, surroundings: Surroundings) -> Result<Self, Error> {
-        let config = Arc::new(config);
         check_surroundings(&config, &surroundings)?;
+        let in_force = InForce::new(config);
+        let config = in_force.get();
         let me = own_ordinal(&config.leader)?;
         let folder = PathBuf::from(&config.storage.path);
         let durability = if config.replicas() > 1 {
@@ -124,8 +135,7 @@ impl Service {
             directory: directory.clone(),
             commands: commands.clone(),
             peers: peers.clone(),
-            ports: config.evidence.probe.tcp_ports.clone(),
-            timeout: config.evidence.probe.timeout.0,
+            in_force: in_force.clone(),
             inputs: brain.inputs().clone(),
         };
         let pauses = match &surroundings.client {
@@ -140,7 +150,8 @@ impl Service {
         };
         let leadership = Leadership::default();
         let executor = Executor::new(Deps {
-            config: Arc::clone(&config),
+            in_force: in_force.clone(),
+            brain: brain.clone(),
             clock,
             directory: directory.clone(),
             openstack: surroundings.openstack.clone(),
@@ -174,8 +185,9 @@ impl Service {
             telemetry: surroundings.telemetry.clone(),
         };
         let (api, legacy, metrics_listener) = listeners(&config).await?;
-        let app = Arc::new(App::new(AppParts {
-            config,
+        let app = Arc::new(App {
+            door: Door::new(&config),
+            in_force,
             clock,
             store,
             brain,
@@ -188,8 +200,9 @@ impl Service {
             peers,
             investigator,
             metrics,
-        }));
+        });
         Ok(Self {
+            file: None,
             app,
             brain: looped,
             notices,
@@ -200,6 +213,13 @@ impl Service {
             legacy,
             metrics: metrics_listener,
         })
+    }
+
+    /// Reads its configuration again whenever the file at `path` changes.
+    #[must_use]
+    pub fn following(mut self, path: impl Into<PathBuf>) -> Self {
+        self.file = Some(path.into());
+        self
     }
 
     /// Where the API is.
@@ -229,6 +249,7 @@ impl Service {
             api,
             legacy,
             metrics,
+            file,
         } = self;
         let Surroundings {
             client,
@@ -267,22 +288,27 @@ impl Service {
                 }
             });
         }
+        if let Some(path) = file {
+            let (shared, acting) = (Arc::clone(&app), executor.clone());
+            tasks.once("configuration", move |stop| {
+                reload::follow(path, shared, acting, stop)
+            });
+        }
         let answered = LastAnswer::default();
-        tasks.of_the_service(&app, &campaign, client.clone(), openstack, &answered);
+        tasks.of_the_service(&app, &campaign, client.clone(), openstack.clone(), &answered);
         let checks = FenceChecks::default();
         let (shared, known) = (Arc::clone(&app), checks.clone());
         tasks.once("fences", move |stop| {
             fences::check(
                 known,
-                Arc::clone(&shared.config),
+                shared.in_force.clone(),
                 executor,
                 shared.directory.clone(),
-                shared.clock,
                 shared.metrics.clone(),
                 stop,
             )
         });
-        let client = client.filter(|_| app.config.kubernetes.enabled);
+        let client = client.filter(|_| app.config().kubernetes.enabled);
         let caches = client
             .clone()
             .map(|client| tasks.of_the_cluster(&app, client, checks, &health));
@@ -290,6 +316,7 @@ impl Service {
             app: Arc::clone(&app),
             cluster: caches,
             client,
+            openstack,
         };
         tasks.once(
             "notices",
@@ -339,7 +366,7 @@ impl Tasks<'_> {
         let shared = Arc::clone(app);
         self.once("facts", move |stop| {
             facts::tell(
-                Arc::clone(&shared.config),
+                shared.in_force.clone(),
                 shared.directory.clone(),
                 shared.local_maintenance.clone(),
                 shared.brain.clone(),
@@ -362,23 +389,21 @@ impl Tasks<'_> {
         let shared = Arc::clone(app);
         self.once("figures", move |stop| housekeeping::figures(shared, stop));
         let canaries = Canaries {
-            kubernetes: client.filter(|_| app.config.kubernetes.enabled),
+            kubernetes: client.filter(|_| app.config().kubernetes.enabled),
             nova: openstack.is_some().then(|| answered.clone()),
-            addresses: app.config.self_check.canaries.clone(),
+            in_force: app.in_force.clone(),
             clock: app.clock,
             brain: app.brain.clone(),
         };
         self.once("canaries", move |stop| canaries.run(stop));
-        for pull in &app.config.sources.pull {
-            match Puller::new(pull.clone(), Arc::clone(app)) {
-                Ok(puller) => self.once(&format!("pull-{}", pull.name), move |stop| puller.run(stop)),
-                Err(error) => tracing::error!(source = pull.name, %error, "a source cannot be pulled"),
-            }
-        }
+        let shared = Arc::clone(app);
+        self.once("pulls", move |stop| pulls::keep(shared, stop));
         if let Some(session) = openstack {
             let watch = NovaWatch {
                 session,
-                config: Arc::clone(&app.config),
+                in_force: app.in_force.clone(),
+                chronicle: app.chronicle.clone(),
+                metrics: app.metrics.clone(),
                 clock: app.clock,
                 directory: app.directory.clone(),
                 heard: app.heard.clone(),
@@ -400,7 +425,7 @@ impl Tasks<'_> {
         cobaltcore_kit::events::Recorder,
         cobaltcore_kit::watched::Watched<Hypervisor>,
     ) {
-        let config = watcher::Config::default().labels(&app.config.kubernetes.label_selector);
+        let config = watcher::Config::default().labels(&app.config().kubernetes.label_selector);
         let (hypervisors, worker) = watched(Api::<Hypervisor>::all(client.clone()), config, |_| {});
         let checked = health.clone();
         self.worker("hypervisors", move |stop| worker.run(checked, stop));
@@ -411,7 +436,7 @@ impl Tasks<'_> {
         );
         let checked = health.clone();
         self.worker("nodes", move |stop| worker.run(checked, stop));
-        let leases = app.config.kubernetes.node_lease.then(|| {
+        let leases = app.config().kubernetes.node_lease.then(|| {
             let api = Api::<Lease>::namespaced(client.clone(), "kube-node-lease");
             let (leases, worker) = watched(api, watcher::Config::default(), |_| {});
             let checked = health.clone();

@@ -1,9 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The engine's settings, from the service's configuration.
+//! The configuration in force, which may change under way, and the engine's settings made from it.
+
+use std::sync::Arc;
 
 use cobaltcore_ha_engine::{self as engine, DwellResponse, LocalDisk, Response, VmPolicy};
+use tokio::sync::watch;
 
 use crate::config::{Config, DwellWord, InstancePolicy, LocalDiskWord, PolicyWord, ReleaseMode};
+
+/// The configuration in force. Whoever reads it reads it anew each time, so that a change counts
+/// from the next decision on. Cheap to clone; clones share.
+#[derive(Clone, Debug)]
+pub struct InForce(Arc<watch::Sender<Arc<Config>>>);
+
+impl InForce {
+    /// This one is in force.
+    pub fn new(config: Config) -> Self {
+        Self(Arc::new(watch::Sender::new(Arc::new(config))))
+    }
+
+    /// The one in force now.
+    pub fn get(&self) -> Arc<Config> {
+        Arc::clone(&self.0.borrow())
+    }
+
+    /// Tells of every change.
+    pub fn changes(&self) -> watch::Receiver<Arc<Config>> {
+        self.0.subscribe()
+    }
+
+    /// From now on this one is.
+    pub(crate) fn replace(&self, config: Arc<Config>) {
+        self.0.send_replace(config);
+    }
+}
 
 fn response(word: DwellWord) -> Response {
     match word {
@@ -71,6 +101,9 @@ pub fn engine_config(config: &Config) -> engine::Config {
         restart_window: config.instance.window.0,
         auto_takeover: config.maintenance.auto_takeover.0,
         planned_grace: config.maintenance.planned_grace.0,
+        capacity: config.capacity.check,
+        lock_servers: config.recovery.lock_servers,
+        manual_takeover: config.maintenance.manual_takeover.span(),
         auto_release: config.release.auto.then_some(config.release.healthy_for.0),
         release_in_nova: config.release.mode == ReleaseMode::Nova,
         ..engine::Config::default()

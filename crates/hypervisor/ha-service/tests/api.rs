@@ -514,3 +514,182 @@ async fn what_people_decided_outlives_a_restart() {
     let (_, page) = service.get("/api/v1/events").await;
     assert_eq!(page["items"].as_array().unwrap().len(), 4, "stored once each");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_fences_itself_is_told_whom_to_ask() {
+    let fixture = fixture("openstack: {services_interval: 1s, hypervisors_interval: 1s}\n").await;
+    let service = &fixture.service;
+    let mut agents: Vec<Agent> = (1..=3).map(|n| Agent::new(&format!("node00{n}-bb1"))).collect();
+    let peers = until(
+        "the others were heard and their addresses are known",
+        async || {
+            let mut last = None;
+            for agent in &mut agents.clone() {
+                // A clone starts over; the boot clock must not.
+                agent.mono_ns = u64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap();
+                let mut beat = agent.beat();
+                beat.heartbeat.as_mut().unwrap().self_fence.timeout_s = 60;
+                let (code, answer) = agent.report(service, &beat).await;
+                assert_eq!(code, 200, "{answer}");
+                last = answer["peers"].as_array().cloned();
+            }
+            last.filter(|peers| peers.len() == 2)
+        },
+    )
+    .await;
+    for url in &peers {
+        assert!(url.as_str().unwrap().ends_with(":9184"), "{peers:?}");
+    }
+    let mut plain = agents.pop().unwrap();
+    plain.mono_ns = u64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap();
+    let beat = plain.beat();
+    let (_, answer) = plain.report(service, &beat).await;
+    assert_eq!(
+        answer.get("peers"),
+        None,
+        "one that does not fence itself needs nobody"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_changed_file_takes_effect_and_a_bad_one_does_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("config.yaml");
+    let text = format!(
+        "{}{ALONE}openstack: {{enabled: false}}\nagents: {{silent_after: 15s}}\n",
+        base(folder.path())
+    );
+    std::fs::write(&file, &text).unwrap();
+    let service = Running::start_with(&text, None, None, common::telemetry(), Some(file.clone())).await;
+    let shown = async || service.get("/api/v1/config").await.1["config"].clone();
+    let counted = async |result: &str| {
+        let label = format!("result=\"{result}\"");
+        service.figures().await.of("kvm_ha_config_reload_total", &label)
+    };
+    let until_counted = async |result: &str, count: f64| {
+        until(&format!("{count} {result}"), async || {
+            (counted(result).await >= count).then_some(())
+        })
+        .await;
+    };
+    assert_eq!(shown().await["agents"]["silent_after"], "15s");
+    // A new limit, another caller, and a port, which takes a restart.
+    let better = text
+        .replace("silent_after: 15s", "silent_after: 25s")
+        .replace(
+            "viewers: {",
+            &format!("viewers: {{vera: [{}], ", common::hash("token-of-vera")),
+        )
+        .replace("per_agent_rps: 1000", "per_agent_rps: 7");
+    let vera = async || {
+        service
+            .send("GET", "/api/v1/hosts", Some("token-of-vera"), None)
+            .await
+            .0
+    };
+    assert_eq!(vera().await, 401);
+    std::fs::write(&file, &better).unwrap();
+    until_counted("applied", 1.0).await;
+    let now = shown().await;
+    assert_eq!(now["agents"]["silent_after"], "25s");
+    assert_eq!(
+        now["server"]["limits"]["per_agent_rps"], 1000,
+        "what is read at the start only stays"
+    );
+    assert_eq!(vera().await, 200);
+    // Mistakes of any kind: unknown keys, bad values, devices that cannot be used.
+    let bad = [
+        format!("{better}evidence: {{min_groups: 1}}\n"),
+        format!("{better}surprise: 1\n"),
+        format!("{better}fencing: {{levels: [[{{driver: redfish, url: 'ftp://x'}}]]}}\n"),
+        format!(
+            "{better}fencing: {{levels: [[{{driver: redfish, url: 'https://x', ca_file: /nonexistent}}]]}}\n"
+        ),
+        "{".to_owned(),
+    ];
+    for (n, text) in bad.iter().enumerate() {
+        std::fs::write(&file, text).unwrap();
+        until_counted("rejected", n as f64 + 1.0).await;
+        assert_eq!(
+            shown().await["agents"]["silent_after"],
+            "25s",
+            "{text}: the old one stays"
+        );
+    }
+    assert_eq!(counted("applied").await, 1.0);
+    std::fs::write(&file, &text).unwrap();
+    until_counted("applied", 2.0).await;
+    assert_eq!(vera().await, 401, "a caller that is not known any more");
+    service.stop().await;
+}
+
+/// Every figure people were promised is there, under its name.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_promised_figure_is_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let cloud = Cloud::start(World::builder().hosts(2).build()).await.unwrap();
+    let telemetry = common::telemetry();
+    let session = common::counted_session(&cloud, folder.path(), Some(&telemetry));
+    let more = "sources:\n  pull:\n    - {name: gone, kind: prometheus, url: 'http://127.0.0.1:1', interval: 2s, timeout: 1s}\n";
+    let text = format!("{}{ALONE}{more}", base(folder.path()));
+    let service = Running::start_with(&text, Some(session), None, telemetry, None).await;
+    let mut agent = Agent::new(N1);
+    let batch = agent.events(1..=3);
+    assert_eq!(agent.report(&service, &batch).await.0, 200);
+    let until_when = jiff::Timestamp::now()
+        .checked_add(jiff::SignedDuration::from_hours(1))
+        .unwrap();
+    let pause = Some(json!({"reason": "planned work", "until": until_when}));
+    service
+        .send("PUT", "/api/v1/pauses/zone/a", Some(OPERATOR), pause)
+        .await;
+    let figures = until("what happens at intervals has happened", async || {
+        let figures = service.figures().await;
+        let done = figures.of("kvm_ha_hosts", "") > 0.0
+            && figures.0.contains("kvm_ha_pull_up{source=\"gone\"} 0")
+            && figures.of("kvm_ha_nova_requests_total", "code=\"200\"") > 0.0;
+        done.then_some(figures)
+    })
+    .await;
+    for name in [
+        "hosts",
+        "hosts_unfenceable",
+        "signal_age_seconds",
+        "signals",
+        "group_untrusted",
+        "incidents",
+        "incidents_open",
+        "detection_seconds",
+        "fence_seconds",
+        "evacuate_call_seconds",
+        "vm_recovery_seconds",
+        "vm_recoveries",
+        "nova_requests",
+        "nova_request_seconds",
+        "ingest_events",
+        "ingest_batches",
+        "ingest_lag_seconds",
+        "db_size_bytes",
+        "db_commit_seconds",
+        "pull_up",
+        "self_isolated",
+        "storm_active",
+        "leader",
+        "zombies",
+        "paused",
+        "build_info",
+    ] {
+        let described = figures.describes(&format!("kvm_ha_{name}"));
+        assert!(described, "kvm_ha_{name}:\n{}", figures.0);
+    }
+    for (name, label, wanted) in [
+        ("kvm_ha_ingest_events_total", "kind=\"lifecycle\"", 3.0),
+        ("kvm_ha_ingest_batches_total", "code=\"200\"", 1.0),
+        ("kvm_ha_ingest_lag_seconds_count", "", 3.0),
+        ("kvm_ha_db_commit_seconds_count", "", 1.0),
+        ("kvm_ha_paused", "scope=\"zone\"", 1.0),
+    ] {
+        assert_eq!(figures.of(name, label), wanted, "{name}:\n{}", figures.0);
+    }
+    service.stop().await;
+}

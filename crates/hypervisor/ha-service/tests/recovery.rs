@@ -17,7 +17,7 @@ use cobaltcore_ha_wire::{DomainEntry, DomainState, Job, Machine};
 use cobaltcore_sim::bmc;
 use cobaltcore_sim::world::{MigrationKind, Power};
 use cobaltcore_sim::{Bmcs, Cloud, World};
-use common::{ALONE, Agent, OPERATOR, Running, base, session, until};
+use common::{ALONE, Agent, OPERATOR, Running, base, counted_session, telemetry, until};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use parking_lot::Mutex;
@@ -37,6 +37,7 @@ struct Scene {
     _agents: Vec<AbortOnDropHandle<()>>,
     watch: AbortOnDropHandle<()>,
     silence: Silence,
+    muted: Arc<Mutex<Vec<String>>>,
 }
 
 /// An address where nobody answers: a full queue of connections, whose kernel drops whoever knocks.
@@ -92,6 +93,7 @@ impl Scene {
         )
         .unwrap();
         let services: Arc<Mutex<Vec<String>>> = Arc::default();
+        let muted: Arc<Mutex<Vec<String>>> = Arc::default();
         let names: Vec<String> = world.read(|state| state.hosts.keys().map(ToString::to_string).collect());
         let agents = names
             .iter()
@@ -100,6 +102,7 @@ impl Scene {
                     world.clone(),
                     name.clone(),
                     Arc::clone(&services),
+                    Arc::clone(&muted),
                 )))
             })
             .collect();
@@ -121,7 +124,13 @@ impl Scene {
             _agents: agents,
             watch,
             silence,
+            muted,
         }
+    }
+
+    /// The agent of a host says nothing any more; the host itself is well.
+    fn mute(&self, host: &str) {
+        self.muted.lock().push(host.to_owned());
     }
 
     /// Quick, because nobody wants to wait; every rule is in force.
@@ -148,8 +157,9 @@ impl Scene {
     }
 
     async fn start(&self, config: &str, client: Option<kube::Client>) -> Running {
-        let session = session(&self.cloud, self.folder.path());
-        let service = Running::start(config, Some(session), client).await;
+        let telemetry = telemetry();
+        let session = counted_session(&self.cloud, self.folder.path(), Some(&telemetry));
+        let service = Running::start_with(config, Some(session), client, telemetry, None).await;
         self.services.lock().push(format!("http://{}", service.address));
         service
     }
@@ -187,6 +197,26 @@ impl Scene {
         })
     }
 
+    /// How often each word was said to Nova about servers.
+    fn asked(&self, word: &str) -> usize {
+        let calls = self.cloud.calls();
+        calls
+            .writes()
+            .iter()
+            .filter(|call| call.body.contains(word))
+            .count()
+    }
+
+    fn locked(&self) -> usize {
+        self.world.read(|state| {
+            state
+                .servers
+                .values()
+                .filter(|server| server.lock.is_some())
+                .count()
+        })
+    }
+
     fn guests_of_the_dead(&self) -> Vec<uuid::Uuid> {
         self.world
             .read(|state| state.servers_on(DEAD).map(|server| server.id).collect())
@@ -214,7 +244,7 @@ impl Scene {
 }
 
 /// An agent on a host of the world: it speaks while the host has power and is not cut off.
-async fn live(world: World, name: String, services: Arc<Mutex<Vec<String>>>) {
+async fn live(world: World, name: String, services: Arc<Mutex<Vec<String>>>, muted: Arc<Mutex<Vec<String>>>) {
     let mut agent = Agent::new(&name);
     let client = common::client();
     let mut version = 0;
@@ -260,6 +290,9 @@ async fn live(world: World, name: String, services: Arc<Mutex<Vec<String>>>) {
         let Some((true, boot, machine, domains)) = seen else {
             continue;
         };
+        if muted.lock().contains(&name) {
+            continue;
+        }
         agent.boot.0 = boot;
         agent.machine = Machine {
             system_uuid: Some(machine.clone()),
@@ -337,6 +370,14 @@ async fn a_dead_host_is_fenced_and_its_guests_run_elsewhere() {
     assert!(place("forced-down") < place("planned"));
     assert!(place("planned") < place("evacuate-intended"));
 
+    // Guests were locked while they were on their way, each once, and are their owners' again.
+    until("no guest is locked any more", async || {
+        (scene.locked() == 0).then_some(())
+    })
+    .await;
+    assert_eq!((scene.asked("\"lock\""), scene.asked("\"unlock\"")), (3, 3));
+    figures_of_a_recovery(&service).await;
+
     // A wrong confirmation is refused; the right one takes the host back.
     let act = format!("/api/v1/incidents/{id}/actions/release");
     let wish = |confirm: &str| Some(json!({"reason": "repaired", "confirm": confirm}));
@@ -355,6 +396,117 @@ async fn a_dead_host_is_fenced_and_its_guests_run_elsewhere() {
         host.power == Power::On && host.service.as_ref().is_some_and(|service| !service.forced_down)
     });
     assert!(up, "the host is on and in service again");
+    service.stop().await;
+}
+
+/// What a monitoring system reads after one host with three guests was recovered.
+async fn figures_of_a_recovery(service: &Running) {
+    let figures = until("the end is counted", async || {
+        let figures = service.figures().await;
+        (figures.of("kvm_ha_incidents_total", "result=\"Recovered\"") >= 1.0).then_some(figures)
+    })
+    .await;
+    for (name, label, wanted) in [
+        ("kvm_ha_incidents_total", "type=\"host-down\"", 1.0),
+        ("kvm_ha_detection_seconds_count", "", 1.0),
+        ("kvm_ha_evacuate_call_seconds_count", "", 1.0),
+        (
+            "kvm_ha_fence_seconds_count",
+            "driver=\"redfish\",result=\"verified\"",
+            1.0,
+        ),
+        ("kvm_ha_vm_recovery_seconds_count", "", 3.0),
+        ("kvm_ha_vm_recoveries_total", "result=\"recovered\"", 3.0),
+        (
+            "kvm_ha_nova_requests_total",
+            "call=\"evacuate a server\",code=\"200\"",
+            3.0,
+        ),
+        (
+            "kvm_ha_nova_request_seconds_count",
+            "call=\"evacuate a server\"",
+            3.0,
+        ),
+        ("kvm_ha_leader", "", 1.0),
+        ("kvm_ha_zombies_total", "", 0.0),
+    ] {
+        assert_eq!(
+            figures.of(name, label),
+            wanted,
+            "{name}{{{label}}}:\n{}",
+            figures.0
+        );
+    }
+    for (name, label) in [
+        ("kvm_ha_signal_age_seconds_count", "group=\"A\""),
+        ("kvm_ha_signal_age_seconds_count", "group=\"N\""),
+        ("kvm_ha_signals", "verdict=\"alive\""),
+        ("kvm_ha_hosts", "state=\"healthy\""),
+        ("kvm_ha_ingest_batches_total", "code=\"200\""),
+        ("kvm_ha_engine_steps_total", ""),
+        ("kvm_ha_journal_commit_seconds_count", ""),
+    ] {
+        assert!(figures.of(name, label) > 0.0, "{name}{{{label}}}:\n{}", figures.0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_has_a_host_recovered_that_nobody_calls_dead() {
+    let scene = Scene::new(5, 2).await;
+    let config = scene.config(ALONE);
+    let service = scene.start(&config, None).await;
+    scene.heard(&service).await;
+    let path = format!("/api/v1/hosts/{DEAD}/actions/recover");
+    let wish = |reason: &str, confirm: &str| Some(json!({"reason": reason, "confirm": confirm}));
+    let send = async |path: &str, body: Option<Value>| service.send("POST", path, Some(OPERATOR), body).await;
+    let (code, refused) = send(&path, wish("odd", DEAD)).await;
+    assert_eq!(code, 409, "{refused}");
+    assert!(refused.to_string().contains("the host works"), "{refused}");
+    assert_eq!(send(&path, wish(" ", DEAD)).await.0, 400);
+    let elsewhere = "/api/v1/hosts/nobody/actions/recover";
+    assert_eq!(send(elsewhere, wish("odd", "nobody")).await.0, 404);
+    assert_eq!(
+        service
+            .send("POST", &path, Some(common::VIEWER), wish("odd", DEAD))
+            .await
+            .0,
+        403
+    );
+    // Its agent falls silent, but its compute service reports on: nobody calls it dead.
+    let guests = scene.guests_of_the_dead();
+    scene.mute(DEAD);
+    until("its agent is not heard any more", async || {
+        let (_, host) = service.get(&format!("/api/v1/hosts/{DEAD}")).await;
+        (host["signals"][0]["verdict"] == "dead").then_some(())
+    })
+    .await;
+    assert_eq!(incident(&service).await, None);
+    assert_eq!(send(&path, wish("its guests hang", "wrong")).await.0, 409);
+    let (code, opened) = send(&path, wish("its guests hang", DEAD)).await;
+    assert_eq!(code, 200, "{opened}");
+    assert_eq!(opened["type"], "operator-requested", "{opened}");
+    assert!(
+        opened.to_string().contains("operator/olga: its guests hang"),
+        "{opened}"
+    );
+    assert_eq!(
+        send(&path, wish("again", DEAD)).await.0,
+        409,
+        "one incident is enough"
+    );
+    let found = until_state(&service, &["Recovered", "Failed"]).await;
+    assert_eq!(found["state"], "Recovered", "{found}");
+    assert!(scene.settled(&guests));
+    let off = scene.world.read(|state| {
+        let (_, host) = state
+            .hosts
+            .iter()
+            .find(|(host, _)| host.as_str() == DEAD)
+            .unwrap();
+        host.power == Power::Off
+    });
+    assert!(off, "it was switched off first");
+    scene.check();
     service.stop().await;
 }
 
@@ -539,4 +691,97 @@ async fn of_two_replicas_one_acts_and_the_other_goes_on_when_it_dies() {
         "it stays claimed until a person releases it"
     );
     second.stop().await;
+}
+
+/// Addresses that were free a moment ago, for replicas that must know each other before they start.
+async fn addresses<const N: usize>() -> [String; N] {
+    let mut sockets = Vec::new();
+    for _ in 0..N {
+        sockets.push(TcpListener::bind("127.0.0.1:0").await.unwrap());
+    }
+    std::array::from_fn(|n| sockets[n].local_addr().unwrap().to_string())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn three_replicas_compare_forward_and_go_on_without_their_leader() {
+    let scene = Scene::new(5, 4).await;
+    let server = in_a_cluster(&scene).await;
+    let token = scene.folder.path().join("peer-token");
+    std::fs::write(&token, "token-of-replicas").unwrap();
+    let at: [String; 3] = addresses().await;
+    let folders: Vec<tempfile::TempDir> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
+    let own = scene.folder.path().display().to_string();
+    let mut replicas = Vec::new();
+    for (n, folder) in folders.iter().enumerate() {
+        let leader = format!(
+            "leader: {{lease_duration: 4s, renew_deadline: 3s, retry_period: 500ms, ordinal: {n}, \
+             peers: ['http://{}', 'http://{}', 'http://{}'], peer_token_file: '{}'}}\n",
+            at[0],
+            at[1],
+            at[2],
+            token.display()
+        );
+        let config = scene
+            .config(&leader)
+            .replacen(
+                &format!("storage: {{path: '{own}'}}"),
+                &format!("storage: {{path: '{}'}}", folder.path().display()),
+                1,
+            )
+            .replacen("listen: '127.0.0.1:0'", &format!("listen: '{}'", at[n]), 1);
+        replicas.push(scene.start(&config, Some(server.client())).await);
+    }
+    let leads = |service: &Running| service.telemetry.encode().contains("kvm_ha_leader 1");
+    until("one of them leads", async || {
+        (replicas.iter().filter(|replica| leads(replica)).count() == 1).then_some(())
+    })
+    .await;
+    for replica in &replicas {
+        scene.heard(replica).await;
+    }
+    let guests = scene.guests_of_the_dead();
+    scene.world.power_off(DEAD).unwrap();
+    until("the first guest was asked for", async || {
+        (!scene.evacuations().is_empty()).then_some(())
+    })
+    .await;
+    let n = replicas.iter().position(leads).expect("a leader");
+    let leader = replicas.remove(n);
+    // A person who asks one that only follows is answered by the one that leads.
+    let follower = &replicas[0];
+    assert!(!leads(follower));
+    let found = until("a follower tells of the incident", async || {
+        incident(follower).await
+    })
+    .await;
+    let act = format!(
+        "/api/v1/incidents/{}/actions/close",
+        found["id"].as_str().unwrap()
+    );
+    let wish = Some(json!({"reason": "too early", "confirm": DEAD}));
+    let (code, refused) = follower.send("POST", &act, Some(OPERATOR), wish).await;
+    assert_eq!(code, 409, "{refused}");
+    let (_, audit) = leader.get("/api/v1/audit").await;
+    assert!(
+        audit.to_string().contains("too early"),
+        "whoever leads decided: {audit}"
+    );
+    scene.forget(&leader);
+    leader.kill().await;
+
+    let found = until_state(&replicas[1], &["Recovered", "Failed"]).await;
+    assert_eq!(found["state"], "Recovered", "{found}");
+    assert_eq!(replicas.iter().filter(|replica| leads(replica)).count(), 1);
+    assert!(scene.settled(&guests));
+    let asked = scene.evacuations();
+    assert_eq!(asked.len(), 4);
+    assert!(asked.values().all(|count| *count == 1), "{asked:?}");
+    until("no guest is locked any more", async || {
+        (scene.locked() == 0).then_some(())
+    })
+    .await;
+    scene.check();
+    for replica in replicas {
+        replica.stop().await;
+    }
 }

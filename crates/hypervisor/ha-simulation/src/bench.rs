@@ -131,6 +131,7 @@ impl Fleet {
                 instances: per_host,
                 libvirt_down: false,
                 machine: Identity::default(),
+                room: None,
             };
             fleet.step(Input::Saw(Observation::Host(facts)));
         }
@@ -164,7 +165,7 @@ impl Fleet {
                     system_uuid: Some("uuid".to_owned()),
                     serial: None,
                 },
-                armed: false,
+                resets_after: None,
                 planned_shutdown: false,
             };
             self.step(Input::Saw(Observation::Heartbeat(beat)));

@@ -68,6 +68,7 @@ impl World {
             memory_mib: 2048,
             local_disk: server.local_disk,
             on_fenced_storage: true,
+            lock: server.lock.clone(),
             user_action_ms: server.user_action.map(|at| self.now - at),
         }
     }

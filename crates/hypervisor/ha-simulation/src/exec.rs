@@ -5,8 +5,9 @@
 use cobaltcore_api::Maintenance;
 use cobaltcore_api::names::HostName;
 use cobaltcore_ha_engine::{
-    Action, Answer, Decision, Effect, Entry, Grade, IncidentId, IncidentState, Input, Ledger, MigrationKind,
-    MigrationStatus, Observation, Power, ProbeResult, Prober, Refusal, ReplicaId, ServiceChange, Trouble,
+    Action, Answer, Decision, Effect, Entry, Grade, IncidentId, IncidentKind, IncidentState, Input, Ledger,
+    MigrationKind, MigrationStatus, Observation, Power, ProbeResult, Prober, Refusal, ReplicaId,
+    ServiceChange, Trouble, lock_reason,
 };
 
 use crate::invariants::Invariant;
@@ -136,6 +137,20 @@ impl World {
                 self.servers[n].task.clear();
                 Ok(Answer::Done)
             }
+            Effect::Lock { server } => match self.server_index(server) {
+                Some(n) => {
+                    self.servers[n].lock = action.incident.as_ref().map(lock_reason);
+                    Ok(Answer::Done)
+                }
+                None => gone,
+            },
+            Effect::Unlock { server } => match self.server_index(server) {
+                Some(n) => {
+                    self.servers[n].lock = None;
+                    Ok(Answer::Done)
+                }
+                None => gone,
+            },
             Effect::Start { server } | Effect::RebootHard { server } => match self.server_index(server) {
                 Some(n) => self.start_server(n),
                 None => gone,
@@ -362,6 +377,9 @@ impl World {
             Effect::ReleaseFence { .. } => {
                 written(&|e| matches!(e, Entry::FenceReleaseIntended { incident } if Some(incident) == about))
             }
+            Effect::Lock { server } | Effect::Unlock { server } => written(
+                &|e| matches!(e, Entry::VmIntended { incident, server: s, .. } if Some(incident) == about && s == server),
+            ),
             _ => true,
         };
         if !intended {
@@ -375,7 +393,7 @@ impl World {
     fn check_power_off(&mut self, r: usize, h: usize, incident: Option<&IncidentId>) {
         let machine = self.hosts[h].bmc.wired_to.unwrap_or(h);
         let now = self.now;
-        let first = self.first_power_command(incident);
+        let first = self.first_power_command(incident) && !self.requested(incident);
         let well = |host: &crate::hosts::Host| {
             host.well_since.is_some_and(|since| now - since > 45_000) && host.well()
         };
@@ -417,6 +435,13 @@ impl World {
             );
         }
         self.check_in_flight();
+    }
+
+    /// Whether a person wanted this, knowing that the host still answers.
+    fn requested(&self, incident: Option<&IncidentId>) -> bool {
+        let ledger = self.ledger();
+        let found = incident.and_then(|id| ledger.incidents.get(id));
+        found.is_some_and(|incident| incident.kind == IncidentKind::OperatorRequested)
     }
 
     fn check_in_flight(&mut self) {

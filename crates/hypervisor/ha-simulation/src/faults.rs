@@ -3,6 +3,7 @@
 //! is dead stays dead, a person comes on duty, and everything has to settle.
 
 use cobaltcore_api::Maintenance;
+use cobaltcore_api::names::ServerId;
 use cobaltcore_ha_engine::{Config, GuestEventKind, HeldReason, IncidentState, Pause, PauseScope, VmState};
 
 use crate::invariants::Invariant;
@@ -36,6 +37,7 @@ pub(crate) enum Fault {
     Rabbit(bool),
     Complete(bool),
     Capacity(bool),
+    Request(usize),
     Bmc(usize, bool),
     BmcLies(usize, bool),
     Clock(usize, i64),
@@ -119,6 +121,7 @@ impl World {
             Fault::Rabbit(on) => self.rabbit_up = on,
             Fault::Complete(on) => self.list_complete = on,
             Fault::Capacity(on) => self.capacity = on,
+            Fault::Request(h) => self.request(h),
             Fault::Bmc(h, on) => self.hosts[h].bmc.reachable = on,
             Fault::BmcLies(h, on) => {
                 let bmc = &mut self.hosts[h].bmc;
@@ -411,6 +414,9 @@ fn unsettled(world: &World) -> Option<(Invariant, String)> {
             return Some((Invariant::L2Settled, what));
         }
     }
+    if let Some(server) = still_locked(world) {
+        return Some((Invariant::L2Settled, format!("{server} is still locked")));
+    }
     for (h, host) in world.hosts.iter().enumerate() {
         let known = incidents
             .iter()
@@ -436,4 +442,18 @@ fn unsettled(world: &World) -> Option<(Invariant, String)> {
         }
     }
     None
+}
+
+/// A guest that is settled and still locked by the incident that moved it.
+fn still_locked(world: &World) -> Option<ServerId> {
+    let ledger = world.ledger();
+    let open = ledger.incidents.values().filter(|incident| incident.state.open());
+    open.flat_map(|incident| incident.vms.values())
+        .filter(|vm| vm.progress.terminal())
+        .map(|vm| &vm.server)
+        .find(|id| {
+            let n = world.server_index(id);
+            n.is_some_and(|n| world.servers[n].lock.is_some() && !world.servers[n].deleted)
+        })
+        .cloned()
 }

@@ -161,6 +161,8 @@ pub(crate) struct Server {
     pub(crate) priority: u16,
     pub(crate) anti_affinity: Option<String>,
     pub(crate) user_action: Option<u64>,
+    /// Why it is locked, if it is.
+    pub(crate) lock: Option<String>,
 }
 
 impl Server {
@@ -182,6 +184,7 @@ impl Server {
             priority: 500,
             anti_affinity: None,
             user_action: None,
+            lock: None,
         }
     }
 

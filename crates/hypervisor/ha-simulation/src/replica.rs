@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use cobaltcore_ha_engine::{
-    Action, Domain, Engine, Epoch, HostFacts, Input, Mono, Now, Observation, Output, Record, ReplicaId,
+    Action, Domain, Engine, Epoch, HostFacts, Input, Mono, Now, Observation, Output, Record, ReplicaId, Room,
     ServiceFacts, Trouble,
 };
 
@@ -326,6 +326,18 @@ impl World {
         }
     }
 
+    /// Every host has room for a hundred guests, unless the cloud is full.
+    fn room(&self, h: usize) -> Room {
+        let guests = self.servers.iter().filter(|s| s.host == h && !s.deleted).count() as u64;
+        let free = if self.capacity { 100 } else { 0 };
+        Room {
+            used_mib: guests * 2048,
+            free_mib: free * 2048,
+            used_vcpus: guests,
+            free_vcpus: free,
+        }
+    }
+
     fn host_facts(&self, h: usize) -> HostFacts {
         let host = &self.hosts[h];
         HostFacts {
@@ -337,6 +349,7 @@ impl World {
             instances: self.servers.iter().filter(|s| s.host == h && !s.deleted).count(),
             libvirt_down: host.user && !host.libvirt,
             machine: host.identity(),
+            room: Some(self.room(h)),
         }
     }
 

@@ -4,7 +4,8 @@
 
 use cobaltcore_api::Maintenance;
 use cobaltcore_ha_engine::{
-    Config, Degraded, GuestEventKind, HeldReason, IncidentState, Notice, VmPolicy, VmProgress, VmState,
+    CapacityCheck, Config, Degraded, GuestEventKind, HeldReason, IncidentState, Notice, VmPolicy, VmProgress,
+    VmState,
 };
 
 use crate::cloud::Migration;
@@ -42,6 +43,9 @@ pub fn run_scenario(name: &str, options: Options) -> Option<Run> {
     let mut config = Config::default();
     if row.name.starts_with("f11") || row.name.starts_with("f03") {
         config.storage_watched = true;
+    }
+    if row.name.starts_with("p3") {
+        config.capacity = CapacityCheck::Hold;
     }
     let mut world = World::new(options, 12, 3, row.guests, config);
     world.schedule(30_000, Event::Operator);
@@ -338,4 +342,16 @@ const ROWS: &[Scenario] = &[
     row("f60-guest-cannot-open-its-disk", "moved, verification fails, told", 2,
         |w| { w.servers[0].cannot_boot = true; w.at(T, Fault::PowerLoss(0)); }, 700,
         |w| { ensure(w.servers[0].state == VmState::Active, "not moved")?; state(w, 0, IncidentState::Failed) }),
+    row("p1-person-asks-for-a-hung-host", "switched off first, then moved", 2,
+        |w| { w.at(T, Fault::Hang(0)); w.at(T + 90_000, Fault::Request(0)); }, 500,
+        |w| { ensure(w.power_offs.len() == 1, "not switched off once")?; not_before(w, T / 1000 + 90)?; recovered(w, 0) }),
+    row("p2-person-asks-for-a-host-that-works", "refused; nothing", 2,
+        |w| w.at(T, Fault::Request(0)), 300,
+        |w| { nothing(w)?; told(w, |n| matches!(n, Notice::RequestRefused { .. }), "refused") }),
+    row("p3-no-room-and-told-to-hold", "held until there is room", 2,
+        |w| { w.at(T - 10_000, Fault::Capacity(false)); w.at(T, Fault::PowerLoss(0)); w.at(500_000, Fault::Capacity(true)); }, 900,
+        |w| { held(w, HeldReason::NoCapacity)?; not_before(w, 500)?; recovered(w, 0) }),
+    row("p4-armed-watchdogs-and-a-cut", "nothing: silence proves no reset to whoever is cut off", 2,
+        |w| { w.armed = true; for r in 0..3 { w.at(T, Fault::ReplicaHosts(r, false)); } }, 900,
+        |w| { nothing(w)?; told(w, |n| matches!(n, Notice::SelfIsolated { active: true }), "self-isolated") }),
 ];

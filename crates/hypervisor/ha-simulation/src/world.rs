@@ -4,11 +4,13 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
+use std::time::Duration;
 
 use cobaltcore_api::names::{HostName, ServerId};
 use cobaltcore_ha_engine::{
     Action, AgentId, Answer, BootId, Command, Config, Decision, DomainState, Engine, GuestEvent,
-    GuestEventKind, Heartbeat, IncidentState, Input, Inventory, Notice, Observation, Pause, Record, Trouble,
+    GuestEventKind, Heartbeat, IncidentState, Input, Inventory, Notice, Observation, Pause, Record, Request,
+    Trouble,
 };
 
 use crate::cloud::Migration;
@@ -97,6 +99,8 @@ pub(crate) struct World {
     pub(crate) rabbit_up: bool,
     pub(crate) list_complete: bool,
     pub(crate) capacity: bool,
+    /// Whether hosts reset themselves when they lose the service.
+    pub(crate) armed: bool,
     pub(crate) messages_lost: u8,
     pub(crate) noise: u8,
     pub(crate) slow_sends: bool,
@@ -147,6 +151,7 @@ impl World {
             rabbit_up: true,
             list_complete: true,
             capacity: true,
+            armed: false,
             messages_lost: 0,
             noise: 0,
             slow_sends: false,
@@ -322,7 +327,7 @@ impl World {
             sent_at_ms: self.now as i64 + host.clock_skew_ms,
             libvirt: host.libvirt,
             machine: host.identity(),
-            armed: false,
+            resets_after: self.armed.then(|| Duration::from_secs(105)),
             planned_shutdown: host.announced,
         };
         let listed = host.libvirt && (self.rng.u8(..3) == 0 || self.now < 20_000);
@@ -548,6 +553,19 @@ impl World {
         };
         let incarnation = self.replicas[r].incarnation;
         self.deliver(r, incarnation, Input::Command(command));
+    }
+
+    /// A person wants a host recovered.
+    pub(crate) fn request(&mut self, h: usize) {
+        let Some(r) = self.leader() else { return };
+        let request = Request {
+            host: self.hosts[h].name.clone(),
+            actor: "operator".to_owned(),
+            reason: "its guests do not work".to_owned(),
+            confirm: self.hosts[h].name.to_string(),
+        };
+        let incarnation = self.replicas[r].incarnation;
+        self.deliver(r, incarnation, Input::Request(request));
     }
 
     /// The replica that leads, if exactly one believes so.

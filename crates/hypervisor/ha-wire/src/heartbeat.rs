@@ -3,6 +3,7 @@
 //! connection so that no backlog delays it.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use cobaltcore_api::names::HostName;
 use cobaltcore_ha_engine::{self as engine, BootId};
@@ -108,6 +109,19 @@ pub struct SelfFence {
     pub lease_ttl_s: u32,
 }
 
+impl SelfFence {
+    /// Between the lease and the watchdog, and for clocks that do not agree.
+    const MARGIN: Duration = Duration::from_secs(15);
+
+    /// How long after its last contact the host has reset itself for certain: the lease, the
+    /// watchdog and a margin. An agent that does not say how long its lease is proves nothing.
+    pub fn resets_after(&self) -> Option<Duration> {
+        let told = self.armed && self.timeout_s > 0 && self.lease_ttl_s > 0;
+        let seconds = u64::from(self.timeout_s) + u64::from(self.lease_ttl_s);
+        told.then(|| Duration::from_secs(seconds) + Self::MARGIN)
+    }
+}
+
 /// Pressure stall information: the share of the last ten seconds, in percent, in which work waited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -145,7 +159,7 @@ impl Heartbeat {
                 system_uuid: self.machine.system_uuid.clone(),
                 serial: self.machine.serial.clone(),
             },
-            armed: self.self_fence.armed,
+            resets_after: self.self_fence.resets_after(),
             planned_shutdown: self.planned_shutdown,
         }
     }

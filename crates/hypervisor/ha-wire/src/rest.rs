@@ -35,6 +35,11 @@ pub mod path {
         format!("{HOSTS}/{host}/evidence")
     }
 
+    /// The wish that a host be recovered.
+    pub fn recover(host: &str) -> String {
+        format!("{HOSTS}/{host}/actions/recover")
+    }
+
     /// One incident.
     pub fn incident(id: &str) -> String {
         format!("{INCIDENTS}/{id}")

@@ -6,6 +6,7 @@
 mod de;
 mod duration;
 mod fault;
+mod followed;
 mod given;
 mod layers;
 mod repair;
@@ -24,6 +25,7 @@ use repair::Aside;
 use tree::Node;
 
 pub use duration::HumanDuration;
+pub use followed::Followed;
 
 const MOST_MISTAKES: usize = 64;
 const LARGEST_FILE: u64 = 1024 * 1024;

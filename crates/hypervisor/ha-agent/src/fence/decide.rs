@@ -45,8 +45,11 @@ pub fn decide(situation: &Situation) -> Verdict {
     };
     let reached: Vec<bool> = peers.iter().copied().flatten().collect();
     let lost = reached.iter().filter(|has_service| !**has_service).count();
-    // If the others lost it too, it is the service that is gone, not this host.
-    if !reached.is_empty() && lost * 2 >= reached.len() {
+    // If the others lost it too, it is the service that is gone, not this host. A host that reaches
+    // fewer than half of its neighbours knows nothing of others: it is cut off with a few that are
+    // cut off as well, and the service takes all of them for dead.
+    let connected = !reached.is_empty() && reached.len() * 2 >= peers.len();
+    if connected && lost * 2 >= reached.len() {
         Verdict::Feed
     } else {
         Verdict::Fence
@@ -83,7 +86,10 @@ mod tests {
             (&[None], Some(&[away, away]), Verdict::Fence),
             (&[None], Some(&[has, has, lacks]), Verdict::Fence),
             (&[None], Some(&[has, lacks]), Verdict::Feed),
-            (&[None], Some(&[lacks, away, away]), Verdict::Feed),
+            (&[None], Some(&[lacks, away, away]), Verdict::Fence),
+            (&[None], Some(&[lacks, lacks, away]), Verdict::Feed),
+            (&[None], Some(&[lacks, lacks, away, away, away]), Verdict::Fence),
+            (&[None], Some(&[lacks, lacks, has, away, away]), Verdict::Feed),
             (&[Some(2)], Some(&[has]), Verdict::Feed),
         ] {
             assert_eq!(verdict(ages, peers), wanted, "{ages:?} {peers:?}");
@@ -91,7 +97,8 @@ mod tests {
     }
 
     proptest! {
-        /// Nobody takes itself out while the lease holds, or while at least half of those it reaches lost it too.
+        /// Nobody takes itself out while the lease holds, or while it reaches half of its neighbours and half of those
+        /// lost it too.
         #[test]
         fn never_without_reason(
             ages in proptest::collection::vec(proptest::option::of(0_u64..60), 0..5),
@@ -102,7 +109,8 @@ mod tests {
                 prop_assert!(fresh * 2 <= ages.len());
                 let with = peers.iter().flatten().filter(|has| **has).count();
                 let without = peers.iter().flatten().filter(|has| !**has).count();
-                prop_assert!(without == 0 || without < with);
+                let away = peers.len() - with - without;
+                prop_assert!(without == 0 || without < with || away > with + without);
             }
         }
     }

@@ -43,7 +43,7 @@ pub(crate) async fn run(context: Context, stop: CancellationToken) -> Result<(),
             continue;
         }
         match (&mut watchdog, settings.enabled) {
-            (None, false) => {}
+            (None, false) => context.board.set_fence(SelfFence::default()),
             (None, true) => match arm(&context, &settings) {
                 Ok(Some(armed)) => watchdog = Some(armed),
                 Ok(None) => {}
@@ -90,6 +90,12 @@ fn contacts(context: &Context) -> Vec<Option<Duration>> {
 /// the service would look like isolation, on every host at once.
 fn arm(context: &Context, settings: &config::SelfFence) -> Result<Option<Watchdog>, String> {
     if !decide::lease_holds(&contacts(context), settings.lease_ttl.0) || peers(context).is_empty() {
+        // The service names peers to those that say they will need them.
+        context.board.set_fence(SelfFence {
+            armed: false,
+            timeout_s: settings.timeout.0.as_secs() as u32,
+            lease_ttl_s: settings.lease_ttl.0.as_secs() as u32,
+        });
         return Ok(None);
     }
     let watchdog = Watchdog::open(&settings.device, &context.start.host_root, settings.timeout.0)?;

@@ -263,12 +263,20 @@ impl Place {
     }
 
     pub(crate) fn start(&self, uri: &str) -> Start {
-        self.start_with_bus(uri, "unix:path=/nonexistent")
+        self.start_as("node001", uri)
+    }
+
+    pub(crate) fn start_as(&self, host: &str, uri: &str) -> Start {
+        self.start_on(host, uri, "unix:path=/nonexistent")
     }
 
     pub(crate) fn start_with_bus(&self, uri: &str, bus: &str) -> Start {
+        self.start_on("node001", uri, bus)
+    }
+
+    fn start_on(&self, host: &str, uri: &str, bus: &str) -> Start {
         Start::new(Args {
-            node_name: Some("node001".to_owned()),
+            node_name: Some(host.to_owned()),
             config: self.path("config.yaml"),
             libvirt_uri: uri.to_owned(),
             libvirt_socket: None,

@@ -87,6 +87,9 @@ pub(super) fn server(
         memory_mib: server.flavor.ram,
         local_disk: server.image.is_some() && *backend == EphemeralBackend::Local,
         on_fenced_storage: false,
+        lock: server
+            .locked
+            .then(|| server.locked_reason.clone().unwrap_or_default()),
         user_action_ms: around.user_action_ms,
     })
 }

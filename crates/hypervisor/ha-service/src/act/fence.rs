@@ -2,16 +2,28 @@
 //! Power: what the engine asks of fencing devices, and the mark on the node that keeps anything
 //! from starting on a host that was switched on behind our back.
 
+use std::sync::Arc;
+
 use cobaltcore_api::names::HostName;
-use cobaltcore_ha_engine::{Answer, Identity, IncidentId, Power, Refusal, Trouble};
-use cobaltcore_ha_fencing::{Error as FenceError, Level, Target};
+use cobaltcore_ha_engine::{
+    Answer, Grade, Group, HostStatus, Identity, IncidentId, Refusal, Trouble, Verdict,
+};
+use cobaltcore_ha_fencing::{Error as FenceError, Fences, Level, Target, Witness};
 
 use super::{Bounds, Executor, Outcome};
-use crate::metrics::OfDriver;
 
 impl Executor {
-    fn target(&self, host: &HostName) -> Target {
+    /// The host as its devices are to know it, with what the monitors see of it right now.
+    async fn target(&self, host: &HostName) -> Target {
         let mut target = Target::new(host.clone());
+        let name = host.clone();
+        let status = self
+            .deps
+            .brain
+            .ask(move |engine, now| engine.host_status(&name, now))
+            .await
+            .flatten();
+        target.witness = status.map(|status| witness(&status));
         if let Some(entry) = self.deps.directory.get(host) {
             target.labels.clone_from(&entry.labels);
             target.internal_ip.clone_from(&entry.internal_ip);
@@ -20,20 +32,28 @@ impl Executor {
         target
     }
 
-    fn level(&self, host: &HostName, level: usize) -> Result<Level, Trouble> {
+    fn fences(&self) -> Arc<Fences> {
+        Arc::clone(&self.fences.read())
+    }
+
+    async fn level(&self, host: &HostName, level: usize) -> Result<Level, Trouble> {
         self.levels.lock().insert(host.clone(), level);
-        let found = self.fences.level(&self.target(host), level);
+        let found = self.fences().level(&self.target(host).await, level);
         found.map_err(|error| trouble(host, "finding its fencing device", &error))
     }
 
     pub(super) async fn read_power(&self, host: &HostName, level: usize) -> Outcome {
-        let read = self.level(host, level)?.power().await;
+        let level = self.level(host, level).await?;
+        let read = level.power().await;
         let read = read.map_err(|error| trouble(host, "reading its power", &error))?;
-        Ok(Answer::Power(read))
+        Ok(match level.grade() {
+            Grade::None | Grade::Storage | Grade::SelfFence => Answer::Presumed(read, level.grade()),
+            Grade::Power | Grade::Asserted => Answer::Power(read),
+        })
     }
 
     pub(super) async fn identify(&self, host: &HostName, level: usize) -> Outcome {
-        match self.fences.identify(&self.target(host), level).await {
+        match self.fences().identify(&self.target(host).await, level).await {
             Ok(identity) => Ok(Answer::Identity(identity)),
             // Whoever shares a device is fenced by nobody: no identity matches.
             Err(error @ FenceError::Shared { .. }) => {
@@ -45,32 +65,26 @@ impl Executor {
     }
 
     pub(super) async fn power_off(&self, host: &HostName, level: usize, bounds: Bounds) -> Outcome {
-        let level = self.level(host, level)?;
+        let level = self.level(host, level).await?;
         bounds.check()?;
-        let begin = std::time::Instant::now();
-        let pressed = level.power_off().await;
-        let result = if pressed.is_ok() { "taken" } else { "failed" };
-        let of = OfDriver {
-            driver: level.name(),
-            result: result.to_owned(),
-        };
-        let took = begin.elapsed().as_secs_f64();
-        self.deps.metrics.fence.get_or_create(&of).observe(took);
-        pressed.map_err(|error| trouble(host, "switching it off", &error))?;
+        level
+            .power_off()
+            .await
+            .map_err(|error| trouble(host, "switching it off", &error))?;
         Ok(Answer::Done)
     }
 
     pub(super) async fn hold(&self, host: &HostName, incident: Option<&IncidentId>) -> Outcome {
         self.mark_node(host, incident).await?;
         let level = self.levels.lock().get(host).copied().unwrap_or_default();
-        let held = self.level(host, level)?.hold().await;
+        let held = self.level(host, level).await?.hold().await;
         held.map_err(|error| trouble(host, "keeping it off", &error))?;
         Ok(Answer::Done)
     }
 
     pub(super) async fn release_fence(&self, host: &HostName, level: usize) -> Outcome {
         self.unmark_node(host).await?;
-        let released = self.level(host, level)?.release().await;
+        let released = self.level(host, level).await?.release().await;
         released.map_err(|error| trouble(host, "switching it on", &error))?;
         Ok(Answer::Done)
     }
@@ -78,44 +92,37 @@ impl Executor {
     /// Whether a host could be fenced if it had to be: some level's device answers, says whether it
     /// is on, and belongs to this machine. The refusal is a sentence for people.
     pub async fn check_fence(&self, host: &HostName) -> Result<(), String> {
-        let target = self.target(host);
-        let required = self.fences.config().required_grade.into();
-        let levels = self.fences.config().fence_levels();
-        let usable = levels
-            .iter()
-            .enumerate()
-            .filter(|(_, level)| level.grade >= required);
+        let target = self.target(host).await;
+        let fences = self.fences();
+        let required = fences.config().required_grade.into();
         let mut why = format!("{host} has no fencing device; add one to fencing.levels");
-        for (n, _) in usable {
-            why = match self.try_fence(&target, n).await {
+        for n in 0..fences.config().levels_of(host.as_str()).len() {
+            why = match try_fence(&fences, &target, n, required).await {
                 Ok(()) => return Ok(()),
                 Err(why) => why,
             };
         }
         Err(why)
     }
+}
 
-    async fn try_fence(&self, target: &Target, level: usize) -> Result<(), String> {
-        let told = self
-            .fences
-            .identify(target, level)
-            .await
-            .map_err(|error| error.to_string())?;
-        if !target.machine.matches(&told) {
-            return Err(format!(
-                "the fencing device of {} belongs to another machine or does not say: it reports {}, the host is {}",
-                target.host,
-                shown(&told),
-                shown(&target.machine)
-            ));
-        }
-        let found = self
-            .fences
-            .level(target, level)
-            .map_err(|error| error.to_string())?;
-        let _: Power = found.power().await.map_err(|error| error.to_string())?;
-        Ok(())
+async fn try_fence(fences: &Fences, target: &Target, level: usize, required: Grade) -> Result<(), String> {
+    let words = |error: FenceError| error.to_string();
+    let found = fences.level(target, level).map_err(words)?;
+    let name = found.name();
+    if found.grade() < required {
+        return Err(format!("{name} proves less than fencing.required_grade asks for"));
     }
+    let told = fences.identify(target, level).await.map_err(words)?;
+    if !target.machine.matches(&told) {
+        return Err(format!(
+            "the fencing device of {} belongs to another machine or does not say: it reports {}, the host is {}",
+            target.host,
+            shown(&told),
+            shown(&target.machine)
+        ));
+    }
+    found.power().await.map(drop).map_err(words)
 }
 
 fn shown(identity: &Identity) -> String {
@@ -125,6 +132,18 @@ fn shown(identity: &Identity) -> String {
         text(&identity.system_uuid),
         text(&identity.serial)
     )
+}
+
+/// What the monitors see of a host, as devices without a device want it.
+fn witness(status: &HostStatus) -> Witness {
+    let evidence = &status.evidence;
+    Witness {
+        dead_groups: evidence.dead_groups(),
+        probes_dead: evidence.overwhelming(),
+        storage_alive: evidence.of(Group::S).verdict == Verdict::Alive,
+        lasting: status.overwhelming_for.unwrap_or_default(),
+        reset_itself: evidence.reset_itself(),
+    }
 }
 
 /// What a device's failure means to the engine. Only what cannot have had an effect is a refusal.

@@ -154,7 +154,7 @@ impl Executor {
     }
 
     pub(super) async fn stop_eviction(&self, host: &HostName) -> Outcome {
-        let keep = self.deps.config.kubernetes.eviction_on_takeover == EvictionOnTakeover::Keep;
+        let keep = self.deps.in_force.get().kubernetes.eviction_on_takeover == EvictionOnTakeover::Keep;
         let Some(client) = self.cluster(host).filter(|_| !keep) else {
             return Ok(Answer::Done);
         };
@@ -188,7 +188,7 @@ impl Executor {
         host: &HostName,
         incident: Option<&IncidentId>,
     ) -> Result<(), Trouble> {
-        let taint = self.deps.config.fencing.taint;
+        let taint = self.deps.in_force.get().fencing.taint;
         let Some(client) = self.deps.kubernetes.as_ref() else {
             return Ok(());
         };

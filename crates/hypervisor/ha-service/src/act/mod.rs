@@ -28,14 +28,16 @@ use std::time::Duration;
 use cobaltcore_api::names::HostName;
 use cobaltcore_ha_engine::{Action, Answer, Effect, IncidentId, Input, Mono, Trouble};
 use cobaltcore_ha_fencing::Fences;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::mpsc;
 
 use crate::commands::Order;
+use crate::config::Config;
 use crate::deps::Deps;
 use crate::error::Error;
 
 use nova::Cloud;
+pub(crate) use nova::microversion;
 
 /// How long an action may take altogether. A leader that lost its lease is done with all of them
 /// before another may lead.
@@ -49,7 +51,8 @@ pub(crate) type Outcome = Result<Answer, Trouble>;
 #[derive(Clone)]
 pub struct Executor {
     deps: Deps,
-    fences: Arc<Fences>,
+    /// Made anew when the configuration changes.
+    fences: Arc<RwLock<Arc<Fences>>>,
     cloud: Option<Cloud>,
     /// The level whose devices were last used on a host; a hold is asked of the same ones.
     levels: Arc<Mutex<BTreeMap<HostName, usize>>>,
@@ -59,19 +62,27 @@ impl Executor {
     /// An executor with these ways into the world. Fails if a fencing device cannot be used as it
     /// is configured: better now than in an emergency.
     pub fn new(deps: Deps) -> Result<Self, Error> {
-        let fences = Fences::new(deps.config.fencing.clone(), deps.kubernetes.clone())
-            .map_err(|error| Error::Setup(format!("fencing.{error}")))?;
-        let cloud = deps
-            .openstack
-            .clone()
-            .map(|session| Cloud::new(session, &deps))
-            .transpose()?;
+        let fences = fences(&deps.in_force.get(), &deps)?;
+        let cloud = deps.openstack.clone().map(|session| Cloud::new(session, &deps));
         Ok(Self {
-            fences: Arc::new(fences),
+            fences: Arc::new(RwLock::new(fences)),
             cloud,
             levels: Arc::default(),
             deps,
         })
+    }
+
+    /// Prepares what another configuration wants; nothing changes before it is put to use.
+    pub(crate) fn prepare(&self, config: &Config) -> Result<Prepared, Error> {
+        Ok(Prepared(fences(config, &self.deps)?))
+    }
+
+    /// Puts to use what was prepared.
+    pub(crate) fn change(&self, prepared: Prepared, config: &Config) {
+        *self.fences.write() = prepared.0;
+        if let Some(cloud) = &self.cloud {
+            cloud.change(config);
+        }
     }
 
     /// Starts an action and returns at once; the outcome comes through `reply`.
@@ -140,6 +151,15 @@ impl Executor {
             },
         }
     }
+}
+
+/// What another configuration needs.
+pub(crate) struct Prepared(Arc<Fences>);
+
+fn fences(config: &Config, deps: &Deps) -> Result<Arc<Fences>, Error> {
+    Fences::new(config.fencing.clone(), deps.kubernetes.clone())
+        .map(Arc::new)
+        .map_err(|error| Error::Setup(format!("fencing.{error}")))
 }
 
 /// Until when a request may leave.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use cobaltcore_api::names::{HostName, ServerId};
 use cobaltcore_ha_engine::{
     Answer, Effect, IncidentId, MigrationFacts, MigrationId, Refusal, ServerFacts, ServiceChange, Trouble,
+    lock_reason,
 };
 use cobaltcore_openstack::nova::{
     ComputeService, Evacuation, GroupFilter, Migration, MigrationFilter, MigrationType, Nova, Server,
@@ -26,6 +27,7 @@ use super::{Bounds, Outcome, named};
 use crate::config::Config;
 use crate::deps::Deps;
 use crate::directory::Directory;
+use crate::settings::InForce;
 
 /// What is known of images and groups is asked again after this.
 const REMEMBER: Duration = Duration::from_mins(10);
@@ -34,15 +36,14 @@ const LIVE_HISTORY: Duration = Duration::from_hours(7 * 24);
 /// From this version on an evacuated guest ends stopped; before, it keeps its state.
 const ENDS_STOPPED: Microversion = Microversion::new(2, 95);
 const KEEPS_STATE: Microversion = Microversion::new(2, 94);
+const USUAL: Microversion = Microversion::new(2, 90);
 
 /// Nova and what is remembered of things that hardly change. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Cloud {
     session: Session,
-    nova: Nova,
-    config: Arc<Config>,
+    in_force: InForce,
     directory: Directory,
-    evacuate_at: Microversion,
     pace: Arc<Pace>,
     images: Shared<HashMap<ImageId, Remembered<Option<Arc<glance::Image>>>>>,
     groups: Shared<Option<Remembered<Arc<Groups>>>>,
@@ -74,23 +75,28 @@ impl<T: Clone> Remembered<T> {
 }
 
 impl Cloud {
-    pub(super) fn new(session: Session, deps: &Deps) -> Result<Self, crate::Error> {
-        let text = &deps.config.openstack.evacuate_microversion;
-        let evacuate_at = microversion(text).ok_or_else(|| {
-            let example = "is not a microversion such as \"2.90\"";
-            crate::Error::Setup(format!("openstack.evacuate_microversion: {text:?} {example}"))
-        })?;
-        Ok(Self {
-            nova: session.nova().within(deps.config.openstack.timeout.0),
+    pub(super) fn new(session: Session, deps: &Deps) -> Self {
+        let config = deps.in_force.get();
+        Self {
             session,
-            config: Arc::clone(&deps.config),
+            in_force: deps.in_force.clone(),
             directory: deps.directory.clone(),
-            evacuate_at,
-            pace: Arc::new(Pace::new(deps.config.openstack.rps)),
+            pace: Arc::new(Pace::new(config.openstack.rps)),
             images: Arc::default(),
             groups: Arc::default(),
             aggregates: Arc::default(),
-        })
+        }
+    }
+
+    /// Takes what is kept of a configuration from another.
+    pub(super) fn change(&self, config: &Config) {
+        self.pace.limit(config.openstack.rps);
+    }
+
+    fn nova(&self) -> Nova {
+        self.session
+            .nova()
+            .within(self.in_force.get().openstack.timeout.0)
     }
 
     pub(super) async fn carry_out(
@@ -110,19 +116,28 @@ impl Cloud {
             Effect::ResetState { server } => {
                 self.turn(bounds).await?;
                 let error = VmState::Error;
-                done(self.nova.reset_state(&id(server), &error).await)
+                done(self.nova().reset_state(&id(server), &error).await)
+            }
+            Effect::Lock { server } => {
+                self.turn(bounds).await?;
+                let reason = incident.map(lock_reason).unwrap_or_default();
+                done(self.nova().lock(&id(server), &reason).await)
+            }
+            Effect::Unlock { server } => {
+                self.turn(bounds).await?;
+                done(self.nova().unlock(&id(server)).await)
             }
             Effect::Start { server } => {
                 self.turn(bounds).await?;
-                done(self.nova.start(&id(server)).await)
+                done(self.nova().start(&id(server)).await)
             }
             Effect::Stop { server } => {
                 self.turn(bounds).await?;
-                done(self.nova.stop(&id(server)).await)
+                done(self.nova().stop(&id(server)).await)
             }
             Effect::RebootHard { server } => {
                 self.turn(bounds).await?;
-                done(self.nova.hard_reboot(&id(server)).await)
+                done(self.nova().hard_reboot(&id(server)).await)
             }
             // Everything else is no matter of Nova's.
             _ => return Err(Trouble::NotStarted),
@@ -172,7 +187,7 @@ impl Cloud {
     }
 
     async fn service(&self, host: &HostName) -> Result<ComputeService, Failure> {
-        let found = self.nova.compute_service(&self.nova_host(host)?).await?;
+        let found = self.nova().compute_service(&self.nova_host(host)?).await?;
         found.ok_or(Failure::Trouble(Trouble::Refused(Refusal::NotFound)))
     }
 
@@ -204,7 +219,7 @@ impl Cloud {
             ServiceChange::Enable => ServiceUpdate::enable().forced_down(false),
         };
         bounds.check()?;
-        self.nova.update_service(&service.id, &update).await?;
+        self.nova().update_service(&service.id, &update).await?;
         Ok(Answer::Done)
     }
 
@@ -213,7 +228,7 @@ impl Cloud {
     async fn list_servers(&self, host: &HostName) -> Result<Answer, Failure> {
         let nova_host = self.nova_host(host)?;
         let filter = ServerFilter::on_host(nova_host.as_str());
-        let listed = self.nova.servers(&filter).await?;
+        let listed = self.nova().servers(&filter).await?;
         let mut complete = true;
         let mut servers = Vec::with_capacity(listed.len());
         for server in &listed {
@@ -234,8 +249,8 @@ impl Cloud {
             changes_since: Timestamp::now().checked_sub(LIVE_HISTORY).ok(),
             ..MigrationFilter::default()
         };
-        let mut records = self.nova.migrations(&evacuations).await?;
-        records.extend(self.nova.migrations(&recent).await?);
+        let mut records = self.nova().migrations(&evacuations).await?;
+        records.extend(self.nova().migrations(&recent).await?);
         let mut migrations: BTreeMap<MigrationId, MigrationFacts> = BTreeMap::new();
         for facts in records.iter().filter_map(|record| self.migration(record)) {
             migrations.insert(facts.id, facts);
@@ -256,7 +271,7 @@ impl Cloud {
             server: Some(id(server)),
             ..MigrationFilter::default()
         };
-        let records = self.nova.migrations(&filter).await?;
+        let records = self.nova().migrations(&filter).await?;
         Ok(records
             .iter()
             .filter_map(|record| self.migration(record))
@@ -266,7 +281,7 @@ impl Cloud {
     async fn read_server(&self, server: &ServerId) -> Result<Answer, Failure> {
         // Records first: one that is made in between belongs to a server that was read later.
         let migrations = self.migrations_of(server).await?;
-        let Some(found) = self.nova.server(&id(server)).await.optional()? else {
+        let Some(found) = self.nova().server(&id(server)).await.optional()? else {
             return Ok(Answer::Server {
                 server: None,
                 migrations,
@@ -289,7 +304,7 @@ impl Cloud {
 
     async fn by_owner(&self, server: &ServerId) -> Result<Option<u64>, Failure> {
         let us = UserId::from(self.session.identity().await?.user.id.as_str());
-        let actions = self.nova.instance_actions(&id(server)).await.optional()?;
+        let actions = self.nova().instance_actions(&id(server)).await.optional()?;
         Ok(facts::by_owner(
             &actions.unwrap_or_default(),
             &us,
@@ -327,7 +342,8 @@ impl Cloud {
             user_action_ms,
         };
         let host = server.host.as_deref().and_then(|host| self.host_of(host));
-        Ok(facts::server(server, host, &around, &self.config.recovery))
+        let config = self.in_force.get();
+        Ok(facts::server(server, host, &around, &config.recovery))
     }
 
     /// An image that is gone says nothing; a Glance that does not answer is no such image.
@@ -335,7 +351,10 @@ impl Cloud {
         if let Some(known) = self.images.lock().get(id).and_then(Remembered::fresh) {
             return Ok(known);
         }
-        let asked = self.session.within(self.config.openstack.timeout.0).glance();
+        let asked = self
+            .session
+            .within(self.in_force.get().openstack.timeout.0)
+            .glance();
         let found = match asked.image(id).await.optional() {
             Err(error) if error.kind() == Kind::NoEndpoint => None,
             found => found?.map(Arc::new),
@@ -352,7 +371,7 @@ impl Cloud {
             known
         } else {
             let mut by_host: Aggregates = HashMap::new();
-            for aggregate in self.nova.aggregates().await? {
+            for aggregate in self.nova().aggregates().await? {
                 for host in aggregate.hosts {
                     by_host.entry(host).or_default().push(aggregate.metadata.clone());
                 }
@@ -369,7 +388,7 @@ impl Cloud {
         if let Some(known) = self.groups.lock().as_ref().and_then(Remembered::fresh) {
             return Ok(known);
         }
-        let groups = self.nova.server_groups(GroupFilter::AllProjects).await?;
+        let groups = self.nova().server_groups(GroupFilter::AllProjects).await?;
         let hard = groups.into_iter().filter(|group| group.policy == "anti-affinity");
         let found = Arc::new(
             hard.map(|group| (group.id.to_string(), group.name))
@@ -392,7 +411,7 @@ impl Cloud {
     ) -> Result<Answer, Failure> {
         self.turn(bounds).await?;
         let nova_host = self.nova_host(from)?;
-        let found = self.nova.server(&id(server)).await?;
+        let found = self.nova().server(&id(server)).await?;
         if found.host.as_deref() != Some(nova_host.as_str())
             || found.task_state.as_deref() == Some("deleting")
         {
@@ -404,10 +423,12 @@ impl Cloud {
             return Err(Failure::Trouble(Trouble::NotStarted));
         }
         bounds.check()?;
-        let asked = self.ask(server, self.evacuate_at).await;
+        // Checked with the configuration.
+        let wanted = microversion(&self.in_force.get().openstack.evacuate_microversion).unwrap_or(USUAL);
+        let asked = self.ask(server, wanted).await;
         match asked {
             // Refused as such, so nothing was done: older clouds want it said differently.
-            Err(error) if self.evacuate_at >= ENDS_STOPPED && wants_older(&error) => {
+            Err(error) if wanted >= ENDS_STOPPED && wants_older(&error) => {
                 bounds.check()?;
                 self.ask(server, KEEPS_STATE).await?;
             }
@@ -421,7 +442,7 @@ impl Cloud {
             host: None,
             version: Some(version),
         };
-        self.nova.evacuate(&id(server), &evacuation).await
+        self.nova().evacuate(&id(server), &evacuation).await
     }
 }
 
@@ -453,7 +474,7 @@ fn done(result: Result<(), Error>) -> Result<Answer, Failure> {
     result.map(|()| Answer::Done).map_err(Failure::Nova)
 }
 
-fn microversion(text: &str) -> Option<Microversion> {
+pub(crate) fn microversion(text: &str) -> Option<Microversion> {
     let (major, minor) = text.split_once('.')?;
     Some(Microversion::new(major.parse().ok()?, minor.parse().ok()?))
 }

@@ -14,6 +14,7 @@ const RECOVERY: (Duration, f64) = (Duration::from_secs(10), 1.1);
 
 #[derive(Debug)]
 struct State {
+    fastest: f64,
     rate: f64,
     next: Instant,
     changed: Instant,
@@ -22,7 +23,6 @@ struct State {
 /// Hands out turns.
 #[derive(Debug)]
 pub(super) struct Pace {
-    fastest: f64,
     state: Mutex<State>,
 }
 
@@ -31,8 +31,8 @@ impl Pace {
         let now = Instant::now();
         let fastest = f64::from(fastest.max(1));
         Self {
-            fastest,
             state: Mutex::new(State {
+                fastest,
                 rate: fastest,
                 next: now,
                 changed: now,
@@ -45,8 +45,8 @@ impl Pace {
         let at = {
             let mut state = self.state.lock();
             let now = Instant::now();
-            while state.rate < self.fastest && now.duration_since(state.changed) >= RECOVERY.0 {
-                state.rate = (state.rate * RECOVERY.1).min(self.fastest);
+            while state.rate < state.fastest && now.duration_since(state.changed) >= RECOVERY.0 {
+                state.rate = (state.rate * RECOVERY.1).min(state.fastest);
                 state.changed += RECOVERY.0;
             }
             let at = state.next.max(now);
@@ -54,6 +54,16 @@ impl Pace {
             at
         };
         tokio::time::sleep_until(at).await;
+    }
+
+    /// From now on so many requests per second, at most.
+    pub(super) fn limit(&self, fastest: u32) {
+        let mut state = self.state.lock();
+        let before = std::mem::replace(&mut state.fastest, f64::from(fastest.max(1)));
+        // What was slowed down recovers by itself; what was not takes the new pace at once.
+        if state.rate >= before || state.rate > state.fastest {
+            state.rate = state.fastest;
+        }
     }
 
     /// Nova is overloaded.

@@ -45,12 +45,12 @@ impl TryFrom<String> for TokenHash {
 }
 
 /// One or two tokens: during a rotation the old and the new one are good.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(transparent)]
 pub struct Tokens(pub Vec<TokenHash>);
 
 /// Who may call the service.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Access {
     /// Those who may look, by name.

@@ -14,6 +14,8 @@ pub struct Agents {
     pub heartbeat_interval: HumanDuration,
     /// Silence longer than this is death of this signal.
     pub silent_after: HumanDuration,
+    /// Where agents answer each other: the port of their `metrics.listen`.
+    pub port: u16,
 }
 
 impl Default for Agents {
@@ -21,6 +23,7 @@ impl Default for Agents {
         Self {
             heartbeat_interval: seconds(5),
             silent_after: seconds(15),
+            port: 9184,
         }
     }
 }

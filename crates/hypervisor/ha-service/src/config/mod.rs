@@ -18,8 +18,8 @@ pub use access::{Access, Compat, Limits, Server, ServerTlsFiles, TokenHash, Toke
 pub use evidence::{Agents, Distrust, DwellWord, Evidence, Probe, SelfCheck};
 pub use fencing::{DeviceConfig, Driver, Fencing, HostConfig, RequiredGrade};
 pub use recovery::{
-    EphemeralBackend, Exclusion, Instance, InstancePolicy, LocalDiskWord, Maintenance, PolicyWord, Recovery,
-    Release, ReleaseMode, Storm,
+    Capacity, EphemeralBackend, Exclusion, Instance, InstancePolicy, LocalDiskWord, Maintenance, PolicyWord,
+    Recovery, Release, ReleaseMode, Storm,
 };
 pub use sources::{Pull, PullKind, Push, PushSchema, Rule, RuleVerdict, Sources, TargetsFrom};
 
@@ -69,6 +69,8 @@ pub struct Config {
     pub degraded_action: DegradedAction,
     /// What a host must show before HA is enabled for it.
     pub ha_gate: HaGate,
+    /// Room for the guests of a dead host.
+    pub capacity: Capacity,
     /// Planned work.
     pub maintenance: Maintenance,
     /// Hosts that come back.
@@ -255,6 +257,8 @@ pub enum DegradedAction {
     /// People are told.
     #[default]
     Alert,
+    /// Nova gives it no new guests.
+    Disable,
     /// The operator is asked to empty it.
     Drain,
 }
@@ -358,6 +362,12 @@ impl Config {
                 "must be at most 10s: a leader that lost its lease must not have a call under way for longer",
             );
         }
+        if crate::act::microversion(&self.openstack.evacuate_microversion).is_none() {
+            mistakes.add(
+                "openstack.evacuate_microversion",
+                "must be a microversion such as \"2.90\"",
+            );
+        }
         if self.openstack.rps == 0 {
             mistakes.add("openstack.rps", "must be at least 1");
         }
@@ -407,6 +417,60 @@ impl Config {
         }
     }
 
+    /// Whether it says the same as another; what is secret in it counts as well.
+    pub fn same(&self, other: &Self) -> bool {
+        same(self, other) && self.access == other.access
+    }
+
+    /// The keys of `self` that differ from `old` and are read at the start only. They keep their old
+    /// values until the process starts again.
+    pub fn keep_fixed(&mut self, old: &Self) -> Vec<&'static str> {
+        let mut changed = Vec::new();
+        let mut keep = |key: &'static str, same: bool| {
+            if !same {
+                changed.push(key);
+            }
+        };
+        keep("server", same(&self.server, &old.server));
+        keep("storage", same(&self.storage, &old.storage));
+        keep("leader", same(&self.leader, &old.leader));
+        keep("journal", same(&self.journal, &old.journal));
+        let Kubernetes {
+            enabled,
+            label_selector,
+            node_lease,
+            ..
+        } = &self.kubernetes;
+        keep("kubernetes.enabled", *enabled == old.kubernetes.enabled);
+        keep(
+            "kubernetes.label_selector",
+            *label_selector == old.kubernetes.label_selector,
+        );
+        keep("kubernetes.node_lease", *node_lease == old.kubernetes.node_lease);
+        let OpenStack {
+            enabled,
+            cloud,
+            clouds_file,
+            ..
+        } = &self.openstack;
+        keep("openstack.enabled", *enabled == old.openstack.enabled);
+        keep("openstack.cloud", *cloud == old.openstack.cloud);
+        keep("openstack.clouds_file", *clouds_file == old.openstack.clouds_file);
+        self.server = old.server.clone();
+        self.storage = old.storage.clone();
+        self.leader = old.leader.clone();
+        self.journal = old.journal.clone();
+        self.kubernetes.enabled = old.kubernetes.enabled;
+        self.kubernetes
+            .label_selector
+            .clone_from(&old.kubernetes.label_selector);
+        self.kubernetes.node_lease = old.kubernetes.node_lease;
+        self.openstack.enabled = old.openstack.enabled;
+        self.openstack.cloud.clone_from(&old.openstack.cloud);
+        self.openstack.clouds_file.clone_from(&old.openstack.clouds_file);
+        changed
+    }
+
     /// Where decisions are written, `auto` resolved.
     pub fn journal_in_kubernetes(&self) -> bool {
         match self.journal.backend {
@@ -420,6 +484,11 @@ impl Config {
     pub fn replicas(&self) -> u8 {
         u8::try_from(self.leader.peers.len().max(1)).unwrap_or(u8::MAX)
     }
+}
+
+/// Whether two parts say the same, as they would be written.
+fn same<T: Serialize>(one: &T, two: &T) -> bool {
+    serde_json::to_value(one).ok() == serde_json::to_value(two).ok()
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use cobaltcore_ha_engine::CapacityCheck;
 use cobaltcore_kit::config::{HumanDuration, Mistakes};
 use serde::{Deserialize, Serialize};
 
@@ -134,6 +135,8 @@ pub struct Recovery {
     pub ephemeral_backend_of: BTreeMap<String, EphemeralBackend>,
     /// Whether guests in `error` are moved.
     pub move_error_state: bool,
+    /// Whether guests are locked against their owners while they are moved.
+    pub lock_servers: bool,
     /// Guests that are never touched.
     pub exclude: Vec<Exclusion>,
 }
@@ -152,6 +155,7 @@ impl Default for Recovery {
             ephemeral_backend: EphemeralBackend::Rbd,
             ephemeral_backend_of: BTreeMap::new(),
             move_error_state: true,
+            lock_servers: true,
             exclude: vec![
                 Exclusion {
                     name: "amphora-*".into(),
@@ -222,12 +226,71 @@ impl Default for Instance {
     }
 }
 
+/// Room for the guests of a dead host.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Capacity {
+    /// What is done when there may be too little: `off`, `warn` or `hold`.
+    pub check: CapacityCheck,
+}
+
+impl Default for Capacity {
+    fn default() -> Self {
+        Self {
+            check: CapacityCheck::Warn,
+        }
+    }
+}
+
+/// After how long something is taken over, or `never`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Takeover {
+    /// Never.
+    #[default]
+    Never,
+    /// After this time.
+    After(HumanDuration),
+}
+
+impl TryFrom<String> for Takeover {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        match text.as_str() {
+            "never" => Ok(Self::Never),
+            time => time.parse().map(Self::After),
+        }
+    }
+}
+
+impl From<Takeover> for String {
+    fn from(takeover: Takeover) -> Self {
+        match takeover {
+            Takeover::Never => "never".to_owned(),
+            Takeover::After(span) => span.to_string(),
+        }
+    }
+}
+
+impl Takeover {
+    /// The time, if there is one.
+    pub fn span(self) -> Option<std::time::Duration> {
+        match self {
+            Self::Never => None,
+            Self::After(span) => Some(span.0),
+        }
+    }
+}
+
 /// Planned work.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Maintenance {
     /// After how long a dead host in `auto` maintenance is taken over.
     pub auto_takeover: HumanDuration,
+    /// After how long one in `manual` maintenance is; `never` unless somebody says so.
+    pub manual_takeover: Takeover,
     /// How long an announced shutdown may take to come back.
     pub planned_grace: HumanDuration,
 }
@@ -236,6 +299,7 @@ impl Default for Maintenance {
     fn default() -> Self {
         Self {
             auto_takeover: minutes(10),
+            manual_takeover: Takeover::default(),
             planned_grace: minutes(15),
         }
     }

@@ -91,7 +91,7 @@ pub enum RuleVerdict {
 }
 
 /// One rule over pulled metrics.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
     /// Its name.
@@ -111,7 +111,7 @@ pub struct Rule {
 }
 
 /// One source that is pulled.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pull {
     /// Its name.

@@ -102,3 +102,55 @@ fn a_configuration_shows_no_secret() {
     assert!(!shown.contains(&hash) && !format!("{config:?}").contains(&hash));
     assert!(shown.contains("olga"));
 }
+
+#[test]
+fn takeovers_capacity_and_versions_are_read_and_checked() {
+    let config = Config::parse(
+        "c.yaml",
+        "maintenance: {manual_takeover: 30m}\ncapacity: {check: hold}\nrecovery: {lock_servers: false}\n",
+    )
+    .unwrap();
+    let engine = crate::settings::engine_config(&config);
+    assert_eq!(engine.manual_takeover, Some(Duration::from_secs(1800)));
+    assert_eq!(engine.capacity, cobaltcore_ha_engine::CapacityCheck::Hold);
+    assert!(!engine.lock_servers);
+    let usual = Config::parse("c.yaml", "maintenance: {manual_takeover: never}\n").unwrap();
+    let engine = crate::settings::engine_config(&usual);
+    let recommended = cobaltcore_ha_engine::Config::default();
+    assert_eq!(engine.manual_takeover, None);
+    assert_eq!(
+        (engine.capacity, engine.lock_servers),
+        (recommended.capacity, recommended.lock_servers)
+    );
+    let found = mistakes("maintenance: {manual_takeover: sometimes}\n").join("\n");
+    assert!(found.contains("c.yaml:1: maintenance.manual_takeover"), "{found}");
+    let found = mistakes("openstack: {evacuate_microversion: latest}\n").join("\n");
+    assert!(found.contains("openstack.evacuate_microversion"), "{found}");
+}
+
+#[test]
+fn what_is_read_at_the_start_only_is_named_and_kept() {
+    let old = Config::parse("c.yaml", "storage: {path: /a}\n").unwrap();
+    let mut new = Config::parse(
+        "c.yaml",
+        "storage: {path: /b}\nserver: {listen: ':1'}\nkubernetes: {node_lease: false}\nopenstack: {rps: 3}\n",
+    )
+    .unwrap();
+    assert!(!new.same(&old));
+    assert_eq!(
+        new.keep_fixed(&old),
+        ["server", "storage", "kubernetes.node_lease"]
+    );
+    assert_eq!(new.storage.path, "/a");
+    assert!(new.kubernetes.node_lease);
+    assert_eq!(new.openstack.rps, 3, "what may change did");
+    assert_eq!(new.keep_fixed(&old), Vec::<&str>::new());
+    let hashed = |digit: &str| {
+        let text = format!("access: {{viewers: {{v: [{}]}}}}\n", digit.repeat(64));
+        Config::parse("c.yaml", &text).unwrap()
+    };
+    assert!(
+        !hashed("a").same(&hashed("b")),
+        "another token is another configuration"
+    );
+}

@@ -8,9 +8,11 @@ use cobaltcore_ha_wire::rest::{ObserveAnswer, Observed};
 use cobaltcore_ha_wire::{Batch, BatchAnswer, CommandList, Problem, WireError, bounds};
 
 use super::call::{Answer, Call, json};
-use super::problem;
+use super::{App, problem};
 use crate::access::Caller;
+use crate::directory::HostEntry;
 use crate::ingest;
+use crate::neighbours::{Neighbour, choose};
 use crate::peers::probe_word;
 
 impl Call {
@@ -45,6 +47,10 @@ pub(super) async fn report(call: Call) -> Answer {
             }
         }
     })?;
+    let fences_itself = batch
+        .heartbeat
+        .as_ref()
+        .is_some_and(|beat| beat.self_fence.timeout_s > 0);
     let acked_seq = ingest::take(app, &host, batch).await?;
     let asked = host.clone();
     let hold = app
@@ -65,8 +71,35 @@ pub(super) async fn report(call: Call) -> Answer {
             .take(bounds::COMMANDS)
             .map(|waiting| ingest::on_the_wire(waiting, now))
             .collect(),
-        peers: Vec::new(),
+        peers: if fences_itself {
+            neighbours_of(app, &host)
+        } else {
+            Vec::new()
+        },
     })
+}
+
+/// Whom this agent may ask before its host takes itself out.
+fn neighbours_of(app: &App, host: &HostName) -> Vec<String> {
+    let config = app.config();
+    let innermost = config.kubernetes.failure_domains.last();
+    let rack = |entry: &HostEntry| innermost.and_then(|key| entry.labels.get(key).cloned());
+    let lately = config.agents.silent_after.0;
+    let all: Vec<Neighbour> = app
+        .directory
+        .all()
+        .into_iter()
+        .filter(|(name, _)| app.heard.fresh(name, lately))
+        .filter_map(|(name, entry)| {
+            Some(Neighbour {
+                rack: rack(&entry),
+                address: entry.internal_ip.as_deref()?.parse().ok()?,
+                host: name,
+            })
+        })
+        .collect();
+    let own = app.directory.get(host).and_then(|entry| rack(&entry));
+    choose(host, own.as_deref(), &all, config.agents.port)
 }
 
 pub(super) async fn commands(call: Call) -> Answer {

@@ -5,7 +5,7 @@
 use std::future::{Ready, ready};
 
 use cobaltcore_api::Maintenance;
-use cobaltcore_ha_engine::{Command, Decision};
+use cobaltcore_ha_engine::{Command, Decision, Request};
 use cobaltcore_ha_wire::Problem;
 use cobaltcore_ha_wire::rest::{
     BulkAnswer, BulkFilter, BulkRequest, BulkResult, DecisionRequest, Page, Pause, PauseRequest,
@@ -131,17 +131,29 @@ async fn take(
             decision,
         })
         .await;
-    let result = match &taken {
-        Ok(()) => "taken",
-        Err(_) => "refused",
+    settle(call, word(decision), &id, reason, before, taken, || {
+        format!("see what is allowed and what happens next at /api/v1/incidents/{id}")
+    })
+    .await
+}
+
+/// Counts and audits a decision, and says what became of it.
+async fn settle(
+    call: &Call,
+    action: &str,
+    target: &str,
+    reason: &str,
+    before: String,
+    taken: Result<(), Refused>,
+    hint: impl FnOnce() -> String,
+) -> Result<(), Problem> {
+    let (result, after) = match &taken {
+        Ok(()) => ("taken", "taken".to_owned()),
+        Err(refused) => ("refused", format!("refused: {refused}")),
     };
-    call.count(word(decision), result);
-    let after = match &taken {
-        Ok(()) => "taken".to_owned(),
-        Err(refused) => format!("refused: {refused}"),
-    };
+    call.count(action, result);
     // The journal has the decision already; the audit also has the refusals.
-    let audited = call.audit(word(decision), &id, reason, before, after).await;
+    let audited = call.audit(action, target, reason, before, after).await;
     match taken {
         Ok(()) => {
             if let Err(problem) = audited {
@@ -152,17 +164,59 @@ async fn take(
             }
             Ok(())
         }
-        Err(refused @ Refused::NotAllowed(_)) => Err(problem(
-            409,
-            "Not allowed now",
-            format!("{refused}; see what is allowed and what happens next at /api/v1/incidents/{id}"),
-        )),
+        Err(refused @ Refused::NotAllowed(_)) => {
+            Err(problem(409, "Not allowed now", format!("{refused}; {}", hint())))
+        }
         Err(refused @ (Refused::NotLeading | Refused::NotWritten)) => Err(problem(
             503,
             "Not taken",
             format!("{refused}; try again in a few seconds"),
         )),
     }
+}
+
+/// Has a host recovered because a person wants it.
+pub(super) async fn recover(call: Call) -> Answer {
+    let host = call.host()?;
+    let DecisionRequest { reason, confirm } = call.read()?;
+    reason_ok(&reason)?;
+    if call.app.directory.get(&host).is_none() {
+        return Err(not_found(format_args!("host {host}; see /api/v1/hosts")));
+    }
+    let taken = call
+        .app
+        .brain
+        .request(Request {
+            host: host.clone(),
+            actor: call.actor(),
+            reason: reason.clone(),
+            confirm,
+        })
+        .await;
+    settle(
+        &call,
+        "recover",
+        host.as_str(),
+        &reason,
+        String::new(),
+        taken,
+        || format!("see what is known of it at /api/v1/hosts/{host}/evidence"),
+    )
+    .await?;
+    let opened = call
+        .app
+        .chronicle
+        .stories()
+        .into_iter()
+        .find(|story| story.incident.id.host == host && story.incident.state.open())
+        .ok_or_else(|| {
+            problem(
+                503,
+                "Not shown yet",
+                "the incident is open; look again in a moment",
+            )
+        })?;
+    json(&detail(&call.app, &opened.incident.id.to_string()).await?)
 }
 
 fn fits(

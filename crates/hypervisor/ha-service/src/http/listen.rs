@@ -84,7 +84,7 @@ impl ApiListener {
             address,
         } = self;
         tracing::info!(%address, tls = tls.is_some(), ?port, "listening");
-        let places = Arc::new(Semaphore::new(app.config.server.limits.connections));
+        let places = Arc::new(Semaphore::new(app.config().server.limits.connections));
         let tracker = TaskTracker::new();
         loop {
             let place = tokio::select! {

@@ -23,6 +23,7 @@ use cobaltcore_ha_wire::Problem;
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
+use parking_lot::RwLock;
 use tokio::sync::Semaphore;
 
 use crate::access::{Caller, Doorkeeper, PeerNames};
@@ -38,6 +39,7 @@ use crate::metrics::{Metrics, OfCode, OfRefusal};
 use crate::pauses::PauseBook;
 use crate::peers::{FORWARDED, Peers};
 use crate::probe::Investigator;
+use crate::settings::InForce;
 use crate::store::Store;
 
 pub(crate) use call::{Answer, Body, Call, problem};
@@ -51,8 +53,8 @@ const BODY_TIME: Duration = Duration::from_secs(10);
 
 /// What the handlers work with.
 pub struct App {
-    /// What the service was told.
-    pub config: Arc<Config>,
+    /// What the service is told, which may change.
+    pub in_force: InForce,
     /// The clock.
     pub clock: Clock,
     /// The telemetry.
@@ -77,80 +79,38 @@ pub struct App {
     pub investigator: Investigator,
     /// What is counted.
     pub metrics: Metrics,
-    /// Tells callers apart.
-    pub keeper: Doorkeeper,
-    pub(crate) limiter: limit::Limiter,
-    pub(crate) places: Arc<Semaphore>,
-    pub(crate) silencers: crate::ingest::Inventories,
+    pub(crate) door: Door,
 }
 
-/// What an [`App`] is made of.
-pub struct AppParts {
-    /// See [`App`].
-    pub config: Arc<Config>,
-    /// See [`App`].
-    pub clock: Clock,
-    /// See [`App`].
-    pub store: Store,
-    /// See [`App`].
-    pub brain: BrainHandle,
-    /// See [`App`].
-    pub chronicle: Chronicle,
-    /// See [`App`].
-    pub directory: Directory,
-    /// See [`App`].
-    pub commands: Commands,
-    /// See [`App`].
-    pub heard: Heard,
-    /// See [`App`].
-    pub pauses: PauseBook,
-    /// See [`App`].
-    pub local_maintenance: LocalMaintenance,
-    /// See [`App`].
-    pub peers: Peers,
-    /// See [`App`].
-    pub investigator: Investigator,
-    /// See [`App`].
-    pub metrics: Metrics,
+/// What stands between callers and handlers.
+pub(crate) struct Door {
+    keeper: RwLock<Arc<Doorkeeper>>,
+    limiter: limit::Limiter,
+    places: Arc<Semaphore>,
+    pub(crate) inventories: crate::ingest::Inventories,
+}
+
+impl Door {
+    /// With the rules of a configuration.
+    pub(crate) fn new(config: &Config) -> Self {
+        Self {
+            keeper: RwLock::new(Arc::new(Doorkeeper::new(config))),
+            limiter: limit::Limiter::new(config.server.limits.per_agent_rps),
+            places: Arc::new(Semaphore::new(config.server.limits.inflight)),
+            inventories: crate::ingest::Inventories::default(),
+        }
+    }
+
+    /// From now on these callers are known.
+    pub(crate) fn change(&self, config: &Config) {
+        *self.keeper.write() = Arc::new(Doorkeeper::new(config));
+    }
 }
 
 impl App {
-    /// Puts the parts together.
-    pub fn new(parts: AppParts) -> Self {
-        let AppParts {
-            config,
-            clock,
-            store,
-            brain,
-            chronicle,
-            directory,
-            commands,
-            heard,
-            pauses,
-            local_maintenance,
-            peers,
-            investigator,
-            metrics,
-        } = parts;
-        Self {
-            keeper: Doorkeeper::new(&config),
-            limiter: limit::Limiter::new(config.server.limits.per_agent_rps),
-            places: Arc::new(Semaphore::new(config.server.limits.inflight)),
-            silencers: crate::ingest::Inventories::default(),
-            config,
-            clock,
-            store,
-            brain,
-            chronicle,
-            directory,
-            commands,
-            heard,
-            pauses,
-            local_maintenance,
-            peers,
-            investigator,
-            metrics,
-        }
+    /// The configuration in force now.
+    pub fn config(&self) -> Arc<Config> {
+        self.in_force.get()
     }
 
     /// Whether this replica leads.
@@ -202,7 +162,8 @@ impl App {
                 problem(405, "Method not allowed", format!("{path} takes {allowed}"))
             }
         })?;
-        let caller = self.keeper.who(&parts.headers, names).ok_or_else(|| {
+        let keeper = Arc::clone(&self.door.keeper.read());
+        let caller = keeper.who(&parts.headers, names).ok_or_else(|| {
             self.refuse(
                 route,
                 "credentials",
@@ -217,7 +178,7 @@ impl App {
             if route.waits {
                 None
             } else {
-                let place = Arc::clone(&self.places).try_acquire_owned();
+                let place = Arc::clone(&self.door.places).try_acquire_owned();
                 Some(place.map_err(|_| {
                     self.refuse(route, "busy", 503, "Busy", "too many requests are under way")
                 })?)
@@ -253,7 +214,7 @@ impl App {
         let allowed = match (route.role, caller) {
             (Role::Open, _) => true,
             (Role::Legacy, Caller::Operator(_)) => true,
-            (Role::Legacy, _) => self.config.compat.legacy_unauthenticated,
+            (Role::Legacy, _) => self.config().compat.legacy_unauthenticated,
             (Role::Agent, Caller::Agent(_)) => true,
             (Role::Sender, Caller::Sender(_)) => true,
             (Role::Viewer, Caller::Viewer(_) | Caller::Operator(_)) => true,
@@ -272,7 +233,7 @@ impl App {
             });
         }
         let limited = matches!(caller, Caller::Agent(_) | Caller::Sender(_));
-        if limited && !self.limiter.take(&caller.name(), std::time::Instant::now()) {
+        if limited && !self.door.limiter.take(&caller.name(), std::time::Instant::now()) {
             return Err(self.refuse(
                 route,
                 "rate",
@@ -288,7 +249,7 @@ impl App {
         if !route.takes_body {
             return Ok(Bytes::new());
         }
-        let limit = self.config.server.limits.body_bytes;
+        let limit = self.config().server.limits.body_bytes;
         let too_large = || {
             let detail = format!("at most {limit} bytes are taken; send less at once");
             self.refuse(route, "size", 413, "Too large", &detail)

@@ -135,7 +135,7 @@ pub(super) async fn evidence(call: Call) -> Answer {
         at: jiff::Timestamp::now(),
         assessment: status.assessment,
         signals: signals_of(&status.evidence),
-        rules: rules_of(&status.evidence, call.app.config.evidence.min_groups),
+        rules: rules_of(&status.evidence, call.app.config().evidence.min_groups),
         summary,
     })
 }
@@ -341,5 +341,5 @@ pub(super) async fn audit(call: Call) -> Answer {
 
 pub(super) fn config(call: Call) -> Ready<Answer> {
     // Nothing secret is in it: hashes hide themselves, the rest are paths.
-    ready(json(&object!({ "config": call.app.config.as_ref() })))
+    ready(json(&object!({ "config": call.app.config().as_ref() })))
 }

@@ -125,6 +125,8 @@ routes! {
     GET "/api/v1/hosts/{host}" "host" Viewer () "" => "Host" people::host: "One host";
     GET "/api/v1/hosts/{host}/evidence" "evidence" Viewer () "" => "HostEvidence" people::evidence:
         "Why a host is judged as it is";
+    POST "/api/v1/hosts/{host}/actions/recover" "recover" Operator [leader] () "DecisionRequest" => "IncidentDetail"
+        decide::recover: "Have a host recovered that nobody calls dead; it is fenced first";
     GET "/api/v1/events" "events" Viewer ("host", "domain", "kind", "since", "until", "limit", "cursor")
         "" => "StoredEventPage" people::events: "Stored events, in the order they arrived";
     GET "/api/v1/vms" "vms" Viewer ("host", "policy", "state", "limit", "cursor") "" => "VmPage" people::vms: "Guests";

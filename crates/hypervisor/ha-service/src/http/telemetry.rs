@@ -69,7 +69,8 @@ struct Alert {
 pub(super) async fn push(call: Call) -> Answer {
     let source = call.param("source").to_owned();
     let app = &call.app;
-    let Some(push) = app.config.sources.push.iter().find(|push| push.name == source) else {
+    let config = app.config();
+    let Some(push) = config.sources.push.iter().find(|push| push.name == source) else {
         return Err(problem(404, "Not found", format!("there is no source {source}")));
     };
     let Caller::Sender(sender) = &call.caller else {

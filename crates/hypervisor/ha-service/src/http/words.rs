@@ -107,7 +107,11 @@ pub(super) fn rules_of(evidence: &Evidence, min_groups: usize) -> Vec<RuleOutcom
             "proof",
             evidence.proven(),
             if evidence.proven() {
-                "its power is off".into()
+                if evidence.powered_off() {
+                    "its power is off".into()
+                } else {
+                    "its watchdog has reset it by now".into()
+                }
             } else {
                 "its power is not known to be off".into()
             },
@@ -139,7 +143,14 @@ pub(super) fn allowed(incident: &Incident, held: Option<HeldReason>) -> Vec<Deci
     }
     if matches!(
         held,
-        Some(H::Storm | H::DomainLimit | H::PlannedMaintenance | H::AwaitingApproval | H::OperatorCleared)
+        Some(
+            H::Storm
+                | H::DomainLimit
+                | H::PlannedMaintenance
+                | H::AwaitingApproval
+                | H::NoCapacity
+                | H::OperatorCleared
+        )
     ) {
         out.push(Decision::Approve);
     }
@@ -211,6 +222,9 @@ fn held_in_words(held: HeldReason) -> &'static str {
         }
         HeldReason::VmListIncomplete => {
             "Nova does not list all guests: look at its cells; it is tried again by itself"
+        }
+        HeldReason::NoCapacity => {
+            "its guests would find no room: make room; approve to move as many as fit, the most important first"
         }
         HeldReason::OperatorCleared => {
             "somebody cleared the maintenance of this host: approve to take it again, or abort"

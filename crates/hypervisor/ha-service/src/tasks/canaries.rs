@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::brain::BrainHandle;
 use crate::clock::Clock;
 use crate::leadership::pause;
+use crate::settings::InForce;
 use crate::tasks::nova::LastAnswer;
 
 const EVERY: Duration = Duration::from_secs(4);
@@ -23,8 +24,8 @@ pub struct Canaries {
     pub kubernetes: Option<kube::Client>,
     /// Whether Nova is expected to answer, and when it last did.
     pub nova: Option<LastAnswer>,
-    /// Addresses of others: `host:port`.
-    pub addresses: Vec<String>,
+    /// Names the addresses of others: `host:port`.
+    pub in_force: InForce,
     /// The clock.
     pub clock: Clock,
     /// The loop.
@@ -58,7 +59,9 @@ impl Canaries {
             .nova
             .as_ref()
             .map(|answered| answered.within(&self.clock, NOVA_FRESH));
-        let others = futures::future::join_all(self.addresses.iter().map(|address| async move {
+        let config = self.in_force.get();
+        let addresses = config.self_check.canaries.iter();
+        let others = futures::future::join_all(addresses.map(|address| async move {
             tokio::time::timeout(TIME, tokio::net::TcpStream::connect(address))
                 .await
                 .is_ok_and(|connected| connected.is_ok())

@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cobaltcore_api::Hypervisor;
 use cobaltcore_api::conditions::HypervisorCondition;
 use cobaltcore_api::names::{HostName, ServiceId};
-use cobaltcore_ha_engine::{Input, Observation};
+use cobaltcore_api::{Hypervisor, HypervisorStatus, ResourceMap};
+use cobaltcore_ha_engine::{Input, Observation, Room};
 use cobaltcore_kit::watched::Watched;
 use futures::StreamExt as _;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -85,6 +85,7 @@ fn refresh(caches: &Caches, directory: &Directory, host: &HostName) {
             .conditions
             .iter()
             .any(|c| c.type_ == HypervisorCondition::LibVirtConnection.as_ref() && c.status == "False");
+        entry.room = room(&status);
         let serial = status
             .operating_system
             .as_ref()
@@ -94,6 +95,23 @@ fn refresh(caches: &Caches, directory: &Directory, host: &HostName) {
             entry.machine.serial = serial;
         }
     });
+}
+
+/// How full a host is, by what it may give and what its guests take; nothing if it does not say.
+fn room(status: &HypervisorStatus) -> Option<Room> {
+    let amount = |map: &ResourceMap, name: &str| {
+        let value = map.get(name)?.value()?;
+        u64::try_from(value).ok()
+    };
+    let offered = |name| amount(&status.effective_capacity, name).or_else(|| amount(&status.capacity, name));
+    let used = |name| amount(&status.allocation, name).unwrap_or(0);
+    let (memory, vcpus) = (offered("memory")?, offered("cpu")?);
+    Some(Room {
+        used_mib: used("memory") >> 20,
+        free_mib: memory.saturating_sub(used("memory")) >> 20,
+        used_vcpus: used("cpu"),
+        free_vcpus: vcpus.saturating_sub(used("cpu")),
+    })
 }
 
 fn internal_ip(node: &Node) -> Option<String> {

@@ -96,6 +96,7 @@ pub async fn keep(
 ) {
     let writer = StatusWriter::new(client, FieldManager::HaService.as_ref());
     while !pause(&stop, EVERY).await {
+        let gate = app.config().ha_gate;
         for hypervisor in hypervisors.all() {
             let Ok(host) = HostName::new(hypervisor.name_any()) else {
                 continue;
@@ -104,12 +105,12 @@ pub async fn keep(
                 continue;
             };
             let seen = look(&app, &host, &entry, &checks);
-            let Some((enabled, said)) = decide(&hypervisor, app.config.ha_gate, &seen) else {
+            let Some((enabled, said)) = decide(&hypervisor, gate, &seen) else {
                 continue;
             };
             app.directory.change_known(&host, |entry| {
                 entry.ha_enabled = enabled;
-                entry.ha_reason = cause(&hypervisor, app.config.ha_gate, &seen);
+                entry.ha_reason = cause(&hypervisor, gate, &seen);
             });
             if app.leads() {
                 write(&writer, &hypervisor, said).await;
@@ -120,7 +121,7 @@ pub async fn keep(
 
 fn look(app: &App, host: &HostName, entry: &HostEntry, checks: &FenceChecks) -> Seen {
     Seen {
-        agent: app.heard.fresh(host, 2 * app.config.agents.silent_after.0),
+        agent: app.heard.fresh(host, 2 * app.config().agents.silent_after.0),
         fence: checks.of(host),
         ambiguous: entry.ambiguous,
         legacy: entry.legacy,

@@ -11,17 +11,17 @@ use rusqlite::params;
 use tokio_util::sync::CancellationToken;
 
 use crate::brain::BrainHandle;
-use crate::config::Config;
 use crate::directory::{Directory, HostEntry};
 use crate::leadership::pause;
 use crate::maintenance::LocalMaintenance;
+use crate::settings::InForce;
 use crate::store::Store;
 
 const EVERY: Duration = Duration::from_millis(500);
 
 /// Tells the engine what is known of hosts, until `stop`.
 pub async fn tell(
-    config: Arc<Config>,
+    in_force: InForce,
     directory: Directory,
     local: LocalMaintenance,
     brain: BrainHandle,
@@ -31,6 +31,7 @@ pub async fn tell(
     let mut told: BTreeMap<HostName, HostFacts> = BTreeMap::new();
     let mut written: BTreeMap<HostName, Arc<HostEntry>> = BTreeMap::new();
     loop {
+        let config = in_force.get();
         for (host, _) in directory.all() {
             if !config.kubernetes.enabled {
                 let maintenance = local.get(&host);

@@ -24,11 +24,12 @@ const FIGURES_EVERY: Duration = Duration::from_secs(5);
 
 /// Cleans the database until `stop`.
 pub async fn clean(app: Arc<App>, stop: CancellationToken) {
-    let limits = Limits {
-        retention: app.config.retention.clone(),
-        max_bytes: app.config.storage.max_bytes,
-    };
     while !pause(&stop, CLEAN_EVERY).await {
+        let config = app.config();
+        let limits = Limits {
+            retention: config.retention.clone(),
+            max_bytes: config.storage.max_bytes,
+        };
         let now = jiff::Timestamp::now().as_millisecond();
         match app.store.clean(&limits, now).await {
             Ok(pruned) => {
@@ -136,7 +137,7 @@ pub async fn figures(app: Arc<App>, stop: CancellationToken) {
             for group in Group::ALL {
                 let said = status.evidence.of(group);
                 *verdicts.entry((group, word(said.verdict))).or_default() += 1;
-                if let Some(age) = said.age_ms.filter(|_| group == Group::A) {
+                if let Some(age) = said.age_ms {
                     let label = OfGroup {
                         group: format!("{group:?}"),
                     };

@@ -10,3 +10,4 @@ pub mod fences;
 pub mod housekeeping;
 pub mod notices;
 pub mod nova;
+pub mod pulls;

@@ -4,14 +4,16 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cobaltcore_api::field_managers::FieldManager;
 use cobaltcore_api::names::HostName;
 use cobaltcore_api::{Hypervisor, Maintenance};
-use cobaltcore_ha_engine::{HeldReason, IncidentId, IncidentState, Notice, Severity};
+use cobaltcore_ha_engine::{Degraded, HeldReason, IncidentId, IncidentState, Notice, Severity};
 use cobaltcore_kit::events::{Happening, Recorder};
 use cobaltcore_kit::watched::Watched;
+use cobaltcore_openstack::Session;
+use cobaltcore_openstack::nova::ServiceUpdate;
 use kube::ResourceExt as _;
 use kube::api::{Api, Patch, PatchParams};
 use rusqlite::params;
@@ -21,9 +23,23 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::DegradedAction;
 use crate::http::{App, signals_of};
-use crate::metrics::{OfEnd, OfGroup, OfVm};
+use crate::metrics::{Metrics, OfDriver, OfEnd, OfGroup, OfVm};
 
 const CALL_TIME: Duration = Duration::from_secs(10);
+
+/// When an incident began, and when it began to be fenced.
+struct Since {
+    opened: Instant,
+    fencing: Option<Instant>,
+}
+
+fn count_guest(metrics: &Metrics, result: &str, reason: &str) {
+    let label = OfVm {
+        result: result.to_owned(),
+        reason: reason.to_owned(),
+    };
+    metrics.vm_recoveries.get_or_create(&label).inc();
+}
 
 /// Tells people.
 pub struct Teller {
@@ -33,12 +49,14 @@ pub struct Teller {
     pub cluster: Option<(Recorder, Watched<Hypervisor>)>,
     /// How a host with a lasting trouble is put into maintenance.
     pub client: Option<kube::Client>,
+    /// How Nova is told to give it no new guests.
+    pub openstack: Option<Session>,
 }
 
 impl Teller {
     /// Tells until `stop`.
     pub async fn run(self, mut notices: mpsc::Receiver<Notice>, stop: CancellationToken) {
-        let mut opened: HashMap<IncidentId, jiff::Timestamp> = HashMap::new();
+        let mut since: HashMap<IncidentId, Since> = HashMap::new();
         loop {
             let notice = tokio::select! {
                 () = stop.cancelled() => return,
@@ -46,13 +64,16 @@ impl Teller {
             };
             let Some(notice) = notice else { return };
             self.log(&notice).await;
-            self.count(&notice, &mut opened);
+            self.count(&notice, &mut since);
             self.record(&notice);
-            if let Notice::HostDegraded { host, .. } = &notice
-                && self.app.config.degraded_action == DegradedAction::Drain
+            if let Notice::HostDegraded { host, what } = &notice
                 && self.app.leads()
             {
-                self.drain(host).await;
+                match self.app.config().degraded_action {
+                    DegradedAction::Alert => {}
+                    DegradedAction::Disable => self.disable(host, *what).await,
+                    DegradedAction::Drain => self.drain(host).await,
+                }
             }
         }
     }
@@ -84,6 +105,24 @@ impl Teller {
             Ok(Ok(())) => tracing::info!(%host, "it is to be emptied because of a lasting trouble"),
             Ok(Err(error)) => tracing::warn!(%host, %error, "it cannot be put into maintenance"),
             Err(_) => tracing::warn!(%host, "it cannot be put into maintenance: no answer"),
+        }
+    }
+
+    /// Has Nova give a host no new guests. The guests it has stay.
+    async fn disable(&self, host: &HostName, what: Degraded) {
+        let (Some(session), Some(entry)) = (&self.openstack, self.app.directory.get(host)) else {
+            return;
+        };
+        let Some(id) = entry.service_id.as_ref().filter(|_| !entry.ambiguous) else {
+            tracing::warn!(%host, "it cannot be disabled: its compute service is not known");
+            return;
+        };
+        let reason = format!("cobaltcore-ha: {what:?}");
+        let nova = session.nova().within(self.app.config().openstack.timeout.0);
+        let id = cobaltcore_openstack::ServiceId::from(id.as_str());
+        match nova.update_service(&id, &ServiceUpdate::disable(reason)).await {
+            Ok(_) => tracing::info!(%host, "it gets no new guests because of a lasting trouble"),
+            Err(error) => tracing::warn!(%host, %error, "it cannot be disabled"),
         }
     }
 
@@ -123,50 +162,19 @@ impl Teller {
             .join(" ")
     }
 
-    fn count(&self, notice: &Notice, opened: &mut HashMap<IncidentId, jiff::Timestamp>) {
+    fn count(&self, notice: &Notice, since: &mut HashMap<IncidentId, Since>) {
         let metrics = &self.app.metrics;
         match notice {
-            Notice::State { incident, state } => {
-                let now = jiff::Timestamp::now();
-                let since = *opened.entry(incident.clone()).or_insert(now);
-                let past = (now.as_millisecond() - since.as_millisecond()) as f64 / 1000.0;
-                let silent = self
-                    .app
-                    .heard
-                    .last(&incident.host)
-                    .map(|last| (now.as_millisecond() - last.as_millisecond()).max(0) as f64 / 1000.0);
-                match (state, silent) {
-                    (IncidentState::Confirmed, Some(silent)) => metrics.detection.observe(silent),
-                    (IncidentState::Evacuating, Some(silent)) => metrics.evacuate_call.observe(silent),
-                    _ => {}
-                }
-                if matches!(state, IncidentState::Recovered | IncidentState::Failed) {
-                    metrics.vm_recovery.observe(past);
-                }
-                if !state.open() || matches!(state, IncidentState::Recovered | IncidentState::Failed) {
-                    let kind = self
-                        .app
-                        .chronicle
-                        .story(&incident.to_string())
-                        .map(|story| story.incident.kind);
-                    let label = OfEnd {
-                        r#type: kind.map(|kind| format!("{kind:?}")).unwrap_or_default(),
-                        result: format!("{state:?}"),
-                    };
-                    metrics.incidents.get_or_create(&label).inc();
-                }
-                if !state.open() {
-                    opened.remove(incident);
-                    metrics.vms_stuck.set(0);
-                }
-                self.mirror(incident);
-            }
+            Notice::State { incident, state } => self.count_state(incident, *state, since),
+            Notice::Held {
+                incident,
+                reason: HeldReason::FenceFailed,
+            } => self.count_fence(incident, "failed", since),
             Notice::VmRecovered { incident, server } => {
-                let label = OfVm {
-                    result: "recovered".into(),
-                    reason: String::new(),
-                };
-                metrics.vm_recoveries.get_or_create(&label).inc();
+                count_guest(metrics, "recovered", "");
+                if let Some(since) = since.get(incident) {
+                    metrics.vm_recovery.observe(since.opened.elapsed().as_secs_f64());
+                }
                 let (id, uuid) = (incident.to_string(), server.to_string());
                 self.app.store.write_later(move |transaction| {
                     transaction
@@ -177,12 +185,10 @@ impl Teller {
                         .map(drop)
                 });
             }
-            Notice::VmNeedsPerson { .. } => {
-                let label = OfVm {
-                    result: "needs-person".into(),
-                    reason: String::new(),
-                };
-                metrics.vm_recoveries.get_or_create(&label).inc();
+            Notice::VmNeedsPerson { why, .. } => {
+                // A sentence names hosts; only the words of the plan are labels.
+                let word = if why.contains(' ') { "other" } else { why.as_str() };
+                count_guest(metrics, "needs-person", word);
             }
             Notice::VmStuck { .. } => {
                 metrics.vms_stuck.inc();
@@ -204,6 +210,67 @@ impl Teller {
             }
             _ => {}
         }
+    }
+
+    fn count_state(
+        &self,
+        incident: &IncidentId,
+        state: IncidentState,
+        since: &mut HashMap<IncidentId, Since>,
+    ) {
+        let metrics = &self.app.metrics;
+        let now = Instant::now();
+        let known = since.entry(incident.clone()).or_insert(Since {
+            opened: now,
+            fencing: None,
+        });
+        if state == IncidentState::Fencing {
+            known.fencing = Some(now);
+        }
+        let silent = self.app.heard.last(&incident.host).map(|last| {
+            let past = jiff::Timestamp::now().as_millisecond() - last.as_millisecond();
+            past.max(0) as f64 / 1000.0
+        });
+        match (state, silent) {
+            (IncidentState::Confirmed, Some(silent)) => metrics.detection.observe(silent),
+            (IncidentState::Evacuating, Some(silent)) => metrics.evacuate_call.observe(silent),
+            (IncidentState::Fenced, _) => self.count_fence(incident, "verified", since),
+            _ => {}
+        }
+        if !state.open() || matches!(state, IncidentState::Recovered | IncidentState::Failed) {
+            let story = self.app.chronicle.story(&incident.to_string());
+            let kind = story.and_then(|story| serde_json::to_value(story.incident.kind).ok());
+            let label = OfEnd {
+                r#type: kind
+                    .and_then(|kind| kind.as_str().map(str::to_owned))
+                    .unwrap_or_default(),
+                result: format!("{state:?}"),
+            };
+            metrics.incidents.get_or_create(&label).inc();
+        }
+        if !state.open() {
+            since.remove(incident);
+            metrics.vms_stuck.set(0);
+        }
+        self.mirror(incident);
+    }
+
+    /// How long it took to know that the host is off, or to give up on a level for now.
+    fn count_fence(&self, incident: &IncidentId, result: &str, since: &mut HashMap<IncidentId, Since>) {
+        let Some(begun) = since.get(incident).and_then(|since| since.fencing) else {
+            return;
+        };
+        let story = self.app.chronicle.story(&incident.to_string());
+        let level = story.map_or(0, |story| story.incident.level);
+        let levels = self.app.config().fencing.fence_levels();
+        let of = OfDriver {
+            driver: levels
+                .get(level)
+                .map_or_else(|| "none".into(), |level| level.name.clone()),
+            result: result.to_owned(),
+        };
+        let took = begun.elapsed().as_secs_f64();
+        self.app.metrics.fence.get_or_create(&of).observe(took);
     }
 
     /// The mirror of an incident in the database, for whoever reads it with standard tools.
@@ -262,6 +329,7 @@ fn host_of(notice: &Notice) -> Option<&HostName> {
         | Notice::Hung { host }
         | Notice::HostRebooted { host }
         | Notice::HostDegraded { host, .. }
+        | Notice::RequestRefused { host, .. }
         | Notice::Zombie { host, .. } => Some(host),
         Notice::State { incident, .. }
         | Notice::Held { incident, .. }
@@ -269,6 +337,7 @@ fn host_of(notice: &Notice) -> Option<&HostName> {
         | Notice::VmRecovered { incident, .. }
         | Notice::VmNeedsPerson { incident, .. }
         | Notice::VmStuck { incident, .. }
+        | Notice::RoomShort { incident, .. }
         | Notice::CommandRefused { incident, .. } => Some(&incident.host),
         Notice::StorageOutage { .. }
         | Notice::GuestRestarted { .. }
@@ -336,6 +405,17 @@ fn happening(notice: &Notice) -> Option<Happening> {
             };
             Happening::warning(word, RECOVER, format!("incident {incident} is held: {reason:?}"))
         }
+        Notice::RoomShort {
+            incident,
+            needed_mib,
+            free_mib,
+        } => Happening::warning(
+            "RoomShort",
+            RECOVER,
+            format!(
+                "incident {incident}: its guests take {needed_mib} MiB and other hosts have {free_mib} MiB; the most important come first"
+            ),
+        ),
         Notice::VmRecovered { server, .. } => {
             Happening::normal("InstanceRecovered", RECOVER, format!("{server} runs elsewhere"))
         }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use cobaltcore_api::names::HostName;
-use cobaltcore_ha_engine::{Input, Observation, ServiceFacts};
+use cobaltcore_ha_engine::{Input, LOCK_PREFIX, Observation, ServiceFacts};
 use cobaltcore_openstack::Session;
 use cobaltcore_openstack::nova::{ComputeService, Server, ServerFilter, ServiceState, ServiceStatus};
 use rusqlite::params;
@@ -16,11 +16,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::brain::BrainHandle;
+use crate::chronicle::Chronicle;
 use crate::clock::Clock;
-use crate::config::Config;
 use crate::directory::Directory;
 use crate::heard::Heard;
 use crate::leadership::pause;
+use crate::metrics::Metrics;
+use crate::settings::InForce;
 use crate::store::Store;
 
 /// Complete refreshes without a host before it is gone.
@@ -50,8 +52,12 @@ impl LastAnswer {
 pub struct NovaWatch {
     /// The cloud.
     pub session: Session,
-    /// What the service was told.
-    pub config: Arc<Config>,
+    /// What the service is told.
+    pub in_force: InForce,
+    /// What is told of incidents.
+    pub chronicle: Chronicle,
+    /// Says whether this replica leads.
+    pub metrics: Metrics,
     /// The clock.
     pub clock: Clock,
     /// What is known of hosts.
@@ -77,7 +83,10 @@ impl NovaWatch {
         let mut missing: HashMap<HostName, u32> = HashMap::new();
         loop {
             let begun = Instant::now();
-            let nova = self.session.nova().within(self.config.openstack.timeout.0);
+            let nova = self
+                .session
+                .nova()
+                .within(self.in_force.get().openstack.timeout.0);
             match nova.compute_services().await {
                 Ok(services) => {
                     self.answered.now(&self.clock);
@@ -86,9 +95,9 @@ impl NovaWatch {
                 Err(error) => tracing::warn!(%error, "compute services cannot be listed"),
             }
             let every = if self.suspects().await {
-                self.config.openstack.suspect_interval.0
+                self.in_force.get().openstack.suspect_interval.0
             } else {
-                self.config.openstack.services_interval.0
+                self.in_force.get().openstack.services_interval.0
             };
             if pause(stop, every.saturating_sub(begun.elapsed())).await {
                 return;
@@ -118,7 +127,7 @@ impl NovaWatch {
                 of.entry(host).or_default().push(service);
             }
         }
-        let in_cluster = self.config.kubernetes.enabled;
+        let in_cluster = self.in_force.get().kubernetes.enabled;
         let mut facts = Vec::new();
         for (host, services) in &of {
             missing.remove(host);
@@ -176,7 +185,10 @@ impl NovaWatch {
 
     async fn hypervisors(&self, stop: &CancellationToken) {
         loop {
-            let nova = self.session.nova().within(self.config.openstack.timeout.0);
+            let nova = self
+                .session
+                .nova()
+                .within(self.in_force.get().openstack.timeout.0);
             match nova.hypervisors().await {
                 Ok(all) => {
                     for hypervisor in all {
@@ -200,9 +212,9 @@ impl NovaWatch {
                 .iter()
                 .any(|(_, entry)| entry.hypervisor_id.is_none())
             {
-                Duration::from_secs(5).min(self.config.openstack.hypervisors_interval.0)
+                Duration::from_secs(5).min(self.in_force.get().openstack.hypervisors_interval.0)
             } else {
-                self.config.openstack.hypervisors_interval.0
+                self.in_force.get().openstack.hypervisors_interval.0
             };
             if pause(stop, every).await {
                 return;
@@ -220,9 +232,13 @@ impl NovaWatch {
                 changes_since: since.filter(|_| !full),
                 ..ServerFilter::everywhere()
             };
-            let nova = self.session.nova().within(self.config.openstack.timeout.0);
+            let nova = self
+                .session
+                .nova()
+                .within(self.in_force.get().openstack.timeout.0);
             match nova.servers(&filter).await {
                 Ok(servers) => {
+                    self.unlock_forgotten(&servers).await;
                     self.keep_servers(servers);
                     // A minute of overlap forgives clocks that differ.
                     since = began.checked_sub(jiff::SignedDuration::from_secs(60)).ok();
@@ -232,8 +248,40 @@ impl NovaWatch {
                 }
                 Err(error) => tracing::warn!(%error, "servers cannot be listed"),
             }
-            if pause(stop, self.config.openstack.servers_interval.0).await {
+            if pause(stop, self.in_force.get().openstack.servers_interval.0).await {
                 return;
+            }
+        }
+    }
+
+    /// Removes locks of incidents that are over: a person ended them, or their end was not seen.
+    async fn unlock_forgotten(&self, servers: &[Server]) {
+        if self.metrics.leader.get() != 1 {
+            return;
+        }
+        for server in servers {
+            let reason = server.locked_reason.as_deref().filter(|_| server.locked);
+            let Some(incident) = reason.and_then(|reason| reason.strip_prefix(LOCK_PREFIX)) else {
+                continue;
+            };
+            let open = self
+                .chronicle
+                .story(incident)
+                .is_some_and(|story| story.incident.state.open());
+            if open {
+                continue;
+            }
+            let nova = self
+                .session
+                .nova()
+                .within(self.in_force.get().openstack.timeout.0);
+            match nova.unlock(&server.id).await {
+                Ok(()) => {
+                    tracing::info!(server = %server.id, incident, "a lock that was left behind is removed");
+                }
+                Err(error) => {
+                    tracing::warn!(server = %server.id, %error, "a lock that was left behind stays");
+                }
             }
         }
     }

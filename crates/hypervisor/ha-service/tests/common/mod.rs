@@ -10,9 +10,11 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
+use cobaltcore_ha_service::metrics::CloudCalls;
 use cobaltcore_ha_service::{Config, Error, Service, Surroundings};
 use cobaltcore_ha_wire::{
     AgentId, Batch, BootId, Envelope, Event, Heartbeat, HostName, Inventory, Kind, Libvirt, Machine, SCHEMA,
@@ -22,7 +24,7 @@ use cobaltcore_kit::health::Health;
 use cobaltcore_kit::shutdown::Shutdown;
 use cobaltcore_kit::startup::Component;
 use cobaltcore_kit::telemetry::Telemetry;
-use cobaltcore_openstack::{CloudConfig, Session, Settings};
+use cobaltcore_openstack::{CloudConfig, Observer, Session, Settings};
 use cobaltcore_sim::Cloud;
 use serde_json::Value;
 use tokio::runtime::Runtime;
@@ -55,7 +57,20 @@ pub(crate) fn base(folder: &Path) -> String {
 /// For a service that is alone and has no cluster.
 pub(crate) const ALONE: &str = "kubernetes: {enabled: false}\nleader: {enabled: false}\n";
 
+pub(crate) fn telemetry() -> Telemetry {
+    Telemetry::new(&Component {
+        name: "kvm-ha-service",
+        version: "0",
+        commit: "none",
+    })
+}
+
 pub(crate) fn session(cloud: &Cloud, folder: &Path) -> Session {
+    counted_session(cloud, folder, None)
+}
+
+/// A session whose calls `telemetry` shows.
+pub(crate) fn counted_session(cloud: &Cloud, folder: &Path, telemetry: Option<&Telemetry>) -> Session {
     let file = folder.join("clouds.yaml");
     std::fs::write(&file, cloud.clouds_yaml()).unwrap();
     let text = cloud.clouds_yaml();
@@ -69,6 +84,7 @@ pub(crate) fn session(cloud: &Cloud, folder: &Path) -> Session {
     let settings = Settings {
         deadline: Duration::from_secs(10),
         proxy_from_environment: false,
+        observer: telemetry.map(|telemetry| Arc::new(CloudCalls::new(telemetry)) as Arc<dyn Observer>),
         ..Settings::default()
     };
     Session::new(CloudConfig::from_file(file, &name).unwrap(), settings).unwrap()
@@ -95,16 +111,22 @@ impl Drop for Running {
 
 impl Running {
     pub(crate) async fn start(text: &str, openstack: Option<Session>, client: Option<kube::Client>) -> Self {
+        Self::start_with(text, openstack, client, telemetry(), None).await
+    }
+
+    /// Starts one that shows its figures in `telemetry` and follows a file.
+    pub(crate) async fn start_with(
+        text: &str,
+        openstack: Option<Session>,
+        client: Option<kube::Client>,
+        telemetry: Telemetry,
+        file: Option<PathBuf>,
+    ) -> Self {
         let config = Config::parse("test.yaml", text).unwrap_or_else(|error| panic!("{error}"));
-        let component = Component {
-            name: "kvm-ha-service",
-            version: "0",
-            commit: "none",
-        };
         let surroundings = Surroundings {
             client,
             openstack,
-            telemetry: Telemetry::new(&component),
+            telemetry,
             health: Health::new(),
             shutdown: Shutdown::new(Duration::from_secs(5)),
             own_host: None,
@@ -122,6 +144,10 @@ impl Running {
             .await
             .unwrap()
             .unwrap();
+        let service = match file {
+            Some(file) => service.following(file),
+            None => service,
+        };
         let (address, legacy, metrics) = (
             service.address(),
             service.legacy_address().unwrap(),
@@ -176,6 +202,12 @@ impl Running {
         (status, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
     }
 
+    /// What a monitoring system reads.
+    pub(crate) async fn figures(&self) -> Figures {
+        let url = format!("http://{}/metrics", self.metrics);
+        Figures(client().get(url).send().await.unwrap().text().await.unwrap())
+    }
+
     pub(crate) async fn get(&self, path: &str) -> (u16, Value) {
         self.send("GET", path, Some(VIEWER), None).await
     }
@@ -192,6 +224,28 @@ impl Running {
             runtime.shutdown_background();
         }
         let _ = (&mut self.task).await;
+    }
+}
+
+/// The text of `/metrics`.
+pub(crate) struct Figures(pub(crate) String);
+
+impl Figures {
+    /// The sum of all series of a name whose labels contain `label`.
+    pub(crate) fn of(&self, name: &str, label: &str) -> f64 {
+        self.0
+            .lines()
+            .filter(|line| {
+                let series = line.split([' ', '{']).next().unwrap_or_default();
+                series == name && line.contains(label)
+            })
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+            .sum()
+    }
+
+    /// Whether it is described at all.
+    pub(crate) fn describes(&self, name: &str) -> bool {
+        self.0.contains(&format!("# TYPE {name} "))
     }
 }
 

@@ -291,6 +291,7 @@ fn kind(kind: IncidentKind) -> &'static str {
         IncidentKind::HostDown => "host down",
         IncidentKind::Isolated => "host isolated",
         IncidentKind::Hung => "host hung",
+        IncidentKind::OperatorRequested => "asked for by a person",
     }
 }
 
@@ -324,6 +325,7 @@ pub(crate) fn held(reason: HeldReason) -> &'static str {
         HeldReason::FenceLost => "the host came back in spite of the fence",
         HeldReason::NovaUnavailable => "Nova does not do what is asked",
         HeldReason::VmListIncomplete => "Nova does not list all guests",
+        HeldReason::NoCapacity => "its guests would find no room",
         HeldReason::OperatorCleared => "somebody ended the maintenance",
         HeldReason::HaDisabled => "HA is off for this host",
     }

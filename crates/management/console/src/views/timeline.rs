@@ -145,6 +145,9 @@ fn tell(record: &Record, detail: &IncidentDetail) -> Option<(Sort, String)> {
             };
             (Result, format!("{}: {state}{text}", name(detail, server)))
         }
+        Entry::VmUnlocked { server, .. } => {
+            (Result, format!("{} is its owner's again", name(detail, server)))
+        }
         Entry::Moved { state, .. } => (Sort::Decision, moved(*state).into()),
         Entry::FenceReleaseIntended { .. } => (Action, format!("gives {host} its power back")),
         Entry::FenceReleased { .. } => (Result, format!("{host} may run again")),

@@ -7,8 +7,6 @@ mod objects;
 mod servers;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::Duration;
 
 use cobaltcore_api::names::{HostName, ServerId};
 use cobaltcore_apiserver::testkit::TestServer;
@@ -31,6 +29,7 @@ use crate::deps::Deps;
 use crate::directory::Directory;
 use crate::maintenance::LocalMaintenance;
 use crate::probe::Investigator;
+use crate::settings::InForce;
 
 pub(super) const ONE: &str = "node001-bb1";
 pub(super) const TWO: &str = "node002-bb1";
@@ -70,7 +69,7 @@ impl Rig {
             .map(|host| format!("    {host}: {{bmc: '{}'}}\n", bmcs.url(host).unwrap()))
             .collect();
         let text = format!(
-            "leader: {{enabled: false}}\nkubernetes: {{enabled: {cluster}{options}}}\nfencing:\n  levels: [[{{driver: redfish, url: '{{bmc}}', timeout: 2s, credentials_file: {}}}]]\n  hosts:\n{devices}",
+            "evidence: {{probe: {{tcp_ports: [9], timeout: 100ms}}}}\nleader: {{enabled: false}}\nkubernetes: {{enabled: {cluster}{options}}}\nfencing:\n  levels: [[{{driver: redfish, url: '{{bmc}}', timeout: 2s, credentials_file: {}}}]]\n  hosts:\n{devices}",
             secret.display()
         );
         let config = Config::parse("test.yaml", &text).unwrap();
@@ -195,6 +194,7 @@ fn deps(
         });
     }
     let commands = crate::commands::Commands::default();
+    let in_force = InForce::new(config);
     Deps {
         clock,
         openstack: Some(session(&far.auth_url())),
@@ -206,8 +206,7 @@ fn deps(
             directory: directory.clone(),
             commands: commands.clone(),
             peers: crate::peers::Peers::default(),
-            ports: vec![9],
-            timeout: Duration::from_millis(100),
+            in_force: in_force.clone(),
             inputs,
         },
         commands,
@@ -218,7 +217,9 @@ fn deps(
             version: "0",
             commit: "none",
         })),
-        config: Arc::new(config),
+        in_force,
+        // Nobody is at home: what the monitors see is not known.
+        brain: crate::brain::channels().0,
     }
 }
 

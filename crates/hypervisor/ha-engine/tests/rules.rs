@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Single rules, each in a few seconds of a small world: watchdogs, wishes of people, room, and
+//! settings that change under way.
+
+#![allow(clippy::unwrap_used)]
+
+mod play;
+
+use std::time::Duration;
+
+use cobaltcore_ha_engine::{
+    Assessment, CapacityCheck, Config, Group, HeldReason, HostFacts, IncidentKind, Input, Notice,
+    Observation, Request, Room, Verdict,
+};
+use play::{Play, at, facts, host};
+
+/// After the warm-up, with everything well.
+fn calm(armed: Option<Duration>) -> Play {
+    let mut play = Play::new();
+    play.armed = armed;
+    for _ in 0..70 {
+        play.second(0, true);
+    }
+    play
+}
+
+fn watchdog(play: &Play, n: u8) -> Verdict {
+    let status = play.engine.host_status(&host(n), at(play.now)).unwrap();
+    status.evidence.of(Group::W).verdict
+}
+
+#[test]
+fn a_watchdog_has_fired_after_its_own_time_and_not_before() {
+    for (seconds, fired) in [(30 + 60 + 15, 106), (60 + 120 + 15, 196)] {
+        let mut play = calm(Some(Duration::from_secs(seconds)));
+        for _ in 0..fired - 2 {
+            play.second(1, true);
+        }
+        assert_eq!(watchdog(&play, 0), Verdict::Unknown, "{seconds}");
+        for _ in 0..3 {
+            play.second(1, true);
+        }
+        assert_eq!(watchdog(&play, 0), Verdict::Dead, "{seconds}");
+        assert_eq!(watchdog(&play, 1), Verdict::Unknown, "one that speaks");
+    }
+    let mut play = calm(None);
+    for _ in 0..300 {
+        play.second(1, true);
+    }
+    assert_eq!(watchdog(&play, 0), Verdict::Unknown, "one without a watchdog");
+}
+
+#[test]
+fn a_silence_that_was_slept_through_proves_nothing() {
+    let mut play = calm(Some(Duration::from_secs(105)));
+    play.now += 360_000;
+    play.second(0b11_1111, true);
+    for n in 0..6 {
+        assert_eq!(watchdog(&play, n), Verdict::Unknown);
+    }
+}
+
+#[test]
+fn whoever_hears_nobody_believes_no_watchdog() {
+    let mut play = calm(Some(Duration::from_secs(105)));
+    for _ in 0..300 {
+        play.second(0b11_1111, true);
+        // Nobody is reached, but nothing else is wrong either.
+        while !play.open.is_empty() {
+            play.answer(0, 0, 0b11_1111);
+        }
+    }
+    assert_eq!(watchdog(&play, 0), Verdict::Dead);
+    assert_eq!(play.effects, 0, "nothing is done to anybody");
+}
+
+fn wish(n: u8) -> Request {
+    Request {
+        host: host(n),
+        actor: "operator/olga".into(),
+        reason: "its guests do not work".into(),
+        confirm: host(n).to_string(),
+    }
+}
+
+fn refused(play: &Play) -> Option<String> {
+    play.notices.iter().rev().find_map(|notice| match notice {
+        Notice::RequestRefused { why, .. } => Some(why.clone()),
+        _ => None,
+    })
+}
+
+#[test]
+fn a_person_may_have_a_silent_host_recovered_and_no_other() {
+    let mut play = calm(None);
+    play.step(Input::Request(wish(0)));
+    assert!(refused(&play).unwrap().contains("the host works"));
+    for (broken, why) in [
+        (
+            Request {
+                confirm: "n1".into(),
+                ..wish(0)
+            },
+            "confirm",
+        ),
+        (
+            Request {
+                reason: " ".into(),
+                ..wish(0)
+            },
+            "reason",
+        ),
+        (
+            Request {
+                host: "n9".parse().unwrap(),
+                confirm: "n9".into(),
+                ..wish(0)
+            },
+            "no such host",
+        ),
+    ] {
+        play.step(Input::Request(broken));
+        assert!(refused(&play).unwrap().contains(why), "{why}");
+    }
+    assert!(play.engine.ledger().incidents.is_empty());
+    // Silent, but answering: nothing calls it dead.
+    for _ in 0..30 {
+        play.second(1, true);
+        while !play.open.is_empty() {
+            play.answer(0, 0, 0);
+        }
+    }
+    let status = play.engine.host_status(&host(0), at(play.now)).unwrap();
+    assert_eq!(status.assessment, Assessment::Alive);
+    assert!(play.engine.ledger().incidents.is_empty());
+    play.step(Input::Request(wish(0)));
+    let incidents: Vec<_> = play.engine.ledger().incidents.values().collect();
+    assert_eq!(incidents.len(), 1);
+    assert_eq!(incidents[0].kind, IncidentKind::OperatorRequested);
+    assert_eq!(incidents[0].by, "operator/olga: its guests do not work");
+    play.step(Input::Request(wish(0)));
+    assert!(refused(&play).unwrap().contains("open incident"));
+    assert_eq!(play.engine.ledger().incidents.len(), 1);
+}
+
+fn with_room(n: u8, used_mib: u64, free_mib: u64) -> Input {
+    Input::Saw(Observation::Host(HostFacts {
+        room: Some(Room {
+            used_mib,
+            free_mib,
+            used_vcpus: 1,
+            free_vcpus: 100,
+        }),
+        ..facts(n)
+    }))
+}
+
+/// What holds the incident of host 0, some time after it died, and whether people heard of room.
+fn after_death(check: CapacityCheck, rooms: &[(u64, u64)]) -> (Option<HeldReason>, bool) {
+    let mut play = calm(None);
+    play.step(Input::Configure(Box::new(Config {
+        capacity: check,
+        ..Config::default()
+    })));
+    for (n, (used, free)) in (0..).zip(rooms) {
+        play.step(with_room(n, *used, *free));
+    }
+    for _ in 0..40 {
+        play.second(1, true);
+        while !play.open.is_empty() {
+            // Probes find nobody; everything else stays open, so nothing is claimed.
+            play.answer(0, 0, 1);
+        }
+    }
+    let held = play
+        .engine
+        .incidents()
+        .first()
+        .map(|incident| incident.held)
+        .expect("an incident");
+    let told = play
+        .notices
+        .iter()
+        .any(|notice| matches!(notice, Notice::RoomShort { .. }));
+    (held, told)
+}
+
+#[test]
+fn guests_without_room_are_told_of_or_wait_as_configured() {
+    let full = [(4096, 0), (0, 1024), (0, 1024), (0, 1024)];
+    let roomy = [(4096, 0), (0, 2048), (0, 2048)];
+    assert_eq!(after_death(CapacityCheck::Off, &full), (None, false));
+    assert_eq!(after_death(CapacityCheck::Warn, &full), (None, true));
+    assert_eq!(after_death(CapacityCheck::Warn, &roomy), (None, false));
+    assert_eq!(
+        after_death(CapacityCheck::Warn, &[]),
+        (None, false),
+        "nobody knows"
+    );
+    assert_eq!(
+        after_death(CapacityCheck::Hold, &full),
+        (Some(HeldReason::NoCapacity), false)
+    );
+    assert_eq!(after_death(CapacityCheck::Hold, &roomy), (None, false));
+    assert_eq!(
+        after_death(CapacityCheck::Hold, &[]),
+        (Some(HeldReason::NoCapacity), false),
+        "what nobody reports is not there"
+    );
+}
+
+#[test]
+fn other_settings_hold_at_once_and_decide_nothing_by_themselves() {
+    let mut play = calm(None);
+    let before = play.engine.ledger().clone();
+    play.step(Input::Configure(Box::new(Config {
+        silent_after: Duration::from_secs(40),
+        ..Config::default()
+    })));
+    assert_eq!(*play.engine.ledger(), before);
+    for _ in 0..30 {
+        play.second(1, true);
+    }
+    let verdict = |play: &Play| {
+        let status = play.engine.host_status(&host(0), at(play.now)).unwrap();
+        status.evidence.of(Group::A).verdict
+    };
+    assert_eq!(
+        verdict(&play),
+        Verdict::Unknown,
+        "thirty seconds are no death any more"
+    );
+    play.step(Input::Configure(Box::default()));
+    assert_eq!(verdict(&play), Verdict::Dead);
+}
