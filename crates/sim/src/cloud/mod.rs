@@ -166,6 +166,7 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request) -> Response 
         Some(ApiEffect::Hang) => tokio::time::sleep(FOREVER).await,
         _ => {}
     }
+    let lasting = req.must_last() && !says_what_is(&shared, &req);
     let answer = match fault {
         Some(ApiEffect::Refuse(status)) => broken(&req, status),
         _ => handle(&shared, &mut req),
@@ -176,7 +177,7 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request) -> Response 
     };
     note(&shared, &req, answer.status);
     // Whoever was told that a guest moves or a host is off may act on it: a crash must not undo it.
-    let answer = if answer.status < 400 && req.must_last() && !shared.world.durable().await {
+    let answer = if answer.status < 400 && lasting && !shared.world.durable().await {
         broken(&req, 500)
     } else {
         answer
@@ -185,6 +186,23 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request) -> Response 
         tokio::time::sleep(FOREVER).await;
     }
     answer.respond(req.service, &request_id)
+}
+
+/// Whether a service is only told again that it is dead, or that it is not. Every host that comes into service is told
+/// so, and a large fleet would write its whole world to disk for each of them.
+fn says_what_is(shared: &Shared, req: &Req) -> bool {
+    let [.., collection, id] = req.path.as_slice() else {
+        return false;
+    };
+    let (Ok(id), Ok(body)) = (Uuid::parse_str(id), req.json()) else {
+        return false;
+    };
+    let asked = body.get("forced_down").map(http::truthy);
+    collection == "os-services"
+        && shared.world.read(|state| {
+            let service = state.host_by_service(id).and_then(|host| host.service.as_ref());
+            service.map(|service| service.forced_down) == asked
+        })
 }
 
 async fn take_apart(request: Request, id: String) -> Option<Req> {

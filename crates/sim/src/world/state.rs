@@ -172,6 +172,8 @@ pub struct State {
     #[serde(skip)]
     used: HashMap<Uuid, (i64, i64, i64)>,
     #[serde(skip)]
+    by_project: HashMap<Uuid, BTreeSet<Uuid>>,
+    #[serde(skip)]
     pub(crate) outbox: Vec<HostEvent>,
     /// Hosts whose power, network or daemons changed since somebody was told.
     #[serde(skip)]
@@ -211,6 +213,7 @@ impl State {
             open: BTreeSet::new(),
             open_from: HashMap::new(),
             used: HashMap::new(),
+            by_project: HashMap::new(),
             outbox: Vec::new(),
             changed: Vec::new(),
         }
@@ -230,6 +233,8 @@ impl State {
                 self.by_host.entry(host.clone()).or_default().insert(server.id);
             }
             account(&mut self.used, server, 1);
+            let own = self.by_project.entry(server.project).or_default();
+            own.insert(server.id);
         }
         for migration in self.migrations.values() {
             self.migrations_of
@@ -293,6 +298,8 @@ impl State {
             self.by_host.entry(host.clone()).or_default().insert(server.id);
         }
         account(&mut self.used, &server, 1);
+        let own = self.by_project.entry(server.project).or_default();
+        own.insert(server.id);
         self.servers.insert(server.id, server);
     }
 
@@ -300,6 +307,9 @@ impl State {
         self.place(id, None);
         let server = self.servers.remove(&id)?;
         account(&mut self.used, &server, -1);
+        if let Some(own) = self.by_project.get_mut(&server.project) {
+            own.remove(&id);
+        }
         Some(server)
     }
 
@@ -331,6 +341,12 @@ impl State {
             .into_iter()
             .flatten()
             .filter_map(|id| self.servers.get(id))
+    }
+
+    /// Servers of a project, by id.
+    pub fn servers_of(&self, project: Uuid) -> impl Iterator<Item = &Server> {
+        let ids = self.by_project.get(&project).into_iter().flatten();
+        ids.filter_map(|id| self.servers.get(id))
     }
 
     /// The host with this compute node.

@@ -21,19 +21,12 @@ pub(super) fn list(state: &mut State, req: &Req, detail: bool) -> Outcome {
     }
     let wanted = Filter::of(req)?;
     let visible = |server: &&Server| everywhere || me.project() == Some(server.project);
-    // By host is how operators ask, and a host has few servers; everything else looks at all of them.
-    let mut found: Vec<&Server> = match req.param("host").filter(|_| me.is_admin()) {
-        Some(host) => state
-            .servers_on(host)
-            .filter(visible)
-            .filter(|s| wanted.takes(state, s))
-            .collect(),
-        None => state
-            .servers
-            .values()
-            .filter(visible)
-            .filter(|s| wanted.takes(state, s))
-            .collect(),
+    let takes = |server: &&Server| visible(server) && wanted.takes(state, server);
+    // By host and in their own project is how operators ask, and that is few; only who asks for everything looks at all.
+    let mut found: Vec<&Server> = match (req.param("host").filter(|_| me.is_admin()), me.project()) {
+        (Some(host), _) => state.servers_on(host).filter(takes).collect(),
+        (None, Some(project)) if !everywhere => state.servers_of(project).filter(takes).collect(),
+        (None, _) => state.servers.values().filter(takes).collect(),
     };
     let key = req.param("sort_key").unwrap_or("created_at");
     match key {
