@@ -117,7 +117,11 @@ pub(crate) fn hypervisors(log: &LogArgs, args: HypervisorsArgs) -> ExitCode {
 }
 
 async fn show(args: HypervisorsArgs) -> anyhow::Result<()> {
-    let fleet = args.cluster.desk().await?.hypervisors().await.map_err(refusal)?;
+    let mut fleet = args.cluster.desk().await?.hypervisors().await.map_err(refusal)?;
+    // As with kubectl: who wrote which field is most of an object and for programs only.
+    for hypervisor in &mut fleet {
+        hypervisor.metadata.managed_fields = None;
+    }
     let list = || json!({"apiVersion": "v1", "kind": "List", "items": fleet});
     let text = match args.output {
         Output::Table => people::table(&fleet, Width::Usual, jiff::Timestamp::now()),

@@ -61,17 +61,18 @@ impl Report {
     /// A table with the goals beside it.
     pub(crate) fn to_text(&self) -> String {
         let mut text = String::from(
-            "hypervisors   servers    ready ms   all Active s   CPU s   MiB now/peak   idle CPU %   fleet ms (KiB)   list ms   host ms   lag ms\n",
+            "hypervisors   servers    ready ms   all Active s   CPU s (ms/host)   MiB now/peak   idle CPU %   fleet ms (KiB)   list ms   host ms   lag ms\n",
         );
         for row in &self.rows {
             text += &format!(
-                "{:<11}   {:>7}   {:>7.0}{:<2}  {:>10.1}   {:>7.1}   {:>5.0} / {:<5.0}  {:>8.1}   {:>7.0}{:<2}({:>4.0})   {:>7.0}   {:>7.0}   {:>5.0}{}\n",
+                "{:<11}   {:>7}   {:>7.0}{:<2}  {:>10.1}   {:>7.1} ({:>6.0})   {:>5.0} / {:<5.0}  {:>8.1}   {:>7.0}{:<2}({:>4.0})   {:>7.0}   {:>7.0}   {:>5.0}{}\n",
                 row.hypervisors,
                 row.servers,
                 row.ready_ms,
                 missed(row.ready_ms, READY_GOAL_MS),
                 row.all_active_seconds,
                 row.cpu_seconds_to_all_active,
+                row.cpu_seconds_to_all_active * 1_000.0 / row.hypervisors.max(1) as f64,
                 row.resident_mib,
                 row.peak_resident_mib,
                 row.idle_cpu_percent,

@@ -9,7 +9,7 @@ use futures::StreamExt as _;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use crate::process::Operator;
+use crate::process::{Operator, Usage};
 use crate::report::Fleet;
 use crate::world::{Place, kube};
 use crate::{Error, Options};
@@ -40,11 +40,13 @@ pub(crate) async fn measure(options: &Options, size: usize) -> Result<Fleet, Err
     let auth = place.cloud.auth_url();
     let (kubeconfig, folder) = (place.kubeconfig.clone(), place.folder.path());
     let operator = Operator::start(&options.program, &kubeconfig, &auth, folder, &[])?;
+    let served = Usage::own().cpu_seconds;
     let limit = Duration::from_secs(300 + size as u64);
     let active = place.all_active(size, &operator, limit).await?;
     let writes = place.server.writes().len() - before;
     let calls = place.cloud.calls().total();
     let busy = operator.usage();
+    let served = Usage::own().cpu_seconds - served;
     let raw = raw_writes(&place, &hosts, writes / size.max(1)).await?;
     // Let the last echoes pass before rest is measured.
     tokio::time::sleep(Duration::from_secs(3)).await;
@@ -61,6 +63,7 @@ pub(crate) async fn measure(options: &Options, size: usize) -> Result<Fleet, Err
         writes_per_host: writes as f64 / size as f64,
         cloud_calls_per_host: calls as f64 / size as f64,
         busy_cpu_seconds: busy.cpu_seconds,
+        served_cpu_seconds: served,
         resident_mib: after.resident_mib,
         idle_seconds: options.idle_seconds,
         idle_writes: place.server.writes().len() - quiet_writes,

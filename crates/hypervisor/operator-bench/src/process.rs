@@ -73,10 +73,25 @@ impl Operator {
 
     /// What it has used so far; zeros when it is gone.
     pub(crate) fn usage(&self) -> Usage {
-        let Some(id) = self.child.id() else {
-            return Usage::default();
-        };
-        let read = |file: &str| std::fs::read_to_string(format!("/proc/{id}/{file}")).unwrap_or_default();
+        let id = self.child.id();
+        id.map(|id| Usage::of(&id.to_string())).unwrap_or_default()
+    }
+
+    pub(crate) async fn stop(mut self) {
+        let _ = self.child.kill().await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+impl Usage {
+    /// What this process has used, which serves the API and the cloud.
+    pub(crate) fn own() -> Self {
+        Self::of("self")
+    }
+
+    fn of(process: &str) -> Self {
+        let read =
+            |file: &str| std::fs::read_to_string(format!("/proc/{process}/{file}")).unwrap_or_default();
         // The name in parentheses may hold anything; what follows are numbers.
         let stat = read("stat");
         let after = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
@@ -95,10 +110,5 @@ impl Operator {
             cpu_seconds: ticks / TICKS,
             resident_mib: kib / 1024.0,
         }
-    }
-
-    pub(crate) async fn stop(mut self) {
-        let _ = self.child.kill().await;
-        tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }

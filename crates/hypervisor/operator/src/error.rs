@@ -12,7 +12,7 @@ pub enum Error {
     #[error(transparent)]
     Kit(#[from] cobaltcore_kit::Error),
     /// A call to the Kubernetes API failed.
-    #[error("{what}: {source}")]
+    #[error("{what}: {}", said(source))]
     Kube {
         /// What was tried on what.
         what: String,
@@ -41,6 +41,14 @@ pub enum Error {
         /// What is wrong.
         source: serde_json::Error,
     },
+}
+
+/// What the API said, in its own sentence; the rest of its answer is for programs.
+fn said(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
+        other => other.to_string(),
+    }
 }
 
 impl Error {

@@ -4,7 +4,9 @@
 
 use cobaltcore_api::Hypervisor;
 use cobaltcore_api::field_managers::FieldManager;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry};
+use cobaltcore_kit::status::{compact, owned_fields};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
+use serde_json::Value;
 
 /// The names under which nodes were and are turned into hypervisors.
 const OURS: [FieldManager; 2] = [FieldManager::Hypervisor, FieldManager::Operator];
@@ -12,22 +14,29 @@ const OURS: [FieldManager; 2] = [FieldManager::Hypervisor, FieldManager::Operato
 /// Whether the operator set the field at `path` of the object itself (not its status).
 pub(crate) fn is_ours(hypervisor: &Hypervisor, path: &[&str]) -> bool {
     let entries = hypervisor.metadata.managed_fields.iter().flatten();
-    entries.filter(|entry| by_us(entry)).any(|entry| {
-        let fields = entry.fields_v1.as_ref().map(|FieldsV1(fields)| fields);
-        path.iter()
-            .fold(fields, |fields, step| fields?.get(format!("f:{step}")))
-            .is_some()
-    })
+    entries
+        .filter(|entry| by_us(entry))
+        .any(|entry| owned_fields(entry).is_some_and(|fields| at(&fields, path).is_some()))
+}
+
+fn at<'a>(fields: &'a Value, path: &[&str]) -> Option<&'a Value> {
+    path.iter()
+        .try_fold(fields, |fields, step| fields.get(format!("f:{step}")))
 }
 
 /// The labels that the operator set.
 pub(crate) fn our_labels(hypervisor: &Hypervisor) -> Vec<String> {
+    let entries = hypervisor.metadata.managed_fields.iter().flatten();
+    let records: Vec<_> = entries
+        .filter(|entry| by_us(entry))
+        .filter_map(owned_fields)
+        .collect();
+    let ours = |key: &&String| {
+        let path = ["metadata", "labels", key.as_str()];
+        records.iter().any(|fields| at(fields, &path).is_some())
+    };
     let labels = hypervisor.metadata.labels.iter().flatten();
-    labels
-        .map(|(key, _)| key)
-        .filter(|key| is_ours(hypervisor, &["metadata", "labels", key]))
-        .cloned()
-        .collect()
+    labels.map(|(key, _)| key).filter(ours).cloned().collect()
 }
 
 fn by_us(entry: &ManagedFieldsEntry) -> bool {
@@ -36,17 +45,27 @@ fn by_us(entry: &ManagedFieldsEntry) -> bool {
 }
 
 /// Keeps of the record of owners what is read here and by status writers: the names of all, and
-/// the fields of our own. With a dozen writers the record is most of an object.
+/// the fields of our own. With a dozen writers the record is most of an object. What agents tell
+/// about the machine and its guests, one by one, is for people.
 pub(crate) fn slim(hypervisor: &mut Hypervisor) {
     cobaltcore_kit::watched::slim_metadata(hypervisor);
+    if let Some(status) = &mut hypervisor.status {
+        status.instances = Vec::new();
+        status.cells = Vec::new();
+        status.domain_capabilities = None;
+        status.operating_system = None;
+    }
     for entry in hypervisor.metadata.managed_fields.iter_mut().flatten() {
         let manager = entry.manager.as_deref().unwrap_or_default();
         let own_status = entry.subresource.as_deref() == Some("status")
             && entry.operation.as_deref() == Some("Apply")
             && FieldManager::parse(manager).is_some();
-        if !own_status && !by_us(entry) {
+        if own_status || by_us(entry) {
+            compact(entry);
+        } else {
             entry.fields_v1 = None;
         }
+        (entry.api_version, entry.fields_type, entry.time) = (None, None, None);
     }
 }
 

@@ -18,6 +18,7 @@ use serde_json::{Map, Value, json};
 use crate::error::Error;
 
 pub use condition::{ConditionStatus, NewCondition, find};
+pub use owned::{compact, owned_fields};
 
 /// What one writer wants the status to say.
 #[derive(Clone, Debug, Default)]

@@ -5,7 +5,6 @@
 
 mod decide;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,13 +14,12 @@ use cobaltcore_api::reasons::AggregatesUpdatedReason;
 use cobaltcore_api::{Hypervisor, labels};
 use cobaltcore_kit::controller::{Plan, Reconciler, SharedRunner};
 use cobaltcore_kit::status::{Intent, NewCondition};
-use kube::ResourceExt as _;
-use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::cloud::Cloud;
 use crate::context::Context;
 use crate::eviction::compute_host;
+use crate::memory::Memories;
 use crate::metrics::OfKind;
 use crate::seen::LookAtHypervisor as _;
 use crate::{Error, wanted};
@@ -52,7 +50,7 @@ pub(crate) fn controller(context: &Context, cloud: &Cloud) -> SharedRunner<Aggre
         context: context.clone(),
         cloud: cloud.clone(),
         began: Instant::now(),
-        verified: Mutex::default(),
+        verified: Memories::of(hypervisors),
     };
     SharedRunner::new("aggregates", hypervisors.store(), aggregates).on(changed)
 }
@@ -63,7 +61,7 @@ pub(crate) struct Aggregates {
     cloud: Cloud,
     began: Instant,
     /// The tick at which a host was last compared with Nova.
-    verified: Mutex<HashMap<String, u32>>,
+    verified: Memories<Hypervisor, u32>,
 }
 
 /// A moment at which the whole fleet looks.
@@ -121,7 +119,7 @@ impl Reconciler for Aggregates {
         have.sort_unstable();
         want.sort_unstable();
         let tick = self.tick();
-        let verified = self.verified.lock().get(&hypervisor.uid().unwrap_or_default()) == Some(&tick.number);
+        let verified = self.verified.get(hypervisor) == Some(tick.number);
         if have == want && verified {
             return Ok(Facts::Settled(desired));
         }
@@ -239,9 +237,7 @@ impl Aggregates {
         if errors.is_empty() {
             self.say(hypervisor, desired, &applied(&names, listed)).await?;
             let tick = self.tick().number;
-            self.verified
-                .lock()
-                .insert(hypervisor.uid().unwrap_or_default(), tick);
+            self.verified.set(hypervisor, tick);
             return Ok(());
         }
         self.cloud.forget_aggregates();

@@ -29,6 +29,7 @@ pub struct Cloud {
     services: Shared<BTreeMap<String, Service>>,
     aggregates: Shared<Vec<Listed>>,
     standard_traits: Shared<BTreeSet<String>>,
+    ingredients: Shared<smoke::Ingredients>,
 }
 
 impl std::fmt::Debug for Cloud {
@@ -47,6 +48,7 @@ impl Cloud {
             services: Shared::default(),
             aggregates: Shared::default(),
             standard_traits: Shared::default(),
+            ingredients: Shared::default(),
         }
     }
 

@@ -3,6 +3,7 @@
 //! is written on it, and removed. Names alone are never believed: `node1` is part of `node10`.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use cobaltcore_openstack::nova::{BootDisk, NewServer, NewServerNetworks, ServerFilter};
 use cobaltcore_openstack::{FlavorId, ImageId, NetworkId};
@@ -20,6 +21,17 @@ const UID: &str = "cobaltcore-uid";
 const LINES: u32 = 11;
 /// The word for no network at all.
 const NO_NETWORK: &str = "none";
+/// For how long what test servers are made of is not looked up again: a fleet that comes in at once
+/// asks once.
+const FRESH: Duration = Duration::from_secs(30);
+
+/// What every test server is made of.
+#[derive(Clone, Debug)]
+pub(super) struct Ingredients {
+    image: ImageId,
+    flavor: FlavorId,
+    networks: NewServerNetworks,
+}
 
 /// A test of one host.
 #[derive(Clone, Debug)]
@@ -92,7 +104,19 @@ impl Cloud {
 
     /// Asks for the test server.
     pub(crate) async fn create_test_server(&self, test: &SmokeTest, config: &Config) -> Result<()> {
-        let image = self.test_image(&config.test_image).await?;
+        let gather = || async {
+            Ok::<_, Error>(Ingredients {
+                image: self.test_image(&config.test_image).await?,
+                flavor: self.test_flavor(&config.test_flavor).await?,
+                networks: self.test_network(&config.test_network).await?,
+            })
+        };
+        let found = self.ingredients.get(FRESH, gather).await?;
+        let Ingredients {
+            image,
+            flavor,
+            networks,
+        } = Ingredients::clone(&found);
         let boot = match config.test_volume_size {
             0 => BootDisk::Image(image),
             size_gib => BootDisk::VolumeFromImage {
@@ -104,9 +128,9 @@ impl Cloud {
         };
         let server = NewServer {
             name: test.name(),
-            flavor: self.test_flavor(&config.test_flavor).await?,
+            flavor,
             boot,
-            networks: self.test_network(&config.test_network).await?,
+            networks,
             availability_zone: Some(format!("{}:{}", test.zone, test.compute_host)),
             host: None,
             hostname: Some(test.token()),
@@ -116,7 +140,12 @@ impl Cloud {
             ]),
             group: None,
         };
-        self.test.nova().create_server(&server).await?;
+        let created = self.test.nova().create_server(&server).await;
+        if created.is_err() {
+            // One of them may be gone.
+            self.ingredients.forget();
+        }
+        created?;
         Ok(())
     }
 

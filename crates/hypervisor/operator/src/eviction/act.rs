@@ -16,10 +16,11 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 use super::Evictor;
-use super::decide::Report;
 use super::model::{Incoming, Refusal, RefusalKind, Step, Word};
+use super::report::Report;
 use crate::Error;
 use crate::cloud;
+use crate::finalizer::{self, Finalizer};
 use crate::known_fields::OwnKind;
 use crate::metrics::{OfKind, OfMigration};
 
@@ -27,17 +28,16 @@ impl Evictor {
     /// Writes the report on the Eviction, and on its Hypervisor what concerns it.
     pub(super) async fn report(&self, eviction: &Arc<Eviction>, report: &Report) -> Result<(), Error> {
         let intent = self.intent(report)?;
-        let uid = eviction.uid().unwrap_or_default();
         let written = self
             .context
             .write_status(FieldManager::Eviction, eviction.as_ref(), &intent);
         let written = written.await?;
-        let mut memory = self.memory.lock();
-        let memory = memory.entry(uid).or_default();
-        memory.reported = Some(report.status.clone());
-        if let Written::Applied(object) = written {
-            memory.written = Some(Arc::new(*object));
-        }
+        self.memory.with(eviction, |memory| {
+            memory.reported = Some(report.status.clone());
+            if let Written::Applied(object) = written {
+                memory.written = Some(Arc::new(*object));
+            }
+        });
         Ok(())
     }
 
@@ -92,8 +92,8 @@ impl Evictor {
 
     pub(super) async fn step(&self, eviction: &Arc<Eviction>, step: Step) -> Result<(), Error> {
         match step {
-            Step::Hold => self.finalizer(eviction, true).await,
-            Step::Release => self.finalizer(eviction, false).await,
+            Step::Hold => self.finalizer(eviction, Finalizer::Hold).await,
+            Step::Release => self.finalizer(eviction, Finalizer::Release).await,
             Step::TakeRetry => self.take_retry(eviction).await,
             Step::Move {
                 server,
@@ -137,13 +137,13 @@ impl Evictor {
             return;
         };
         self.count(kind, "rejected");
-        let uid = eviction.uid().unwrap_or_default();
-        let mut memory = self.memory.lock();
-        let track = memory.entry(uid).or_default().ledger.track(server);
-        track.refused = Some(Refusal {
+        let refused = Refusal {
             at: self.context.now(),
             text: error.to_string(),
             kind: refusal,
+        };
+        self.memory.with(eviction, |memory| {
+            memory.ledger.track(server).refused = Some(refused);
         });
     }
 
@@ -210,25 +210,13 @@ impl Evictor {
         self.context.recorder.record(eviction.as_ref(), happening);
     }
 
-    async fn finalizer(&self, eviction: &Eviction, hold: bool) -> Result<(), Error> {
-        let ours = finalizers::EVICTION.as_str();
-        let mut names: Vec<String> = eviction.finalizers().to_vec();
-        names.retain(|name| name != ours);
-        if hold {
-            names.push(ours.to_owned());
-        }
-        let patch = json!({"metadata": {
-            "finalizers": names, "resourceVersion": eviction.resource_version(),
-        }});
-        self.patch(eviction, "changing the finalizer of", &patch).await
+    async fn finalizer(&self, eviction: &Eviction, how: fn(&'static str) -> Finalizer) -> Result<(), Error> {
+        let change = how(finalizers::EVICTION.as_str());
+        finalizer::set(&self.context, FieldManager::Eviction, eviction, change).await
     }
 
     async fn take_retry(&self, eviction: &Eviction) -> Result<(), Error> {
         let patch = json!({"metadata": {"annotations": {annotations::RETRY.as_str(): null}}});
-        self.patch(eviction, "answering the retry of", &patch).await
-    }
-
-    async fn patch(&self, eviction: &Eviction, what: &str, patch: &Value) -> Result<(), Error> {
         let name = eviction.name_any();
         let api: Api<Eviction> = Api::all(self.context.client.clone());
         let params = PatchParams {
@@ -238,8 +226,8 @@ impl Evictor {
         let outcome = self
             .context
             .call(
-                format!("{what} Eviction {name}"),
-                api.patch(&name, &params, &Patch::Merge(patch)),
+                format!("answering the retry of Eviction {name}"),
+                api.patch_metadata(&name, &params, &Patch::Merge(&patch)),
             )
             .await;
         match outcome {

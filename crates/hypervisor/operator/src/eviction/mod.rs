@@ -12,8 +12,9 @@ mod gate;
 mod judge;
 mod model;
 mod observe;
+mod pace;
+mod report;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,19 +24,20 @@ use cobaltcore_api::{Eviction, Migration};
 use cobaltcore_kit::controller::{Next, Plan, Reconciler, SharedRunner};
 use kube::ResourceExt as _;
 use kube::runtime::reflector::ObjectRef;
-use parking_lot::Mutex;
 
 use crate::Error;
 use crate::cloud::Cloud;
 use crate::context::Context;
 use crate::look::Statements;
+use crate::memory::Memories;
 use fleet::Fleet;
 use observe::{Facts, Memory};
 
 pub use closing::{Claim, claim_of, disabled_reason};
-pub use decide::{Decision, Report, decide};
+pub use decide::{Decision, decide};
 pub use model::*;
 pub(crate) use observe::{compute_host, controls, order};
+pub use report::Report;
 
 /// Between two tries while Nova does not answer.
 const TROUBLE: Duration = Duration::from_secs(10);
@@ -84,7 +86,7 @@ pub(crate) fn controller(context: &Context, cloud: &Cloud) -> SharedRunner<Evict
         context: context.clone(),
         cloud: cloud.clone(),
         fleet: Fleet::default(),
-        memory: Mutex::default(),
+        memory: Memories::of(&caches.evictions),
     };
     SharedRunner::new("eviction", caches.evictions.store(), evictor)
         .on(own)
@@ -119,7 +121,7 @@ pub(crate) struct Evictor {
     context: Context,
     cloud: Cloud,
     fleet: Fleet,
-    memory: Mutex<HashMap<String, Memory>>,
+    memory: Memories<Eviction, Memory>,
 }
 
 /// One thing to do.
@@ -157,9 +159,7 @@ impl Reconciler for Evictor {
             Action::Remember(ledger, moving) => {
                 let uid = eviction.uid().unwrap_or_default();
                 self.fleet.settle(&uid, moving);
-                let mut memory = self.memory.lock();
-                observe::forget_gone(&mut memory, &self.context.caches.evictions.all());
-                memory.entry(uid).or_default().ledger = *ledger;
+                self.memory.with(eviction, |memory| memory.ledger = *ledger);
                 Ok(())
             }
             Action::Report(report) => self.report(eviction, &report).await,

@@ -106,6 +106,8 @@ impl Server {
 pub enum Departed {
     /// It does not exist any more.
     Gone,
+    /// Nova has a record of the live migration that took it away.
+    Left,
     /// It is somewhere, as Nova says.
     Elsewhere(Box<Server>),
     /// Nova did not say; nothing is concluded from that.

@@ -16,7 +16,8 @@ use kube::ResourceExt as _;
 
 use super::Evictor;
 use super::model::{
-    Answer, Departed, Host, Ledger, MigrationRecord, Order, Server, Settings, Snapshot, wanted,
+    Answer, Departed, Host, Ledger, MigrationRecord, MigrationState, Order, Server, Settings, Snapshot,
+    wanted,
 };
 use crate::cloud::{self, Flavor};
 use crate::config::TraitConcurrency;
@@ -194,8 +195,8 @@ impl Evictor {
         Ok(())
     }
 
-    /// Where the servers are that the host no longer lists. A server that cannot be read stays on
-    /// the list.
+    /// Where the servers are that the host no longer lists. Only those are asked for whose move has
+    /// left no finished record; a server that cannot be read stays on the list.
     async fn ask_departed(&self, snapshot: &mut Snapshot) {
         let here: BTreeSet<&str> = snapshot.servers.iter().map(|server| server.id.as_str()).collect();
         let fresh = says(&snapshot.order.status.conditions, EvictionCondition::Evicting) != Says::Yes;
@@ -207,7 +208,8 @@ impl Evictor {
             .filter(|id| !fresh && !here.contains(id.as_str()))
             .filter_map(|id| ServerId::new(id.clone()).ok())
             .collect();
-        let asks = gone.into_iter().map(|id| async {
+        let (left, unclear): (Vec<_>, Vec<_>) = gone.into_iter().partition(|id| has_left(snapshot, id));
+        let asks = unclear.into_iter().map(|id| async {
             let departed = match self.cloud.server(&id).await {
                 Ok(Some(server)) => Departed::Elsewhere(Box::new(server)),
                 Ok(None) => Departed::Gone,
@@ -215,7 +217,9 @@ impl Evictor {
             };
             (id, departed)
         });
-        snapshot.departed = futures::future::join_all(asks).await.into_iter().collect();
+        let asked = futures::future::join_all(asks).await;
+        let left = left.into_iter().map(|id| (id, Departed::Left));
+        snapshot.departed = asked.into_iter().chain(left).collect();
     }
 
     /// What is left to copy of migrations that take their time: from the node agents, or else from
@@ -290,6 +294,16 @@ impl Evictor {
             .fleet
             .reserve(&uid, busy, most.saturating_sub(busy), cap, &all);
     }
+}
+
+/// Whether the last move of a server away from the host was a live migration that ended well. A
+/// cold one has to be confirmed, so its server is looked at.
+fn has_left(snapshot: &Snapshot, id: &ServerId) -> bool {
+    let host = snapshot.host.as_ref().map(|host| host.compute_host.as_str());
+    let last = snapshot.migrations.iter().rfind(|record| record.server == *id);
+    last.is_some_and(|record| {
+        record.live && record.state == MigrationState::Done && Some(record.source.as_str()) == host
+    })
 }
 
 /// Whether the Eviction has ended and is not to begin again yet.
@@ -390,19 +404,12 @@ pub(super) struct Memory {
 
 impl Evictor {
     pub(super) fn ledger(&self, eviction: &Eviction) -> Ledger {
-        let uid = eviction.uid().unwrap_or_default();
-        self.memory
-            .lock()
-            .get(&uid)
-            .map(|memory| memory.ledger.clone())
-            .unwrap_or_default()
+        self.memory.with(eviction, |memory| memory.ledger.clone())
     }
 
     /// What we reported last where the cache is behind, or where the definition is poorer.
     fn remembered(&self, mut order: Order, eviction: &Eviction) -> Order {
-        let uid = eviction.uid().unwrap_or_default();
-        let memory = self.memory.lock();
-        let Some(memory) = memory.get(&uid) else {
+        let Some(memory) = self.memory.get(eviction) else {
             return order;
         };
         if let Some(written) = &memory.written
@@ -429,14 +436,31 @@ fn newer(one: &Eviction, other: &Eviction) -> bool {
     version(one) > version(other)
 }
 
-/// Forgets the Evictions that are gone.
-pub(super) fn forget_gone(memory: &mut std::collections::HashMap<String, Memory>, all: &[Arc<Eviction>]) {
-    memory.retain(|uid, _| all.iter().any(|one| one.uid().as_deref() == Some(uid)));
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_finished_live_migration_away_from_here_proves_a_departure() {
+        use crate::eviction::tests::{HOST, id, record, snapshot};
+        let table = [
+            (HOST, true, MigrationState::Done, true),
+            (HOST, false, MigrationState::Done, false),
+            (HOST, true, MigrationState::Committed, false),
+            (HOST, true, MigrationState::Failed, false),
+            ("node2", true, MigrationState::Done, false),
+        ];
+        for (source, live, state, left) in table {
+            let mut one = snapshot(Vec::new());
+            let last = MigrationRecord {
+                live,
+                ..record(2, 1, source, Some("node3"), state)
+            };
+            one.migrations = vec![record(1, 1, HOST, Some("node2"), MigrationState::Done), last];
+            assert_eq!(has_left(&one, &id(1)), left, "{source} live={live} {state:?}");
+            assert!(!has_left(&one, &id(2)), "another server");
+        }
+    }
 
     #[test]
     fn the_lowest_limit_of_a_hosts_traits_holds() {

@@ -659,6 +659,43 @@ fn looks_are_frequent_at_first_and_the_next_server_starts_in_the_pass_that_sees_
 }
 
 #[test]
+fn once_moves_have_ended_the_next_look_is_when_the_next_one_should_end() {
+    let mut two = snapshot(vec![server(1, "ACTIVE"), server(2, "ACTIVE")]);
+    two.order.spec.max_parallel = Some(1);
+    let begun = decide(&two);
+    two.order.status = written(&two, &begun.report);
+    two.ledger = begun.ledger;
+    let seconds = |seconds| after(noon(), Duration::from_secs(seconds));
+    // The first one took eight seconds, by Nova's own record.
+    let mut ended = record(7, 1, HOST, Some("node2"), MigrationState::Done);
+    (ended.created, ended.updated) = (seconds(1), seconds(9));
+    two.migrations = vec![ended];
+    two.servers.remove(0);
+    two.departed.insert(id(1), Departed::Left);
+    two.now = seconds(10);
+    let next = decide(&two);
+    assert_eq!(moves(&next), [(id(2), MoveKind::Live)]);
+    assert_eq!(
+        next.next,
+        Next::After(Duration::from_secs(2)),
+        "what Nova does not show yet may have been refused"
+    );
+    two.order.status = written(&two, &next.report);
+    two.ledger = next.ledger;
+    two.departed.clear();
+    (two.servers[0].state, two.servers[0].task) = (ServerState::Migrating, Some("migrating".into()));
+    let mut running = record(8, 2, HOST, Some("node2"), MigrationState::Abortable);
+    (running.created, running.updated) = (seconds(10), seconds(11));
+    two.migrations.push(running);
+    for (now, pause) in [(12, 5), (17, 1), (18, 1), (25, 1), (26, 10)] {
+        two.now = seconds(now);
+        let look = decide(&two);
+        assert!(moves(&look).is_empty());
+        assert_eq!(look.next, Next::After(Duration::from_secs(pause)), "at {now} s");
+    }
+}
+
+#[test]
 fn a_deleted_eviction_starts_nothing_and_stops_what_moves_only_if_told() {
     let mut running = snapshot(vec![
         server(1, "ACTIVE"),

@@ -6,7 +6,6 @@
 mod decide;
 mod service;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use cobaltcore_api::Hypervisor;
@@ -16,12 +15,11 @@ use cobaltcore_kit::controller::{Plan, Reconciler, SharedRunner};
 use cobaltcore_kit::events::Happening;
 use cobaltcore_kit::status::{Intent, NewCondition};
 use jiff::Timestamp;
-use kube::ResourceExt as _;
-use parking_lot::Mutex;
 
 use crate::config::HaMode;
 use crate::context::Context;
 use crate::error::Error;
+use crate::memory::Memories;
 
 use decide::{Action, Facts, Rules};
 pub use decide::{Cover, cover};
@@ -38,7 +36,7 @@ pub(crate) fn controller(context: &Context) -> SharedRunner<Ha> {
             mode: context.config.ha_mode,
             patience: context.config.ha_enable_timeout.0,
         },
-        waiting: Mutex::default(),
+        waiting: Memories::of(hypervisors),
     };
     SharedRunner::new("HypervisorInstanceHa", hypervisors.store(), reconciler).on(changed)
 }
@@ -50,7 +48,7 @@ pub(crate) struct Ha {
     rules: Rules,
     /// Since when a host waits for the HA service. Forgotten with the process, which only makes
     /// the warning late.
-    waiting: Mutex<HashMap<String, Timestamp>>,
+    waiting: Memories<Hypervisor, Timestamp>,
 }
 
 impl Reconciler for Ha {
@@ -61,17 +59,18 @@ impl Reconciler for Ha {
 
     async fn observe(&self, hypervisor: &Arc<Hypervisor>) -> Result<Facts, Error> {
         let now = self.context.now();
-        let mut waiting = self.waiting.lock();
         let waiting_since = if decide::awaits_service(hypervisor) {
-            Some(*waiting.entry(hypervisor.name_any()).or_insert(now))
+            let since = self.waiting.get(hypervisor).unwrap_or(now);
+            self.waiting.set(hypervisor, since);
+            Some(since)
         } else {
-            waiting.remove(&hypervisor.name_any());
+            self.waiting.forget(hypervisor);
             None
         };
-        let late = waiting
-            .values()
-            .filter(|since| crate::seen::elapsed(**since, now) >= self.rules.patience);
-        self.context.metrics.ha_waiting.set(late.count() as i64);
+        let late = self
+            .waiting
+            .count(|since| crate::seen::elapsed(*since, now) >= self.rules.patience);
+        self.context.metrics.ha_waiting.set(late as i64);
         Ok(Facts { waiting_since, now })
     }
 

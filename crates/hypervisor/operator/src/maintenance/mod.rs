@@ -6,7 +6,7 @@
 
 mod decide;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +22,6 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions
 use kube::core::ObjectMeta;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Resource as _, ResourceExt as _};
-use parking_lot::Mutex;
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -32,6 +31,7 @@ use crate::config::selector_keys;
 use crate::context::Context;
 use crate::eviction::{Service, claim_of, compute_host, controls, disabled_reason, order};
 use crate::look::{Statements, message, reason, says};
+use crate::memory::Memories;
 use crate::metrics::OfKind;
 use crate::seen::LookAtHypervisor as _;
 
@@ -77,7 +77,7 @@ pub(crate) fn controller(context: &Context, cloud: &Cloud) -> SharedRunner<Maint
     let maintenance = Maintenance {
         context: context.clone(),
         cloud: cloud.clone(),
-        memory: Mutex::default(),
+        memory: Memories::of(&caches.hypervisors),
     };
     SharedRunner::new("HypervisorMaintenance", caches.hypervisors.store(), maintenance)
         .on(own)
@@ -96,7 +96,7 @@ struct Verified {
 pub(crate) struct Maintenance {
     context: Context,
     cloud: Cloud,
-    memory: Mutex<HashMap<String, Verified>>,
+    memory: Memories<Hypervisor, Verified>,
 }
 
 /// One thing to do.
@@ -253,14 +253,11 @@ impl Maintenance {
         if !evicted || known.service_id.is_empty() {
             return false;
         }
-        let memory = self.memory.lock();
-        memory
-            .get(&hypervisor.uid().unwrap_or_default())
-            .is_none_or(|verified| {
-                verified.at.elapsed() >= VERIFY
-                    || verified.mode != hypervisor.spec.maintenance
-                    || verified.instances != known.num_instances
-            })
+        self.memory.get(hypervisor).is_none_or(|verified| {
+            verified.at.elapsed() >= VERIFY
+                || verified.mode != hypervisor.spec.maintenance
+                || verified.instances != known.num_instances
+        })
     }
 
     async fn ask_servers(&self, hypervisor: &Hypervisor) -> Option<usize> {
@@ -270,8 +267,7 @@ impl Maintenance {
             mode: hypervisor.spec.maintenance.clone(),
             instances: hypervisor.known().num_instances,
         };
-        let mut memory = self.memory.lock();
-        memory.insert(hypervisor.uid().unwrap_or_default(), verified);
+        self.memory.set(hypervisor, verified);
         Some(servers.len())
     }
 

@@ -4,7 +4,6 @@
 
 mod decide;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use cobaltcore_api::conditions::HypervisorCondition;
@@ -17,15 +16,15 @@ use cobaltcore_kit::status::Intent;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
-use kube::api::{Api, Patch, PatchParams};
-use parking_lot::Mutex;
-use serde_json::json;
+use kube::api::Api;
 
 use crate::Error;
 use crate::cloud::Cloud;
 use crate::context::Context;
 use crate::eviction::compute_host;
+use crate::finalizer::{self, Finalizer};
 use crate::look::{Statements, message, says};
+use crate::memory::Memories;
 use crate::seen::LookAtHypervisor as _;
 
 pub use decide::{Decision, InNova, InPlacement, Path, Snapshot, Step, asks, decide, path};
@@ -56,7 +55,7 @@ pub(crate) fn controller(context: &Context, cloud: &Cloud) -> SharedRunner<Offbo
     let offboarding = Offboarding {
         context: context.clone(),
         cloud: cloud.clone(),
-        memory: Mutex::default(),
+        memory: Memories::of(hypervisors),
     };
     SharedRunner::new("offboarding", hypervisors.store(), offboarding).on(changed)
 }
@@ -72,7 +71,7 @@ struct Memory {
 pub(crate) struct Offboarding {
     context: Context,
     cloud: Cloud,
-    memory: Mutex<HashMap<String, Memory>>,
+    memory: Memories<Hypervisor, Memory>,
 }
 
 /// One thing to do.
@@ -138,8 +137,9 @@ impl Reconciler for Offboarding {
 impl Offboarding {
     fn snapshot(&self, hypervisor: &Hypervisor) -> Snapshot {
         let (known, spec) = (hypervisor.known(), &hypervisor.spec);
-        let mut memory = self.memory.lock();
-        let memory = memory.entry(hypervisor.uid().unwrap_or_default()).or_default();
+        let (gone_since, trouble) = self
+            .memory
+            .with(hypervisor, |memory| (memory.gone_since, memory.trouble.take()));
         let held = |name: &String| name == finalizers::OFFBOARDING.as_str();
         Snapshot {
             now: self.context.now(),
@@ -155,8 +155,8 @@ impl Offboarding {
             aggregates: known.aggregates.iter().map(|one| one.name.clone()).collect(),
             nova: InNova::Unasked,
             placement: InPlacement::Unasked,
-            gone_since: memory.gone_since,
-            trouble: memory.trouble.take(),
+            gone_since,
+            trouble,
         }
     }
 
@@ -222,8 +222,8 @@ impl Offboarding {
     async fn step(&self, hypervisor: &Arc<Hypervisor>, step: Step) -> Result<(), Error> {
         match step {
             Step::Report => Ok(()),
-            Step::Hold => self.finalizer(hypervisor, true).await,
-            Step::Release => self.finalizer(hypervisor, false).await,
+            Step::Hold => self.finalizer(hypervisor, Finalizer::Hold).await,
+            Step::Release => self.finalizer(hypervisor, Finalizer::Release).await,
             Step::GoneSince(at) => {
                 self.remember(hypervisor, |memory| memory.gone_since = at);
                 Ok(())
@@ -252,37 +252,16 @@ impl Offboarding {
     }
 
     fn remember(&self, hypervisor: &Hypervisor, change: impl FnOnce(&mut Memory)) {
-        let mut memory = self.memory.lock();
-        change(memory.entry(hypervisor.uid().unwrap_or_default()).or_default());
+        self.memory.with(hypervisor, change);
     }
 
-    async fn finalizer(&self, hypervisor: &Hypervisor, hold: bool) -> Result<(), Error> {
-        let ours = finalizers::OFFBOARDING.as_str();
-        let mut names: Vec<String> = hypervisor.finalizers().to_vec();
-        names.retain(|name| name != ours);
-        if hold {
-            names.push(ours.to_owned());
-        }
-        let name = hypervisor.name_any();
-        let api: Api<Hypervisor> = Api::all(self.context.client.clone());
-        let patch = json!({"metadata": {
-            "finalizers": names, "resourceVersion": hypervisor.resource_version(),
-        }});
-        let params = PatchParams {
-            field_manager: Some(FieldManager::Offboarding.as_str().to_owned()),
-            ..PatchParams::default()
-        };
-        let outcome = self
-            .context
-            .call(
-                format!("changing the finalizer of Hypervisor {name}"),
-                api.patch(&name, &params, &Patch::Merge(&patch)),
-            )
-            .await;
-        match outcome {
-            Err(error) if error.is_not_found() => Ok(()),
-            outcome => outcome.map(drop),
-        }
+    async fn finalizer(
+        &self,
+        hypervisor: &Hypervisor,
+        how: fn(&'static str) -> Finalizer,
+    ) -> Result<(), Error> {
+        let change = how(finalizers::OFFBOARDING.as_str());
+        finalizer::set(&self.context, FieldManager::Offboarding, hypervisor, change).await
     }
 }
 

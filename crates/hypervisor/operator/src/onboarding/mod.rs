@@ -6,7 +6,6 @@
 mod decide;
 mod model;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use cobaltcore_api::conditions::HypervisorCondition;
@@ -19,7 +18,6 @@ use cobaltcore_kit::status::Intent;
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use kube::api::{Api, Patch, PatchParams};
-use parking_lot::Mutex;
 use serde_json::json;
 
 use crate::Error;
@@ -29,6 +27,7 @@ use crate::context::Context;
 use crate::eviction::compute_host;
 use crate::known_fields::OwnKind;
 use crate::look::{Statements, age};
+use crate::memory::Memories;
 use crate::metrics::OfReason;
 use crate::seen::LookAtHypervisor as _;
 
@@ -66,7 +65,7 @@ pub(crate) fn controller(context: &Context, cloud: &Cloud) -> SharedRunner<Onboa
     let onboarding = Onboarding {
         context: context.clone(),
         cloud: cloud.clone(),
-        memory: Mutex::default(),
+        memory: Memories::of(hypervisors),
     };
     SharedRunner::new("onboarding", hypervisors.store(), onboarding).on(changed)
 }
@@ -85,7 +84,7 @@ struct Memory {
 pub(crate) struct Onboarding {
     context: Context,
     cloud: Cloud,
-    memory: Mutex<HashMap<String, Memory>>,
+    memory: Memories<Hypervisor, Memory>,
 }
 
 /// One thing to do.
@@ -177,8 +176,11 @@ impl Onboarding {
 
     fn snapshot(&self, hypervisor: &Hypervisor) -> Snapshot {
         let (known, spec) = (hypervisor.known(), &hypervisor.spec);
-        let mut memory = self.memory.lock();
-        let memory = memory.entry(hypervisor.uid().unwrap_or_default()).or_default();
+        // A failure is judged once.
+        let memory = self.memory.with(hypervisor, |memory| Memory {
+            failure: memory.failure.take(),
+            ..memory.clone()
+        });
         let created = hypervisor.metadata.creation_timestamp.as_ref();
         let stored = self.context.fields.has(OwnKind::Hypervisor, "onboarding");
         Snapshot {
@@ -204,7 +206,7 @@ impl Onboarding {
             progress: if stored {
                 known.onboarding.clone().unwrap_or_default()
             } else {
-                memory.progress.clone()
+                memory.progress
             },
             restart: hypervisor
                 .annotations()
@@ -212,7 +214,7 @@ impl Onboarding {
                 .is_some_and(|value| !value.is_empty()),
             token: smoke_test(hypervisor).token(),
             servers: None,
-            failure: memory.failure.take(),
+            failure: memory.failure,
             failed_at: memory.failed_at,
         }
     }
@@ -242,12 +244,10 @@ impl Onboarding {
         identity: &Identity,
         progress: &OnboardingProgress,
     ) -> Result<(), Error> {
-        {
-            let mut memory = self.memory.lock();
-            let memory = memory.entry(hypervisor.uid().unwrap_or_default()).or_default();
+        self.remember(hypervisor, |memory| {
             memory.progress = progress.clone();
             memory.identity = identity.clone();
-        }
+        });
         let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         let progress = serde_json::to_value(progress).map_err(|source| Error::Json {
             what: "the progress of an onboarding".to_owned(),
@@ -302,8 +302,7 @@ impl Onboarding {
     }
 
     fn remember(&self, hypervisor: &Hypervisor, change: impl FnOnce(&mut Memory)) {
-        let mut memory = self.memory.lock();
-        change(memory.entry(hypervisor.uid().unwrap_or_default()).or_default());
+        self.memory.with(hypervisor, change);
     }
 
     /// A failed request is told by the next pass, and counts as a test if it would fail again.

@@ -88,7 +88,7 @@ impl Desk {
             .into_iter()
             .filter(|migration| ids.contains(&migration.name_any()))
             .collect();
-        Ok(Some(Progress::new(&eviction, &current)))
+        Ok(Some(Progress::new(&eviction, &current, jiff::Timestamp::now())))
     }
 
     fn all(&self) -> Api<Hypervisor> {

@@ -6,9 +6,10 @@ use std::time::Duration;
 use cobaltcore_api::conditions::EvictionCondition::{Evicting, PreflightChecksSucceeded};
 use cobaltcore_api::reasons::EvictingReason;
 use cobaltcore_api::{Eviction, EvictionState, Migration};
+use jiff::Timestamp;
 use kube::ResourceExt as _;
 
-use crate::seen::{Seen, eviction_condition};
+use crate::seen::{Seen, elapsed, eviction_condition};
 
 /// How far an eviction got.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,7 +24,7 @@ pub struct Progress {
     pub moving: Vec<String>,
     /// How fast memory moves, over all of them.
     pub bytes_per_second: u64,
-    /// How long the moves under way still take, if somebody knows.
+    /// How long all of it still takes, if that can be told.
     pub left: Option<Duration>,
     /// The end, if it has come: whether it was a good one, and what is said about it.
     pub end: Option<(bool, String)>,
@@ -32,8 +33,8 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// What an eviction and the migrations of its servers say.
-    pub(super) fn new(eviction: &Eviction, migrations: &[Migration]) -> Self {
+    /// What an eviction and the migrations of its servers say at `now`.
+    pub(super) fn new(eviction: &Eviction, migrations: &[Migration], now: Timestamp) -> Self {
         let status = eviction.status.clone().unwrap_or_default();
         let count = |count: Option<i64>| usize::try_from(count.unwrap_or_default()).unwrap_or_default();
         let (done, failed) = (count(status.migrated_instances), count(status.failed_instances));
@@ -49,16 +50,22 @@ impl Progress {
         let rest: u64 = figures()
             .filter_map(|figures| u64::try_from(figures.data_remaining_bytes?).ok())
             .sum();
-        let known = figures().next().is_some() && speed > 0;
+        let total = status.total_instances;
+        let total = total.map_or(done + outstanding, |total| count(Some(total)));
+        // Those under way know best about the last ones; what is done tells about the many.
+        let under_way =
+            (figures().next().is_some() && speed > 0).then(|| Duration::from_secs(rest.div_ceil(speed)));
+        let waiting = outstanding.saturating_sub(failed);
+        let took = status.started_at.as_ref().map(|began| elapsed(began.0, now));
+        let by_pace = took.filter(|_| done > 0).map(|took| pace(took, done, waiting));
+        let last_ones = waiting <= status.in_flight.len();
         Self {
             done,
             failed,
-            total: status
-                .total_instances
-                .map_or(done + outstanding, |total| count(Some(total))),
+            total,
             moving: status.in_flight.iter().map(|moving| moving.id.clone()).collect(),
             bytes_per_second: speed,
-            left: known.then(|| Duration::from_secs(rest.div_ceil(speed))),
+            left: if last_ones { under_way.or(by_pace) } else { by_pace },
             end: end(eviction),
             waiting_for: waiting_for(eviction),
         }
@@ -68,6 +75,13 @@ impl Progress {
     pub fn is_over(&self) -> bool {
         self.end.is_some()
     }
+}
+
+/// How long `waiting` servers take if `done` of them took so long.
+fn pace(took: Duration, done: usize, waiting: usize) -> Duration {
+    let (done, waiting) = (done.max(1) as u128, waiting as u128);
+    let seconds = u128::from(took.as_secs()).saturating_mul(waiting) / done;
+    Duration::from_secs(u64::try_from(seconds).unwrap_or(u64::MAX))
 }
 
 fn end(eviction: &Eviction) -> Option<(bool, String)> {
@@ -89,7 +103,8 @@ fn waiting_for(eviction: &Eviction) -> Option<String> {
     Some(seen.message.to_owned())
 }
 
-/// One line: a bar, figures, and what moves right now.
+/// One line: a bar, figures, and what moves right now. What matters most stands first, because
+/// a narrow terminal shows the beginning.
 ///
 /// ```
 /// use cobaltcore_operator::people::{Progress, bar};
@@ -111,27 +126,28 @@ pub fn bar(progress: &Progress, width: usize) -> String {
         .checked_div(*total)
         .unwrap_or(if end.is_some() { width } else { 0 });
     let filled = filled.min(width);
-    let mut line = format!(
-        "[{}{}] {done}/{total} moved",
-        "#".repeat(filled),
-        ".".repeat(width - filled)
-    );
+    let drawn = format!("[{}{}]", "#".repeat(filled), ".".repeat(width - filled));
+    let mut line = match (total, end) {
+        (0, None) => format!("{drawn} looking at the host"),
+        (0, Some(_)) => format!("{drawn} nothing to move"),
+        _ => format!("{drawn} {done}/{total} moved"),
+    };
     if *failed > 0 {
         line += &format!(", {failed} stay");
     }
     if let Some((_, text)) = end {
         return format!("{line}; {text}");
     }
-    match moving.as_slice() {
-        [] => {}
-        [one] => line += &format!(", moving {one}"),
-        [first, rest @ ..] => line += &format!(", moving {first} and {} more", rest.len()),
-    }
-    if *bytes_per_second > 0 {
-        line += &format!(" at {:.1} MiB/s", *bytes_per_second as f64 / 1_048_576.0);
-    }
     if let Some(left) = left {
         line += &format!(", about {} left", clock(*left));
+    }
+    if *bytes_per_second > 0 {
+        line += &format!(", {:.0} MiB/s", *bytes_per_second as f64 / 1_048_576.0);
+    }
+    match moving.as_slice() {
+        [] => {}
+        [one] => line += &format!(", moving {}", short(one)),
+        [first, rest @ ..] => line += &format!(", moving {} and {} more", short(first), rest.len()),
     }
     if let Some(text) = waiting_for.as_ref().filter(|_| moving.is_empty()) {
         line += &format!(", waiting: {}", text.lines().next().unwrap_or_default());
@@ -139,10 +155,16 @@ pub fn bar(progress: &Progress, width: usize) -> String {
     line
 }
 
+/// The part of an id that people tell servers apart by.
+fn short(id: &str) -> &str {
+    id.split('-').next().unwrap_or(id)
+}
+
 fn clock(time: Duration) -> String {
     let seconds = time.as_secs();
     match seconds {
-        0..60 => format!("{seconds} s"),
+        0 => "a moment".to_owned(),
+        1..60 => format!("{seconds} s"),
         60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
         _ => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
     }
@@ -160,23 +182,43 @@ mod tests {
         .unwrap()
     }
 
+    fn now() -> Timestamp {
+        "2026-01-01T00:00:30Z".parse().unwrap()
+    }
+
     #[test]
     fn figures_come_from_the_eviction_and_its_migrations() {
         let eviction = eviction(json!({
             "outstandingRamMb": 0, "outstandingInstances": ["b", "a"], "totalInstances": 5, "migratedInstances": 2,
-            "failedInstances": 1, "inFlight": [{"id": "a", "attempt": 1}],
+            "failedInstances": 1, "inFlight": [{"id": "a-1-2", "attempt": 1}],
+            "startedAt": "2026-01-01T00:00:00Z",
         }));
         let migration: Migration = serde_json::from_value(json!({
             "metadata": {"name": "a", "namespace": "x"}, "spec": {},
             "status": {"progress": {"memoryBps": 104_857_600, "dataRemainingBytes": 7_340_032_000i64}},
         }))
         .unwrap();
-        let progress = Progress::new(&eviction, &[migration]);
+        let progress = Progress::new(&eviction, &[migration], now());
         assert_eq!(
             bar(&progress, 10),
-            "[####......] 2/5 moved, 1 stay, moving a at 100.0 MiB/s, about 1 min 10 s left"
+            "[####......] 2/5 moved, 1 stay, about 1 min 10 s left, 100 MiB/s, moving a"
         );
         assert!(!progress.is_over());
+    }
+
+    #[test]
+    fn while_many_wait_the_pace_so_far_tells_how_long_it_takes() {
+        let mut status = json!({
+            "outstandingRamMb": 0, "outstandingInstances": ["d", "c", "b", "a"], "totalInstances": 6,
+            "migratedInstances": 2, "inFlight": [{"id": "a", "attempt": 1}], "startedAt": "2026-01-01T00:00:00Z",
+        });
+        let line = |status: &serde_json::Value| bar(&Progress::new(&eviction(status.clone()), &[], now()), 6);
+        assert_eq!(
+            line(&status),
+            "[##....] 2/6 moved, about 1 min 0 s left, moving a"
+        );
+        status["migratedInstances"] = json!(0);
+        assert_eq!(line(&status), "[......] 0/6 moved, moving a", "nobody knows yet");
     }
 
     #[test]
@@ -187,16 +229,16 @@ mod tests {
             ]}))
         };
         assert_eq!(
-            Progress::new(&ended("Succeeded"), &[]).end,
+            Progress::new(&ended("Succeeded"), &[], now()).end,
             Some((true, "e: done".into()))
         );
         assert_eq!(
-            Progress::new(&ended("Failed"), &[]).end,
+            Progress::new(&ended("Failed"), &[], now()).end,
             Some((false, "e: done".into()))
         );
         assert_eq!(
-            bar(&Progress::new(&ended("Succeeded"), &[]), 4),
-            "[####] 0/0 moved; e: done"
+            bar(&Progress::new(&ended("Succeeded"), &[], now()), 4),
+            "[####] nothing to move; e: done"
         );
     }
 
@@ -206,8 +248,8 @@ mod tests {
             {"type": "PreflightChecksSucceeded", "status": "False", "reason": "Failed", "message": "hypervisor not disabled\nmore", "lastTransitionTime": "2026-01-01T00:00:00Z"}
         ]}));
         assert_eq!(
-            bar(&Progress::new(&waiting, &[]), 4),
-            "[....] 0/0 moved, waiting: hypervisor not disabled"
+            bar(&Progress::new(&waiting, &[], now()), 4),
+            "[....] looking at the host, waiting: hypervisor not disabled"
         );
     }
 }

@@ -4,7 +4,7 @@
 
 mod decide;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,13 +14,12 @@ use cobaltcore_api::field_managers::FieldManager;
 use cobaltcore_api::reasons::TraitsUpdatedReason;
 use cobaltcore_kit::controller::{Next, Plan, Reconciler, SharedRunner};
 use cobaltcore_kit::status::{Intent, NewCondition};
-use kube::ResourceExt as _;
-use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::cloud::{self, Cloud};
 use crate::context::Context;
 use crate::known_fields::OwnKind;
+use crate::memory::Memories;
 use crate::metrics::OfKind;
 use crate::seen::LookAtHypervisor as _;
 use crate::{Error, wanted};
@@ -49,7 +48,7 @@ pub(crate) fn controller(context: &Context, cloud: &Cloud) -> SharedRunner<Trait
     let traits = Traits {
         context: context.clone(),
         cloud: cloud.clone(),
-        memory: Mutex::default(),
+        memory: Memories::of(hypervisors),
     };
     SharedRunner::new("traits", hypervisors.store(), traits).on(changed)
 }
@@ -66,7 +65,7 @@ struct Memory {
 pub(crate) struct Traits {
     context: Context,
     cloud: Cloud,
-    memory: Mutex<HashMap<String, Memory>>,
+    memory: Memories<Hypervisor, Memory>,
 }
 
 /// What is known of a host's traits.
@@ -149,7 +148,7 @@ impl Reconciler for Traits {
     async fn act(&self, hypervisor: &Arc<Hypervisor>, action: Action) -> Result<(), Error> {
         match action {
             Action::Withdraw => {
-                self.memory.lock().remove(&hypervisor.uid().unwrap_or_default());
+                self.memory.forget(hypervisor);
                 self.write(hypervisor, &Intent::new()).await
             }
             Action::Say(reason, text) => {
@@ -165,8 +164,7 @@ impl Reconciler for Traits {
 impl Traits {
     /// How long the last look at Placement still serves, if nothing else is wanted since.
     fn fresh(&self, hypervisor: &Hypervisor, wanted: &[String]) -> Option<Duration> {
-        let memory = self.memory.lock();
-        let (then, at) = memory.get(&hypervisor.uid()?)?.verified.as_ref()?;
+        let (then, at) = self.memory.get(hypervisor)?.verified?;
         let drift = self.context.config.drift_interval.0;
         let said = hypervisor.is(HypervisorCondition::TraitsUpdated);
         let left = drift.checked_sub(at.elapsed())?;
@@ -177,12 +175,8 @@ impl Traits {
         if self.context.fields.has(OwnKind::Hypervisor, "managedTraits") {
             return hypervisor.known().managed_traits.clone();
         }
-        let memory = self.memory.lock();
-        let uid = hypervisor.uid().unwrap_or_default();
-        memory
-            .get(&uid)
-            .map(|memory| memory.managed.clone())
-            .unwrap_or_default()
+        let memory = self.memory.get(hypervisor);
+        memory.map(|memory| memory.managed).unwrap_or_default()
     }
 
     async fn ask(&self, hypervisor: &Hypervisor, wanted: &[String]) -> cloud::Result<Facts> {
@@ -259,9 +253,7 @@ impl Traits {
             managed: target.managed.clone(),
             verified: Some((wanted, Instant::now())),
         };
-        self.memory
-            .lock()
-            .insert(hypervisor.uid().unwrap_or_default(), memory);
+        self.memory.set(hypervisor, memory);
         Ok(())
     }
 

@@ -79,6 +79,10 @@ async fn maintenance_there_and_back() {
     ] {
         assert!(metrics.contains(counted), "{counted} is not in {metrics}");
     }
+    for family in ["phase", "onboarding_duration_seconds", "eviction_instances"] {
+        let named = format!("# TYPE hypervisor_operator_{family} ");
+        assert!(metrics.contains(&named), "{named}is not in {metrics}");
+    }
     scene.cloud.calls().reset();
     scene
         .edit(
