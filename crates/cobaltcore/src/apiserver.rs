@@ -24,6 +24,9 @@ use crate::run::{self, Failure, LogArgs};
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Option<Command>,
+    /// Write the admin kubeconfig here when the server answers [default: DIR/kubeconfig]
+    #[arg(long, env = "COBALTCORE_KUBE_KUBECONFIG", value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
     #[command(flatten)]
     serve: ServeArgs,
 }
@@ -60,9 +63,6 @@ pub(crate) struct ServeArgs {
         value_delimiter = ','
     )]
     pub(crate) listen: Vec<SocketAddr>,
-    /// Write the admin kubeconfig here when the server answers [default: DIR/kubeconfig]
-    #[arg(long, env = "COBALTCORE_KUBE_KUBECONFIG", value_name = "FILE")]
-    pub(crate) kubeconfig: Option<PathBuf>,
     /// Listen on a local socket too (mode 0600)
     #[arg(long, env = "COBALTCORE_KUBE_UNIX_SOCKET", value_name = "PATH")]
     unix_socket: Option<PathBuf>,
@@ -175,7 +175,6 @@ impl ServeArgs {
         let Self {
             data_dir,
             listen,
-            kubeconfig,
             unix_socket,
             tls_san,
             authorization,
@@ -203,7 +202,7 @@ impl ServeArgs {
             } else {
                 listen
             },
-            kubeconfig,
+            kubeconfig: None,
             unix_socket,
             tls_sans: tls_san,
             authorization: match authorization {
@@ -236,7 +235,13 @@ impl ServeArgs {
 
 pub(crate) fn run(log: &LogArgs, args: Args) -> ExitCode {
     match args.command {
-        None => run::block_on(log, "apiserver", serve(args.serve.into_config("kube"))),
+        None => {
+            let config = Config {
+                kubeconfig: args.kubeconfig,
+                ..args.serve.into_config("kube")
+            };
+            run::block_on(log, "apiserver", serve(config))
+        }
         Some(Command::Backup { data_dir, file }) => run::block_on(log, "apiserver", async move {
             let dir = data_dir.unwrap_or_else(|| run::state_dir("kube"));
             backup(&dir, &file).map_err(Failure::from)

@@ -10,8 +10,8 @@ use std::path::Path;
 use cobaltcore_sim::world::Power;
 use rustix::process::Signal;
 use support::{
-    Platform, all_in, evacuations, eventually, hypervisors, incident, incidents, nothing_runs_twice, running,
-    sim, text, until_incident, world,
+    Platform, all_in, evacuations, eventually, field, incident, incidents, nothing_runs_twice, running, sim,
+    text, until_incident, world,
 };
 
 const HOSTS: usize = 6;
@@ -46,13 +46,6 @@ fn all_elsewhere(folder: &Path, host: &str) -> bool {
 
 fn is_off(folder: &Path, name: &str) -> bool {
     world(folder).read(|state| state.hosts[name].power == Power::Off)
-}
-
-fn field(folder: &Path, name: &str, pointer: &str) -> String {
-    let hosts = hypervisors(folder);
-    let host = hosts.iter().find(|host| host["metadata"]["name"] == name);
-    let value = host.and_then(|host| host.pointer(pointer)?.as_str());
-    value.unwrap_or_default().to_owned()
 }
 
 /// Takes a host back and waits until it is as it was.

@@ -2,11 +2,12 @@
 //! Who the roles of `up` are: each acts as the account of its own manifests, with the rights written
 //! there and no others, so that a right that is missing in production is missing here as well.
 
-use anyhow::{Context as _, anyhow};
-use cobaltcore_apiserver::{Server, User};
+use anyhow::Context as _;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
+
+use super::cluster::Cluster;
 
 /// Where agents run and Migration objects go.
 pub(crate) const AGENTS: &str = "monsoon3";
@@ -58,8 +59,8 @@ const MANIFESTS: [(&str, &str, &str); 8] = [
 ];
 
 /// Makes the namespaces, accounts and rights of all roles.
-pub(crate) async fn install(server: &Server) -> anyhow::Result<()> {
-    let namespaces: Api<Namespace> = Api::all(administrator(server));
+pub(crate) async fn install(cluster: &Cluster) -> anyhow::Result<()> {
+    let namespaces: Api<Namespace> = Api::all(cluster.administrator()?);
     for name in [PLATFORM, AGENTS] {
         let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         namespaces
@@ -73,37 +74,22 @@ pub(crate) async fn install(server: &Server) -> anyhow::Result<()> {
     }
     for (path, namespace, text) in MANIFESTS {
         let moved = text.replace("namespace: cobaltcore", &format!("namespace: {namespace}"));
-        server
-            .apply_yaml(&moved)
-            .await
-            .map_err(|error| anyhow!("cannot apply deploy/{path}: {error}"))?;
+        cluster.apply_yaml(path, &moved).await?;
     }
     Ok(())
 }
 
-/// Speaks to the embedded API without leaving the process, and may do everything.
-pub(crate) fn administrator(server: &Server) -> kube::Client {
-    kube::Client::new(server.client_as(User::admin()), "default")
-}
-
-/// The same as the node agents.
-pub(crate) fn node_agent(server: &Server) -> kube::Client {
-    account(server, AGENTS, "kvm-node-agent")
+/// Speaks to the API as the node agents.
+pub(crate) fn node_agent(cluster: &Cluster) -> anyhow::Result<kube::Client> {
+    cluster.account(AGENTS, "kvm-node-agent")
 }
 
 /// The same as the hypervisor operator.
-pub(crate) fn operator(server: &Server) -> kube::Client {
-    account(server, PLATFORM, "hypervisor-operator")
+pub(crate) fn operator(cluster: &Cluster) -> anyhow::Result<kube::Client> {
+    cluster.account(PLATFORM, "hypervisor-operator")
 }
 
 /// The same as the HA service.
-pub(crate) fn ha_service(server: &Server) -> kube::Client {
-    account(server, PLATFORM, "kvm-ha-service")
-}
-
-fn account(server: &Server, namespace: &str, name: &str) -> kube::Client {
-    kube::Client::new(
-        server.client_as(User::service_account(namespace, name, None)),
-        namespace,
-    )
+pub(crate) fn ha_service(cluster: &Cluster) -> anyhow::Result<kube::Client> {
+    cluster.account(PLATFORM, "kvm-ha-service")
 }

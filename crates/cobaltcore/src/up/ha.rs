@@ -13,7 +13,7 @@ use cobaltcore_kit::health::Health;
 use cobaltcore_kit::shutdown::Shutdown;
 use cobaltcore_kit::startup::Component;
 use cobaltcore_kit::telemetry::Telemetry;
-use cobaltcore_openstack::{CloudConfig, Session, Settings};
+use cobaltcore_openstack::{Session, Settings};
 use cobaltcore_sim::Bmcs;
 use cobaltcore_sim::bmc::{PASSWORD, USER};
 use cobaltcore_sim::world::HostName;
@@ -26,6 +26,8 @@ use super::world::{Simulated, write_private};
 
 /// A leader that lost its lease must not have a call under way for longer.
 const DEADLINE: Duration = Duration::from_secs(10);
+
+const GRACE: Duration = Duration::from_secs(5);
 
 /// How fast the service judges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +46,8 @@ pub(crate) struct Ha {
     operator_file: PathBuf,
     agents: BTreeMap<HostName, String>,
     _bmcs: Bmcs,
-    pub(crate) task: JoinHandle<()>,
+    task: JoinHandle<()>,
+    shutdown: Shutdown,
 }
 
 impl Ha {
@@ -54,8 +57,8 @@ impl Ha {
         folder: &Path,
         client: kube::Client,
         pace: Pace,
-        shutdown: &Shutdown,
     ) -> anyhow::Result<Self> {
+        let shutdown = Shutdown::new(GRACE);
         let folder = folder.join("ha");
         std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         let bmcs = Bmcs::start(&simulated.world).await?;
@@ -87,7 +90,7 @@ impl Ha {
         });
         let service = Service::prepare(
             config(told, pace, simulated.doors.port())?,
-            surroundings(simulated, client, shutdown)?,
+            surroundings(simulated, client, &shutdown)?,
         )
         .await?;
         let address = service.address();
@@ -104,7 +107,14 @@ impl Ha {
             agents,
             _bmcs: bmcs,
             task,
+            shutdown,
         })
+    }
+
+    /// Ends it. Agents end before: their last words are for it.
+    pub(crate) async fn stop(self) {
+        self.shutdown.begin("everything ends");
+        self.task.await.ok();
     }
 
     /// Its address.
@@ -150,9 +160,10 @@ fn config(mut told: Value, pace: Pace, port: u16) -> anyhow::Result<Config> {
     merge(&mut told, json!({"evidence": {"probe": {"tcp_ports": [port]}}}));
     if pace == Pace::Quick {
         let quick = json!({
-            "agents": {"heartbeat_interval": "1s", "silent_after": "4s"},
+            "agents": {"heartbeat_interval": "1s", "silent_after": "10s"},
             "evidence": {"round_interval": "1s", "probe": {"timeout": "500ms"}},
             "self_check": {"warmup": "5s"},
+            "storm": {"cooldown": "15s"},
             "openstack": {
                 "services_interval": "1s", "suspect_interval": "1s", "hypervisors_interval": "2s", "servers_interval": "2s",
             },
@@ -179,7 +190,7 @@ fn surroundings(
     client: kube::Client,
     shutdown: &Shutdown,
 ) -> anyhow::Result<Surroundings> {
-    let cloud = CloudConfig::from_file(&simulated.clouds_yaml, "sim")?;
+    let cloud = simulated.cloud_config()?;
     let settings = Settings {
         deadline: DEADLINE,
         ..Settings::default()

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `cobaltcore up`: the platform on this machine, without a cluster, a cloud or root. The embedded
 //! Kubernetes API, a simulated cloud with its hosts on the far side of the real protocols, every
-//! role, and the console.
+//! role, and the console. A real API or a real cloud can take the place of either.
 
 mod accounts;
+mod announce;
 pub(crate) mod bench;
+mod cluster;
 mod control;
 mod ha;
 mod nodes;
@@ -12,17 +14,20 @@ mod roles;
 mod world;
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::Context as _;
 use clap::Args as ClapArgs;
-use cobaltcore_apiserver::Server;
-use cobaltcore_console::Console;
+use cobaltcore_kit::shutdown::Shutdown;
+use cobaltcore_openstack::CloudConfig;
+use tokio::task::JoinHandle;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::apiserver::{ServeArgs, signals};
 use crate::run::{self, Failure, LogArgs};
+use cluster::Cluster;
 use ha::Ha;
 use world::Simulated;
 
@@ -33,6 +38,10 @@ pub(crate) use control::{Fault, Reply, SOCKET};
 /// Starts the embedded Kubernetes API, a simulated cloud whose hosts speak the real libvirt and OpenStack protocols,
 /// every role of the platform, and the console. Nothing else is needed: no cluster, no cloud, no root. The state
 /// survives: start again with the same --data-dir to go on.
+///
+/// With --kubeconfig the objects are in a cluster of yours, and the hosts and the cloud are still simulated. With --cloud
+/// the cloud is yours, and so are its hosts: nothing is simulated, the operator and the console run here, and agents run
+/// on the hosts.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -45,10 +54,16 @@ pub(crate) struct Args {
         value_name = "ADDR"
     )]
     console_listen: SocketAddr,
-    /// Find dead hosts within seconds instead of production's half minute, for demonstrations and tests; every rule of
+    /// Find dead hosts sooner than production's half minute, for demonstrations and tests; every rule of
     /// high availability stays in force
-    #[arg(long, help_heading = "Simulation")]
+    #[arg(long, conflicts_with = "cloud", help_heading = "Simulation")]
     quick_ha: bool,
+    /// Use this entry of your clouds.yaml instead of a simulated cloud; hosts are those of your cluster, none is simulated
+    #[arg(long, value_name = "NAME", help_heading = "Real systems")]
+    cloud: Option<String>,
+    /// Use this cluster instead of the embedded API; its account must be allowed to act as others
+    #[arg(long, value_name = "FILE", help_heading = "Real systems")]
+    kubeconfig: Option<PathBuf>,
     #[command(flatten)]
     serve: ServeArgs,
 }
@@ -61,69 +76,138 @@ async fn up(args: Args) -> Result<(), Failure> {
     let began = Instant::now();
     let shutdown = signals()?;
     raise_open_files();
-    let pace = if args.quick_ha {
+    let Args {
+        world,
+        console_listen,
+        quick_ha,
+        cloud,
+        kubeconfig,
+        serve,
+    } = args;
+    if kubeconfig.is_some() && !serve.listen.is_empty() {
+        return Err(Failure::config(
+            "--listen is for the embedded API, and --kubeconfig names another: leave one of them out".into(),
+        ));
+    }
+    // A name that is not there is told before anything starts.
+    let named = cloud.as_deref().map(named_cloud).transpose()?;
+    let config = serve.into_config("up");
+    let folder = config.data_dir.clone().context("a data directory is needed")?;
+    let cluster = match &kubeconfig {
+        Some(path) => Cluster::real(path).await?,
+        None => Cluster::embedded(config).await?,
+    };
+    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    cluster.install_definitions().await?;
+    let pace = if quick_ha {
         ha::Pace::Quick
     } else {
         ha::Pace::Production
     };
-    let config = args.serve.into_config("up");
-    let folder = config.data_dir.clone().context("a data directory is needed")?;
-    let server = Server::start(config).await.map_err(run::of_server)?;
-    install_definitions(&server).await?;
-    let simulated = Simulated::start(&folder, &args.world).await?;
-    accounts::install(&server).await?;
-    let client = accounts::administrator(&server);
-    nodes::register(&client, &simulated.world).await?;
-    let kept = nodes::keep(client.clone(), simulated.world.clone());
-    let controlled = control::serve(&folder, &simulated.world)?;
-    let ha = ha::Ha::start(
-        &simulated,
-        &folder,
-        accounts::ha_service(&server),
-        pace,
-        &shutdown,
+    let fleet = match named {
+        Some(_) => None,
+        None => Some(Fleet::start(&cluster, &folder, &world, pace, &shutdown).await?),
+    };
+    if fleet.is_none() {
+        accounts::install(&cluster).await?;
+    }
+    let cloud_config = match (named, &fleet) {
+        (Some(named), _) => named,
+        (None, Some(fleet)) => fleet.simulated.cloud_config()?,
+        (None, None) => return Err(Failure::config("there is no cloud".into())),
+    };
+    let auth_url = cloud_config.auth_url.to_string();
+    let operator = roles::operator(cloud_config, accounts::operator(&cluster)?, &shutdown)?;
+    let (console, code) = roles::console(
+        &cluster,
+        fleet.as_ref().map(|fleet| &fleet.simulated.world),
+        fleet.as_ref().map(|fleet| &fleet.ha),
+        console_listen,
     )
     .await?;
-    let agents = roles::agents(
-        &simulated,
-        &folder,
-        &accounts::node_agent(&server),
-        &ha,
-        &shutdown,
+    announce::ready(
+        &cluster,
+        fleet.as_ref(),
+        &auth_url,
+        &console,
+        code.as_deref(),
+        began,
     );
-    let operator = roles::operator(&simulated, &accounts::operator(&server), &shutdown)?;
-    let (console, code) =
-        roles::console(&server, &client, &simulated.world, &ha, args.console_listen).await?;
-    announce(&server, &simulated, &ha, &console, &code, began);
     shutdown.token().cancelled().await;
     say!("stopping");
     shutdown
         .drain(async {
             console.stop().await;
-            drop((controlled, kept));
             operator.await.ok();
-            agents.await.ok();
-            ha.task.await.ok();
-            if let Err(error) = simulated.stop() {
-                tracing::error!("{error:#}");
+            if let Some(fleet) = fleet {
+                fleet.stop().await;
             }
-            server.stop().await;
+            cluster.stop().await;
         })
         .await;
     say!("stopped; everything is kept");
     Ok(())
 }
 
-async fn install_definitions(server: &Server) -> anyhow::Result<()> {
-    for crd in &cobaltcore_api::crds() {
-        let name = crd.metadata.name.as_deref().unwrap_or_default();
-        let object = serde_json::to_value(crd).with_context(|| name.to_owned())?;
-        server
-            .apply(&object)
-            .await
-            .map_err(|error| anyhow!("cannot install {name}: {error}"))?;
+/// The cloud of this name, found where every OpenStack client looks.
+fn named_cloud(name: &str) -> Result<CloudConfig, Failure> {
+    let lookup = |variable: &str| match variable {
+        "OS_CLOUD" => Some(name.to_owned()),
+        other => std::env::var(other).ok(),
+    };
+    CloudConfig::from_variables(lookup).map_err(|error| Failure::config(format!("--cloud {name}: {error}")))
+}
+
+/// Everything that is simulated, with the roles that live on it.
+struct Fleet {
+    simulated: Simulated,
+    ha: Ha,
+    agents: JoinHandle<()>,
+    kept: (AbortOnDropHandle<()>, AbortOnDropHandle<()>),
+}
+
+impl Fleet {
+    async fn start(
+        cluster: &Cluster,
+        folder: &Path,
+        args: &world::WorldArgs,
+        pace: ha::Pace,
+        shutdown: &Shutdown,
+    ) -> anyhow::Result<Self> {
+        let simulated = Simulated::start(folder, args).await?;
+        let world = &simulated.world;
+        cluster
+            .has_no_others(|name| world.read(|state| state.hosts.contains_key(name)))
+            .await?;
+        accounts::install(cluster).await?;
+        let client = cluster.administrator()?;
+        nodes::register(&client, world).await?;
+        let kept = (nodes::keep(client, world.clone()), control::serve(folder, world)?);
+        let ha = Ha::start(&simulated, folder, accounts::ha_service(cluster)?, pace).await?;
+        let agents = roles::agents(&simulated, folder, &accounts::node_agent(cluster)?, &ha, shutdown);
+        Ok(Self {
+            simulated,
+            ha,
+            agents,
+            kept,
+        })
     }
-    Ok(())
+
+    /// Waits for the roles, which end by themselves, and keeps the world.
+    async fn stop(self) {
+        let Self {
+            simulated,
+            ha,
+            agents,
+            kept,
+        } = self;
+        drop(kept);
+        agents.await.ok();
+        ha.stop().await;
+        if let Err(error) = simulated.stop() {
+            tracing::error!("{error:#}");
+        }
+    }
 }
 
 /// A fleet needs many connections; the usual limit is for one program with a few.
@@ -137,43 +221,4 @@ fn raise_open_files() {
     if let Err(error) = setrlimit(Resource::Nofile, most) {
         tracing::debug!(%error, "the limit of open files stays as it is");
     }
-}
-
-fn announce(server: &Server, simulated: &Simulated, ha: &Ha, console: &Console, code: &str, began: Instant) {
-    let (hosts, guests) = simulated
-        .world
-        .read(|state| (state.hosts.len(), state.servers.len()));
-    say!("CobaltCore is up ({} ms)", began.elapsed().as_millis());
-    say!();
-    say!("  console         {}/sign-in#code={code}", console.url());
-    say!("  Kubernetes API  {}", server.url().unwrap_or_default());
-    let kubeconfig = server.kubeconfig().map(Path::display);
-    if let Some(path) = &kubeconfig {
-        say!("  kubeconfig      {path}");
-    }
-    say!(
-        "  cloud           {} (simulated: {hosts} hosts, {guests} servers)",
-        simulated.cloud.auth_url()
-    );
-    say!("  clouds.yaml     {}", simulated.clouds_yaml.display());
-    say!(
-        "  HA service      {} (token: {})",
-        ha.url(),
-        ha.operator_file().display()
-    );
-    say!();
-    say!("Try, in another terminal:");
-    if let Some(path) = &kubeconfig {
-        say!("  KUBECONFIG={path} kubectl get hypervisors --watch");
-    }
-    say!(
-        "  OS_CLIENT_CONFIG_FILE={} openstack --os-cloud sim server list --all-projects",
-        simulated.clouds_yaml.display()
-    );
-    if let Some((host, uri)) = simulated.a_host() {
-        say!("  virsh -c '{uri}' list");
-        say!("  cobaltcore sim kill {host}");
-    }
-    say!();
-    say!("Ctrl-C stops it; the state is kept.");
 }

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use clap::{Args as _, FromArgMatches as _};
-use cobaltcore_apiserver::Server;
 use cobaltcore_console::Console;
 use cobaltcore_kit::health::Health;
 use cobaltcore_kit::shutdown::Shutdown;
@@ -27,6 +26,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
+use super::cluster::Cluster;
 use super::ha::Ha;
 use super::world::{LONGEST_SOCKET, Simulated};
 
@@ -211,11 +211,10 @@ impl Agent {
 
 /// Runs the hypervisor operator until the end.
 pub(crate) fn operator(
-    simulated: &Simulated,
-    client: &kube::Client,
+    cloud: CloudConfig,
+    client: kube::Client,
     shutdown: &Shutdown,
 ) -> anyhow::Result<JoinHandle<()>> {
-    let cloud = CloudConfig::from_file(&simulated.clouds_yaml, "sim")?;
     let session = Session::new(cloud, Settings::default())?;
     let config = cobaltcore_operator::Config {
         ha_mode: HaMode::Delegated,
@@ -230,7 +229,7 @@ pub(crate) fn operator(
         commit: option_env!("COBALTCORE_COMMIT").unwrap_or("unknown"),
     };
     let surroundings = cobaltcore_operator::Surroundings {
-        client: client.clone(),
+        client,
         telemetry: Telemetry::new(&component),
         health: Health::new(),
         shutdown: shutdown.clone(),
@@ -244,30 +243,34 @@ pub(crate) fn operator(
     }))
 }
 
-/// Starts the console; the answer is it and the code that signs in as an administrator.
+/// Starts the console. With the embedded API the answer has the code that signs in as an administrator; in a real
+/// cluster people have tokens of their own, and nobody is given more rights than they have there.
 pub(crate) async fn console(
-    server: &Server,
-    client: &kube::Client,
-    world: &World,
-    ha: &Ha,
+    cluster: &Cluster,
+    world: Option<&World>,
+    ha: Option<&Ha>,
     listen: SocketAddr,
-) -> anyhow::Result<(Console, String)> {
-    let path = server
+) -> anyhow::Result<(Console, Option<String>)> {
+    let path = cluster
         .kubeconfig()
         .ok_or_else(|| anyhow!("the embedded API has no kubeconfig"))?;
     let kube = crate::run::cluster(Some(path)).await?;
-    let token = administrator(client)
-        .await
-        .context("nobody could sign in to the console")?;
-    let code = Uuid::new_v4().simple().to_string();
+    let code = match cluster {
+        Cluster::Embedded(_) => {
+            let token = administrator(&cluster.administrator()?).await;
+            let token = token.context("nobody could sign in to the console")?;
+            Some((Uuid::new_v4().simple().to_string(), token))
+        }
+        Cluster::Real { .. } => None,
+    };
     let config = cobaltcore_console::Config {
         listen: Some(listen),
-        codes: HashMap::from([(code.clone(), token)]),
-        ha: Some(ha.service()),
-        faults: Some(Arc::new(super::control::Buttons(world.clone()))),
+        codes: HashMap::from_iter(code.clone()),
+        ha: ha.map(Ha::service),
+        faults: world.map(|world| Arc::new(super::control::Buttons(world.clone())) as _),
         ..cobaltcore_console::Config::default()
     };
-    Ok((Console::start(config, &kube).await?, code))
+    Ok((Console::start(config, &kube).await?, code.map(|(code, _)| code)))
 }
 
 /// The bearer token of an account that may do everything.

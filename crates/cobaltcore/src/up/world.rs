@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
+use cobaltcore_openstack::CloudConfig;
 use cobaltcore_sim::hosts::Place;
 use cobaltcore_sim::world::Kept;
 use cobaltcore_sim::{Cloud, Doors, Hosts, World};
@@ -20,13 +21,31 @@ pub(crate) const LONGEST_SOCKET: usize = 100;
 #[derive(Debug, Args)]
 pub(crate) struct WorldArgs {
     /// Simulated hypervisors; a world that was kept stays as it is
-    #[arg(long, default_value_t = 8, value_name = "N", help_heading = "Simulation")]
+    #[arg(
+        long,
+        default_value_t = 8,
+        value_name = "N",
+        conflicts_with = "cloud",
+        help_heading = "Simulation"
+    )]
     hypervisors: usize,
     /// Servers on each of them at the beginning
-    #[arg(long, default_value_t = 5, value_name = "N", help_heading = "Simulation")]
+    #[arg(
+        long,
+        default_value_t = 5,
+        value_name = "N",
+        conflicts_with = "cloud",
+        help_heading = "Simulation"
+    )]
     vms_per_host: usize,
     /// Seed of everything random
-    #[arg(long, default_value_t = 1, value_name = "N", help_heading = "Simulation")]
+    #[arg(
+        long,
+        default_value_t = 1,
+        value_name = "N",
+        conflicts_with = "cloud",
+        help_heading = "Simulation"
+    )]
     seed: u64,
     /// Address of the simulated cloud; the system chooses a port when it is 0
     #[arg(
@@ -77,6 +96,11 @@ impl Simulated {
             doors,
             kept,
         })
+    }
+
+    /// How roles reach its cloud.
+    pub(crate) fn cloud_config(&self) -> anyhow::Result<CloudConfig> {
+        Ok(CloudConfig::from_file(&self.clouds_yaml, "sim")?)
     }
 
     /// The first host and its libvirt.

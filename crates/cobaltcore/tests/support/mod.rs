@@ -25,17 +25,17 @@ pub(crate) struct Platform {
 
 impl Platform {
     pub(crate) fn start(folder: &Path, more: &[&str]) -> Self {
+        let listen = ["--listen", "127.0.0.1:0"];
+        Self::start_on_others(folder, &[&listen, more].concat(), &[])
+    }
+
+    /// With systems of somebody else, and variables that say where they are.
+    pub(crate) fn start_on_others(folder: &Path, more: &[&str], set: &[(&str, &str)]) -> Self {
         let mut child = Command::new(PROGRAM)
-            .arg("up")
-            .args([
-                "--listen",
-                "127.0.0.1:0",
-                "--console-listen",
-                "127.0.0.1:0",
-                "--data-dir",
-            ])
+            .args(["up", "--console-listen", "127.0.0.1:0", "--data-dir"])
             .arg(folder)
             .args(more)
+            .envs(set.iter().copied())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -127,6 +127,14 @@ pub(crate) fn all_in(folder: &Path, phase: &str, count: usize) {
         let hosts = hypervisors(folder);
         hosts.len() == count && hosts.iter().all(|host| host["status"]["phase"] == phase)
     });
+}
+
+/// A text in the object of a host.
+pub(crate) fn field(folder: &Path, name: &str, pointer: &str) -> String {
+    let hosts = hypervisors(folder);
+    let host = hosts.iter().find(|host| host["metadata"]["name"] == name);
+    let value = host.and_then(|host| host.pointer(pointer)?.as_str());
+    value.unwrap_or_default().to_owned()
 }
 
 /// How many guests a host reports.
