@@ -20,21 +20,23 @@ pub(super) fn ready(
 ) {
     say!("CobaltCore is up ({} ms)", began.elapsed().as_millis());
     say!();
-    match code {
-        Some(code) => say!("  console         {}/sign-in#code={code}", console.url()),
-        None => say!(
+    if let Some(code) = code {
+        say!("  console         {}/sign-in#code={code}", console.url());
+    } else {
+        say!(
             "  console         {} (sign in with a bearer token of your cluster)",
             console.url()
-        ),
+        );
     }
     say!("  Kubernetes API  {}", cluster.url());
     let kubeconfig = cluster.kubeconfig().map(Path::display);
     if let Some(path) = &kubeconfig {
         say!("  kubeconfig      {path}");
     }
-    match fleet {
-        Some(fleet) => simulated(fleet),
-        None => say!("  cloud           {auth_url}"),
+    if let Some(fleet) = fleet {
+        simulated(fleet);
+    } else {
+        say!("  cloud           {auth_url}");
     }
     say!();
     say!("Try, in another terminal:");

@@ -25,7 +25,7 @@ const LOOK: Duration = Duration::from_millis(200);
 pub(crate) enum Cluster {
     Embedded(Server),
     Real {
-        config: kube::Config,
+        config: Box<kube::Config>,
         kubeconfig: PathBuf,
     },
 }
@@ -39,7 +39,7 @@ impl Cluster {
     /// Uses the cluster of a kubeconfig.
     pub(crate) async fn real(kubeconfig: &Path) -> anyhow::Result<Self> {
         Ok(Self::Real {
-            config: crate::run::cluster(Some(kubeconfig)).await?,
+            config: Box::new(crate::run::cluster(Some(kubeconfig)).await?),
             kubeconfig: kubeconfig.to_owned(),
         })
     }
@@ -69,7 +69,7 @@ impl Cluster {
     pub(crate) fn administrator(&self) -> anyhow::Result<kube::Client> {
         match self {
             Self::Embedded(server) => Ok(kube::Client::new(server.client_as(User::admin()), "default")),
-            Self::Real { config, .. } => client(config.clone()),
+            Self::Real { config, .. } => client(kube::Config::clone(config)),
         }
     }
 
@@ -81,9 +81,9 @@ impl Cluster {
                 namespace,
             )),
             Self::Real { config, .. } => {
-                let mut config = config.clone();
+                let mut config = kube::Config::clone(config);
                 config.auth_info.impersonate = Some(format!("system:serviceaccount:{namespace}:{name}"));
-                config.default_namespace = namespace.to_owned();
+                namespace.clone_into(&mut config.default_namespace);
                 client(config)
             }
         }

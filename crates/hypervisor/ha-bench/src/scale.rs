@@ -17,6 +17,9 @@ use crate::{BenchError, Row, at, floor, set_up};
 /// Signs of life of a thousand hosts at three replicas.
 const BEATS: u32 = 600;
 
+/// A stretch of the way from death to the first call, and how long it took.
+type Stage<'a> = (&'a str, &'a dyn Fn(&Death) -> f64);
+
 /// What was found of one fleet.
 struct Found {
     hosts: usize,
@@ -254,7 +257,7 @@ fn report(all: &[Found], echo: f64) -> Vec<Row> {
     rows.push(
         of_deaths("death to first evacuate call, 99 %", 0.99, &|death| death.asked).at_most(60.0, 75.0),
     );
-    let stages: [(&str, &dyn Fn(&Death) -> f64); 5] = [
+    let stages: [Stage<'_>; 5] = [
         ("  confirmed to claimed", &|death| death.claimed - death.confirmed),
         ("  claimed to fenced", &|death| death.fenced - death.claimed),
         ("  fenced to forced down", &|death| {

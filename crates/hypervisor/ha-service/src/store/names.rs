@@ -58,8 +58,8 @@ impl Names {
         }
         self.words.push(Word {
             kind: event.kind,
-            event: event.event.to_string(),
-            detail: event.detail.to_string(),
+            event: event.event.clone(),
+            detail: event.detail.clone(),
             id,
         });
         Ok(id)
