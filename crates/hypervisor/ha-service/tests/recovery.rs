@@ -403,7 +403,9 @@ async fn a_dead_host_is_fenced_and_its_guests_run_elsewhere() {
 async fn figures_of_a_recovery(service: &Running) {
     let figures = until("the end is counted", async || {
         let figures = service.figures().await;
-        (figures.of("kvm_ha_incidents_total", "result=\"Recovered\"") >= 1.0).then_some(figures)
+        let ended = figures.of("kvm_ha_incidents_total", "result=\"Recovered\"") >= 1.0;
+        let open = figures.of("kvm_ha_incidents_open", "state=\"Recovered\"") >= 1.0;
+        (ended && open).then_some(figures)
     })
     .await;
     for (name, label, wanted) in [
