@@ -215,7 +215,11 @@ impl Engine {
             self.storm_last = Some(now.mono);
         }
         let isolated = self.isolation_gate(None, now.mono).is_err();
-        if isolated != self.self_isolated {
+        // Who has just begun to lead has heard nobody yet. The gate holds all the same; it is no news.
+        let begins = self
+            .term
+            .is_some_and(|term| now.mono.since(term.since) < self.config.warmup);
+        if isolated != self.self_isolated && !(isolated && begins) {
             self.self_isolated = isolated;
             self.tell(Notice::SelfIsolated { active: isolated });
         }
