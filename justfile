@@ -30,6 +30,14 @@ real:
 lab *ARGS:
     lab/lab {{ARGS}}
 
+# The static program of the agents (Debian: musl-tools; rustup target add x86_64-unknown-linux-musl)
+agent:
+    cargo build --profile lean --target x86_64-unknown-linux-musl -p cobaltcore-agents
+
+# Its image, one file on nothing; needs buildah
+agent-image: agent
+    buildah bud --tag cobaltcore-agent --file deploy/image/Containerfile target/x86_64-unknown-linux-musl/lean
+
 # Generated files: the CustomResourceDefinitions in deploy/
 generate:
     UPDATE=1 cargo test -p cobaltcore-api
