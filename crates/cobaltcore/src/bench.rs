@@ -183,7 +183,8 @@ async fn ha(args: HaArgs) -> anyhow::Result<()> {
         output,
     } = args;
     let options = cobaltcore_ha_bench::Options {
-        program: this_program(program)?,
+        program: this_program(program.clone())?,
+        agent: agent_program(program)?,
         quick,
         only,
         sizes,

@@ -75,7 +75,7 @@ pub(crate) fn run(log: &LogArgs, args: Args) -> ExitCode {
 async fn up(args: Args) -> Result<(), Failure> {
     let began = Instant::now();
     let shutdown = signals()?;
-    raise_open_files();
+    let may_open = raise_open_files();
     let Args {
         world,
         console_listen,
@@ -89,6 +89,7 @@ async fn up(args: Args) -> Result<(), Failure> {
             "--listen is for the embedded API, and --kubeconfig names another: leave one of them out".into(),
         ));
     }
+    enough_open_files(world.hypervisors, may_open)?;
     // A name that is not there is told before anything starts.
     let named = cloud.as_deref().map(named_cloud).transpose()?;
     let config = serve.into_config("up");
@@ -210,8 +211,25 @@ impl Fleet {
     }
 }
 
-/// A fleet needs many connections; the usual limit is for one program with a few.
-fn raise_open_files() {
+/// Both ends of everything between a host and its agents, listeners and spool, as counted in a fleet of a thousand.
+const FILES_PER_HOST: usize = 18;
+/// Everything else.
+const FILES_BESIDES: usize = 500;
+
+/// Half a fleet that could not open its files is no fleet; it is told before anything starts.
+fn enough_open_files(hypervisors: usize, may_open: Option<u64>) -> Result<(), Failure> {
+    let needed = FILES_BESIDES + FILES_PER_HOST * hypervisors;
+    match may_open {
+        Some(limit) if limit < needed as u64 => Err(Failure::config(format!(
+            "{hypervisors} hypervisors need about {needed} open files, and this process may open {limit}: raise the limit \
+             (`ulimit -Hn`) or ask for fewer with --hypervisors"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// A fleet needs many connections; the usual limit is for one program with a few. Answers with the limit, if there is one.
+fn raise_open_files() -> Option<u64> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let most = Rlimit {
@@ -221,4 +239,5 @@ fn raise_open_files() {
     if let Err(error) = setrlimit(Resource::Nofile, most) {
         tracing::debug!(%error, "the limit of open files stays as it is");
     }
+    getrlimit(Resource::Nofile).current
 }

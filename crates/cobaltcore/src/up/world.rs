@@ -28,7 +28,7 @@ pub(crate) struct WorldArgs {
         conflicts_with = "cloud",
         help_heading = "Simulation"
     )]
-    hypervisors: usize,
+    pub(super) hypervisors: usize,
     /// Servers on each of them at the beginning
     #[arg(
         long,

@@ -45,7 +45,7 @@ pub struct Args {
         help_heading = "System"
     )]
     pub host_root: PathBuf,
-    /// Address of the D-Bus system bus, where shutdowns are announced [default: the system's]
+    /// Address of the D-Bus system bus, where shutdowns are announced; `none` to do without [default: the system's]
     #[arg(
         long,
         env = "DBUS_SYSTEM_BUS_ADDRESS",
@@ -66,8 +66,8 @@ pub struct Start {
     pub uris: Vec<Uri>,
     /// Root of the host's file system.
     pub host_root: PathBuf,
-    /// The system bus.
-    pub system_bus: String,
+    /// The system bus, unless there is none.
+    pub system_bus: Option<String>,
 }
 
 impl Start {
@@ -85,13 +85,15 @@ impl Start {
         let name = name.unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
         let host = HostName::new(name.to_lowercase())
             .map_err(|error| Error::argument("--node-name", error.to_string()))?;
-        let system_bus = system_bus.filter(|address| !address.is_empty());
+        let system_bus = system_bus
+            .filter(|address| !address.is_empty())
+            .unwrap_or_else(|| crate::logind::SYSTEM_BUS.to_owned());
         Ok(Self {
             host,
             config,
             uris: uris(&libvirt_uri, libvirt_socket.as_deref())?,
             host_root,
-            system_bus: system_bus.unwrap_or_else(|| crate::logind::SYSTEM_BUS.to_owned()),
+            system_bus: Some(system_bus).filter(|address| address != "none"),
         })
     }
 }

@@ -23,11 +23,15 @@ const HOLD: Duration = Duration::from_secs(4);
 
 /// Listens until `stop`.
 pub(crate) async fn run(context: Context, stop: CancellationToken) -> Result<(), BoxError> {
+    let Some(bus) = context.start.system_bus.clone() else {
+        stop.cancelled().await;
+        return Ok(());
+    };
     let mut failures = 0;
     loop {
         let ended = tokio::select! {
             () = stop.cancelled() => return Ok(()),
-            ended = listen(&context, &mut failures) => ended,
+            ended = listen(&context, &bus, &mut failures) => ended,
         };
         if failures == 0 {
             tracing::warn!(
@@ -44,9 +48,9 @@ pub(crate) async fn run(context: Context, stop: CancellationToken) -> Result<(),
 }
 
 /// Listens until the bus or logind is away, and says why.
-async fn listen(context: &Context, failures: &mut u32) -> String {
+async fn listen(context: &Context, bus: &str, failures: &mut u32) -> String {
     let words = |error: zbus::Error| error.to_string();
-    let build = zbus::connection::Builder::address(context.start.system_bus.as_str())
+    let build = zbus::connection::Builder::address(bus)
         .method_timeout(CALL_TIME)
         .build();
     let connection = match tokio::time::timeout(CALL_TIME, build).await {

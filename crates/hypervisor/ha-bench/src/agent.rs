@@ -127,11 +127,11 @@ pub(crate) async fn measure(program: &Path, guests: usize, quick: bool) -> Resul
 }
 
 /// From libvirt through agent and service to the service's disk.
-pub(crate) async fn stored(program: &Path, quick: bool) -> Result<Vec<Row>, BenchError> {
+pub(crate) async fn stored(program: &Path, agent: &Path, quick: bool) -> Result<Vec<Row>, BenchError> {
     let folder = tempfile::tempdir().map_err(|error| set_up("a directory")(error.into()))?;
     let place = ServicePlace::new(folder.path(), &[HOST.to_owned()], DEAF, None)?;
     let (mut service, _) = place.start_ready(program).await?;
-    let scene = Scene::start(program, 100, service.address).await?;
+    let scene = Scene::start(agent, 100, service.address).await?;
     // Counted after the commit.
     let counted = "kvm_ha_ingest_events_total{kind=\"watchdog\"}";
     let began = Instant::now();

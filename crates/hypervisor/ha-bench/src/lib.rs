@@ -30,6 +30,8 @@ pub const PARTS: [&str; 7] = ["spool", "wire", "agent", "ingest", "engine", "fle
 pub struct Options {
     /// The program that has the roles.
     pub program: PathBuf,
+    /// The program whose agent is measured.
+    pub agent: PathBuf,
     /// Seconds instead of minutes.
     pub quick: bool,
     /// Only these of [`PARTS`]; all if empty.
@@ -80,6 +82,7 @@ pub(crate) fn at(sorted: &[f64], share: f64) -> f64 {
 pub async fn run(options: Options) -> Result<Report, BenchError> {
     let Options {
         program,
+        agent,
         quick,
         only,
         sizes,
@@ -98,10 +101,10 @@ pub async fn run(options: Options) -> Result<Report, BenchError> {
     if wanted("agent") {
         for guests in [10, 100, 500] {
             progress(&format!("an agent with {guests} guests"));
-            report.rows.extend(agent::measure(&program, guests, quick).await?);
+            report.rows.extend(agent::measure(&agent, guests, quick).await?);
         }
         progress("an agent and a service");
-        report.rows.extend(agent::stored(&program, quick).await?);
+        report.rows.extend(agent::stored(&program, &agent, quick).await?);
     }
     if wanted("ingest") {
         progress("records into the service");

@@ -2,9 +2,10 @@
 //! systemd, logind and hostnamed as seen on the bus: as much of their interfaces as agents use, with the real names,
 //! paths and signatures.
 
-use std::io::Read as _;
 use std::time::Duration;
 
+use tokio::io::AsyncReadExt as _;
+use tokio::net::unix::pipe;
 use zbus::connection::Builder;
 use zbus::object_server::SignalEmitter;
 use zbus::{Connection, ObjectServer, OwnedFd, OwnedObjectPath, fdo, interface};
@@ -266,14 +267,16 @@ struct Logind(System);
 #[interface(name = "org.freedesktop.login1.Manager")]
 impl Logind {
     /// Like logind, the service keeps one end of a pipe and learns from its closing that the lock was given back.
-    fn inhibit(&self, what: String, who: String, why: String, mode: String) -> fdo::Result<OwnedFd> {
-        let (mut near, far) = std::io::pipe().map_err(|error| fdo::Error::Failed(error.to_string()))?;
+    async fn inhibit(&self, what: String, who: String, why: String, mode: String) -> fdo::Result<OwnedFd> {
+        let failed = |error: std::io::Error| fdo::Error::Failed(error.to_string());
+        let (near, far) = std::io::pipe().map_err(failed)?;
+        let mut near = pipe::Receiver::from_owned_fd(near.into()).map_err(failed)?;
         let inner = &self.0.0;
         inner.state.lock().locks.push(Lock { what, who, why, mode });
         inner.held.send_modify(|count| *count += 1);
         let system = self.0.clone();
-        std::thread::spawn(move || {
-            let _ = near.read(&mut [0; 1]);
+        tokio::spawn(async move {
+            let _ = near.read(&mut [0; 1]).await;
             system.0.held.send_modify(|count| *count -= 1);
         });
         Ok(std::os::fd::OwnedFd::from(far).into())
