@@ -267,7 +267,7 @@ struct Logind(System);
 #[interface(name = "org.freedesktop.login1.Manager")]
 impl Logind {
     /// Like logind, the service keeps one end of a pipe and learns from its closing that the lock was given back.
-    async fn inhibit(&self, what: String, who: String, why: String, mode: String) -> fdo::Result<OwnedFd> {
+    fn inhibit(&self, what: String, who: String, why: String, mode: String) -> fdo::Result<OwnedFd> {
         let failed = |error: std::io::Error| fdo::Error::Failed(error.to_string());
         let (near, far) = std::io::pipe().map_err(failed)?;
         let mut near = pipe::Receiver::from_owned_fd(near.into()).map_err(failed)?;
