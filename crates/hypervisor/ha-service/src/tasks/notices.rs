@@ -255,7 +255,7 @@ impl Teller {
         self.mirror(incident);
     }
 
-    /// How long it took to know that the host is off, or to give up on a level for now.
+    /// How long it took to know that the host is off, or to give up on a level this time.
     fn count_fence(&self, incident: &IncidentId, result: &str, since: &mut HashMap<IncidentId, Since>) {
         let Some(begun) = since.get(incident).and_then(|since| since.fencing) else {
             return;
