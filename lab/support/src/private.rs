@@ -185,17 +185,70 @@ pub fn guest_xml(name: &str) -> String {
 /// A guest that starts its watchdog two seconds before it is due and then does nothing: the whole of it is one sector
 /// that writes to the port of the ib700 and halts.
 pub fn hung_guest_xml(name: &str, disk: &Path) -> String {
-    let mut sector = vec![0_u8; 1 << 20];
-    let program = [0xba, 0x43, 0x04, 0xb0, 0x0e, 0xee, 0xfa, 0xf4, 0xeb, 0xfd];
-    sector[..program.len()].copy_from_slice(&program);
-    sector[510..512].copy_from_slice(&[0x55, 0xaa]);
-    std::fs::write(disk, sector).expect("disk");
+    boot_disk(
+        disk,
+        &[0xba, 0x43, 0x04, 0xb0, 0x0e, 0xee, 0xfa, 0xf4, 0xeb, 0xfd],
+    );
     let devices = format!(
         "<watchdog model='ib700' action='pause'/><disk type='file' device='disk'><driver name='qemu' type='raw'/>\
          <source file='{}'/><target dev='hda' bus='ide'/></disk>",
         disk.display()
     );
     xml(name, &devices)
+}
+
+/// A guest that writes to 8 MiB of its memory at every tick of its clock, once it [has booted](until_busy): a slow live
+/// migration of it does not end before it is allowed to be fast.
+pub fn busy_guest_xml(name: &str, disk: &Path) -> String {
+    boot_disk(disk, &BUSY);
+    let devices = format!(
+        "<disk type='file' device='disk'><driver name='qemu' type='raw'/><source file='{}'/>\
+         <target dev='vda' bus='virtio'/><readonly/></disk>",
+        disk.display()
+    );
+    xml(name, &devices)
+}
+
+/// Waits until the firmware of such a guest has read its disk.
+pub async fn until_busy(name: &str) {
+    for _ in 0..600 {
+        let stats = virsh(&["domblkstat", name, "vda"]).await;
+        if !stats.contains("rd_req 0") {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("{name} did not boot");
+}
+
+/// Segments without a limit, then one number per page from 1 MiB to 9 MiB, a higher one each time; sleep until the clock
+/// ticks; again.
+#[rustfmt::skip]
+const BUSY: [u8; 82] = [
+    0xfa, 0x31, 0xc0, 0x8e, 0xd8,             // cli; ds = 0
+    0x0f, 0x01, 0x16, 0x3c, 0x7c,             // lgdt [0x7c3c]
+    0x0f, 0x20, 0xc0, 0x0c, 0x01,             // cr0.pe on
+    0x0f, 0x22, 0xc0,
+    0xbb, 0x08, 0x00, 0x8e, 0xdb,             // ds = 4 GiB of memory
+    0x24, 0xfe, 0x0f, 0x22, 0xc0,             // cr0.pe off
+    0x66, 0x45,                               // inc ebp
+    0x66, 0xbf, 0x00, 0x00, 0x10, 0x00,       // edi = 1 MiB
+    0x67, 0x66, 0x89, 0x2f,                   // [edi] = ebp
+    0x66, 0x81, 0xc7, 0x00, 0x10, 0x00, 0x00, // edi += 4096
+    0x66, 0x81, 0xff, 0x00, 0x00, 0x90, 0x00, // until edi = 9 MiB
+    0x72, 0xec,
+    0xfb, 0xf4, 0xeb, 0xc4,                   // sti; hlt; from the start
+    0x0f, 0x00, 0x42, 0x7c, 0x00, 0x00,       // the table of segments: 16 bytes at 0x7c42
+    0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+    0xff, 0xff, 0x00, 0x00, 0x00, 0x92, 0xcf, 0x00,
+];
+
+/// A disk whose first sector is this program.
+fn boot_disk(disk: &Path, program: &[u8]) {
+    let mut image = vec![0_u8; 1 << 20];
+    image[..program.len()].copy_from_slice(program);
+    image[510..512].copy_from_slice(&[0x55, 0xaa]);
+    std::fs::write(disk, image).expect("disk");
 }
 
 fn xml(name: &str, devices: &str) -> String {

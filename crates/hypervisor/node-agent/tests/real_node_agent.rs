@@ -9,7 +9,9 @@ mod support;
 use std::time::Duration;
 
 use cobaltcore_apiserver::testkit::TestServer;
-use cobaltcore_lab::private::{Daemon, RW, SECOND, field, guest_xml, in_private_host, virsh};
+use cobaltcore_lab::private::{
+    Daemon, RW, SECOND, busy_guest_xml, field, guest_xml, in_private_host, until_busy, virsh,
+};
 use cobaltcore_libvirt::client::{Connection, Delivery, EventStream, Options};
 use cobaltcore_libvirt::event::{EventBody, EventId};
 use cobaltcore_libvirt::names;
@@ -358,7 +360,10 @@ async fn resource_version(server: &TestServer) -> Option<String> {
     object.metadata.resource_version
 }
 
-fn slow(mib_per_second: u64) -> MigrateParams {
+/// More than any guest here writes, in MiB/s.
+const FAST: u64 = 2048;
+
+fn at(mib_per_second: u64) -> MigrateParams {
     MigrateParams::default()
         .with("migrate_uri", Value::String("tcp://127.0.0.1".into()))
         .with("bandwidth", Value::ULLong(mib_per_second))
@@ -366,9 +371,11 @@ fn slow(mib_per_second: u64) -> MigrateParams {
 
 const LIVE: u32 = flags::MIGRATE_LIVE | flags::MIGRATE_PERSIST_DEST | flags::MIGRATE_UNDEFINE_SOURCE;
 
-/// Two hosts with an agent each, and a guest that runs on the first.
+/// Two hosts with an agent each, and a guest that runs on the first and is busy, so that its slow migration lasts until
+/// it is allowed to be fast.
 struct Pair {
     _daemons: (Daemon, Daemon),
+    _disk: tempfile::TempDir,
     source: Connection,
     target: Connection,
     guest: Domain,
@@ -383,8 +390,11 @@ impl Pair {
             connect(RW, Options::default()).await,
             connect(SECOND, Options::default()).await,
         );
-        let guest = source.define(&guest_xml(name)).await.unwrap();
+        let disk = tempfile::tempdir().unwrap();
+        let busy = busy_guest_xml(name, &disk.path().join("disk"));
+        let guest = source.define(&busy).await.unwrap();
         let guest = source.start(&guest, 0).await.unwrap();
+        until_busy(name).await;
         let server = server().await;
         create(&server, "one").await;
         create(&server, "two").await;
@@ -399,6 +409,7 @@ impl Pair {
         until(&server, "two", "connected", is_connected).await;
         Self {
             _daemons: daemons,
+            _disk: disk,
             source,
             target,
             guest,
@@ -499,7 +510,7 @@ fn a_live_migration_is_told_with_libvirts_own_figures() {
                 pair.source.with_deadline(Duration::from_mins(5)),
                 pair.guest.clone(),
             );
-            tokio::spawn(async move { source.migrate_to_uri(&guest, SECOND, slow(1), LIVE).await })
+            tokio::spawn(async move { source.migrate_to_uri(&guest, SECOND, at(1), LIVE).await })
         };
         let running = pair
             .until("running", |status| {
@@ -510,6 +521,10 @@ fn a_live_migration_is_told_with_libvirts_own_figures() {
             (&running["origin"], &running["operation"]),
             (&"one".into(), &"migration_out".into())
         );
+        pair.source
+            .migrate_set_max_speed(&pair.guest, FAST)
+            .await
+            .unwrap();
         migration.await.unwrap().unwrap();
         let told = job_completed(&mut events).await;
         assert_eq!(told.params.i64("operation"), Some(5));
@@ -570,7 +585,7 @@ fn without_the_source_agent_the_destination_tells_the_end_with_libvirts_figures(
             pair.agents.remove(0).stop().await;
             let source = pair.source.with_deadline(Duration::from_mins(5));
             source
-                .migrate_to_uri(&pair.guest, SECOND, slow(4), LIVE)
+                .migrate_to_uri(&pair.guest, SECOND, at(FAST), LIVE)
                 .await
                 .unwrap();
             let end = pair
@@ -597,7 +612,7 @@ fn an_aborted_migration_ends_failed_and_the_next_one_counts_on() {
                     pair.source.with_deadline(Duration::from_mins(5)),
                     pair.guest.clone(),
                 );
-                tokio::spawn(async move { source.migrate_to_uri(&guest, SECOND, slow(speed), LIVE).await })
+                tokio::spawn(async move { source.migrate_to_uri(&guest, SECOND, at(speed), LIVE).await })
             };
             let migration = migrate(1);
             pair.until("running", |status| {
@@ -629,7 +644,7 @@ fn an_aborted_migration_ends_failed_and_the_next_one_counts_on() {
             .await;
             until(&pair.server, "two", "empty", |status| status["numInstances"] == 0).await;
 
-            migrate(64).await.unwrap().unwrap();
+            migrate(FAST).await.unwrap().unwrap();
             let end = pair
                 .until("completed", |status| status["phase"] == "Completed")
                 .await;

@@ -8,7 +8,9 @@ mod pki;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use cobaltcore_lab::private::{Daemon, RW, SECOND, TCP, field, guest_xml, in_private_host, virsh};
+use cobaltcore_lab::private::{
+    Daemon, RW, SECOND, TCP, busy_guest_xml, field, guest_xml, in_private_host, until_busy, virsh,
+};
 use cobaltcore_libvirt::client::{Connection, Delivery, EventStream, Options};
 use cobaltcore_libvirt::error::code;
 use cobaltcore_libvirt::event::{EventBody, EventId};
@@ -595,8 +597,11 @@ fn an_aborted_migration_fails_the_call_and_the_arriving_guest_only() {
             let source = connect(RW, Options::default()).await;
             let target = connect(SECOND, Options::default()).await;
             let mut arriving = target.subscribe(&[EventId::LIFECYCLE]).await.unwrap().stream;
-            let guest = source.define(&guest_xml("undecided")).await.unwrap();
+            let folder = tempfile::tempdir().unwrap();
+            let busy = busy_guest_xml("undecided", &folder.path().join("disk"));
+            let guest = source.define(&busy).await.unwrap();
             let guest = source.start(&guest, 0).await.unwrap();
+            until_busy("undecided").await;
             let migration = {
                 let (source, guest) = (source.with_deadline(Duration::from_mins(5)), guest.clone());
                 tokio::spawn(async move {
