@@ -21,6 +21,9 @@ role_boot() {
   mkdir -p /run/libvirt /run/openvswitch /var/lib/libvirt/qemu /var/lib/nova/lock "$INSTANCES"
   "$LAB_SRC/inside/machine" start shared-storage ovsdb virtlogd remote-shell
   until mountpoint -q "$INSTANCES"; do sleep 0.05; done
+  # what one host locks is locked for all of them, as on storage that is really shared: FUSE keeps locks to itself
+  mkdir -p "$LAB_DIR/instances/locks"
+  mount --bind "$LAB_DIR/instances/locks" "$INSTANCES/locks"
   "$LAB_SRC/inside/machine" start ovs libvirtd
   [[ ! -e $LAB_DIR/config/node-exporter ]] || "$LAB_SRC/inside/machine" start node-exporter
   [[ ! -e $LAB_DIR/config/nova-compute-$MACHINE.conf ]] || "$LAB_SRC/inside/machine" start nova-compute
