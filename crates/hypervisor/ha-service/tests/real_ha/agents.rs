@@ -15,15 +15,20 @@ use cobaltcore_lab::{Host, Lab};
 /// How often a keeper looks after its agent.
 const LOOK: Duration = Duration::from_millis(300);
 
-/// The program with all roles, as built beside this test.
+/// The program with all roles, as a test of it has it built: with the features of tests, so that nothing is built twice.
 pub(crate) fn program() -> PathBuf {
     let exe = std::env::current_exe().unwrap();
     let profile = exe.parent().and_then(Path::parent).unwrap();
     let mut build = Command::new(env!("CARGO"));
     build
-        .args(["build", "--workspace", "--bin", "cobaltcore", "--target-dir"])
+        .args(["test", "--workspace", "--test", "up", "--no-run", "--target-dir"])
         .arg(profile.parent().unwrap())
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.."));
+    // What Cargo tells this test about its package would look like a change to build scripts that ask for theirs.
+    let told = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
+    for name in told.filter(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {
+        build.env_remove(name);
+    }
     if profile.ends_with("release") {
         build.arg("--release");
     }
@@ -31,7 +36,7 @@ pub(crate) fn program() -> PathBuf {
     profile.join("cobaltcore")
 }
 
-/// Agents at work; they end with [`Agents::end`].
+/// Agents at work; they end with this value.
 pub(crate) struct Agents {
     over: Arc<AtomicBool>,
     keepers: Vec<JoinHandle<()>>,
@@ -78,12 +83,14 @@ impl Agents {
         let keepers = keepers.collect();
         Self { over, keepers }
     }
+}
 
-    /// Ends them all.
-    pub(crate) fn end(self) {
+impl Drop for Agents {
+    fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
-        for keeper in self.keepers {
-            keeper.join().unwrap();
+        for keeper in self.keepers.drain(..) {
+            // A keeper that panicked has said so.
+            let _ = keeper.join();
         }
     }
 }
