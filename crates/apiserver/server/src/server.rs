@@ -491,7 +491,7 @@ impl Api {
         self.webhooks.load(self);
         self.policies.load(self);
         for table in self.store.tables() {
-            self.owners.load(&table, self.store.revision());
+            self.owners.load(&table);
         }
         self.resume_controllers();
     }

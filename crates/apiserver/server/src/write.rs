@@ -161,16 +161,17 @@ impl Api {
             wipe_system_fields(&mut object);
         }
         self.stamp_new(resource, &mut object);
-        let generated = meta::name(&object).is_empty() && !meta::text(&object, "generateName").is_empty();
+        if !meta::name(&object).is_empty() || meta::text(&object, "generateName").is_empty() {
+            meta::name(&object).clone_into(&mut attempt.name);
+            return self.insert_once(&attempt, object).await;
+        }
         for round in 1.. {
             let mut candidate = object.clone();
-            if generated {
-                let name = made_up_name(meta::text(&object, "generateName"));
-                meta::set(&mut candidate, "name", json!(name));
-            }
-            meta::name(&candidate).clone_into(&mut attempt.name);
+            let name = made_up_name(meta::text(&object, "generateName"));
+            meta::set(&mut candidate, "name", json!(name));
+            attempt.name = name;
             match self.insert_once(&attempt, candidate).await {
-                Err(error) if generated && error.reason() == "AlreadyExists" && round < NAME_ATTEMPTS => {}
+                Err(error) if error.reason() == "AlreadyExists" && round < NAME_ATTEMPTS => {}
                 other => return other,
             }
         }

@@ -156,7 +156,8 @@ impl<'a> Engine<'a> {
     }
 
     /// Takes from every entry but `own` what the change from `old` to `new` touches, and says what
-    /// it adds or modifies. Without `force` such paths, as opposed to removed ones, are conflicts.
+    /// it adds or modifies and what it removes. Without `force` the former, as opposed to the latter,
+    /// are conflicts.
     fn disown(
         &self,
         old: &Value,
@@ -164,7 +165,7 @@ impl<'a> Engine<'a> {
         managed: &mut Managed<'_>,
         own: Option<&str>,
         force: bool,
-    ) -> Result<FieldSet, Refusal> {
+    ) -> Result<(FieldSet, FieldSet), Refusal> {
         let diff = |reading: &Reading<'_>| {
             compare(old, new, reading.ty())
                 .map(|c| c.filtered(self.filter))
@@ -208,7 +209,7 @@ impl<'a> Engine<'a> {
             return Err(Refusal::Conflict(owners));
         }
         managed.drop_empty();
-        Ok(main_changed)
+        Ok((main_changed, main_removed))
     }
 
     /// Records a write that is not an apply.
@@ -220,20 +221,36 @@ impl<'a> Engine<'a> {
         manager: &Manager<'_>,
     ) -> Result<Managed<'m>, String> {
         self.refresh(&mut managed);
-        let changed = match self.disown(old, new, &mut managed, None, true) {
-            Ok(changed) => changed,
+        let mut entry = manager.entry(FieldSet::new(), self.time());
+        let identity = entry.identity();
+        let own = managed.entries.remove(&identity);
+        let (changed, removed) = match self.disown(old, new, &mut managed, None, true) {
+            Ok(touched) => touched,
             Err(Refusal::IllTyped(text)) => return Err(text),
             Err(Refusal::Conflict(_)) => return Err("conflict without cause".to_owned()),
         };
+        let own = match own {
+            Some(own) if !own.touches(&changed) && !own.touches(&removed) => Some(own),
+            // The usual case: a manager writes again what it owns, and only the time of that moves.
+            Some(mut own) if own.owns(&changed) && !own.touches(&removed) && !own.touches(stripped()) => {
+                own.set_time(self.time());
+                managed.entries.insert(identity, own);
+                managed.cap_updaters();
+                return Ok(managed);
+            }
+            Some(mut own) => {
+                let set = own.take_set().difference(&changed).difference(&removed);
+                own.replace_set(set);
+                Some(own)
+            }
+            None => None,
+        };
+        let own = own.filter(|own| !own.is_empty());
         let set = changed.difference(stripped());
-        if !set.is_empty() {
-            let mut entry = manager.entry(FieldSet::new(), self.time());
-            let identity = entry.identity();
-            let previous = managed
-                .entries
-                .remove(&identity)
-                .map(|mut e| e.take_set())
-                .unwrap_or_default();
+        if set.is_empty() {
+            managed.entries.extend(own.map(|own| (identity, own)));
+        } else {
+            let previous = own.map(|mut own| own.take_set()).unwrap_or_default();
             entry.fields = Fields::Decoded(set.union(previous));
             managed.entries.insert(identity, entry);
         }

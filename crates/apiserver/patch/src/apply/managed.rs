@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use cobaltcore_text::go;
 use serde_json::{Map, Value};
 
-use super::set::{FieldSet, encoded_touches};
+use super::set::{FieldSet, encoded_owns, encoded_touches};
 use super::time::unix_seconds;
 
 /// Most entries of operation Update; older ones are merged.
@@ -62,7 +62,7 @@ pub(crate) struct Entry<'a> {
     pub(crate) subresource: String,
     pub(crate) time: Option<String>,
     pub(crate) fields: Fields<'a>,
-    /// Where the entry is stored, while nothing in it has changed.
+    /// Where the entry is stored, while nothing but its time has changed.
     stored_at: Option<usize>,
 }
 
@@ -172,6 +172,14 @@ impl<'a> Entry<'a> {
         }
     }
 
+    /// Whether the entry owns all of these paths.
+    pub(crate) fn owns(&self, set: &FieldSet) -> bool {
+        match &self.fields {
+            Fields::Encoded(value) => encoded_owns(value, set, &mut String::new()),
+            Fields::Decoded(own) => set.is_subset(own),
+        }
+    }
+
     pub(crate) fn replace_set(&mut self, set: FieldSet) {
         self.fields = Fields::Decoded(set);
         self.stored_at = None;
@@ -179,7 +187,6 @@ impl<'a> Entry<'a> {
 
     pub(crate) fn set_time(&mut self, time: Option<String>) {
         self.time = time;
-        self.stored_at = None;
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -190,7 +197,8 @@ impl<'a> Entry<'a> {
     }
 
     fn write(self, stored: &mut Stored<'_>) -> Value {
-        if let Some(value) = self.stored_at.and_then(|at| stored.take(at)) {
+        if let Some(mut value) = self.stored_at.and_then(|at| stored.take(at)) {
+            put_time(&mut value, self.time);
             return value;
         }
         let mut map = Map::new();
@@ -218,6 +226,21 @@ impl<'a> Entry<'a> {
 
     fn seconds(&self) -> i64 {
         self.time.as_deref().and_then(unix_seconds).unwrap_or_default()
+    }
+}
+
+/// Moves the time of a stored entry, if it moved.
+fn put_time(entry: &mut Value, time: Option<String>) {
+    let Value::Object(fields) = entry else { return };
+    let stored = fields.get("time").and_then(Value::as_str);
+    match time {
+        time if time.as_deref() == stored => {}
+        Some(time) => {
+            fields.insert("time".to_owned(), Value::String(time));
+        }
+        None => {
+            fields.remove("time");
+        }
     }
 }
 

@@ -383,6 +383,20 @@ pub(crate) fn encoded_touches(encoded: &Value, set: &FieldSet, key: &mut String)
     })
 }
 
+/// Whether the encoded set owns every path of `set`, told the same way.
+pub(crate) fn encoded_owns(encoded: &Value, set: &FieldSet, key: &mut String) -> bool {
+    let Value::Object(map) = encoded else { return false };
+    set.nodes.iter().all(|node| {
+        key.clear();
+        node.element.encode(key);
+        let Some(inner @ Value::Object(fields)) = map.get(key.as_str()) else {
+            return false;
+        };
+        (!node.member || fields.is_empty() || fields.contains_key("."))
+            && (node.below.is_empty() || encoded_owns(inner, &node.below, key))
+    })
+}
+
 /// Which paths a request may neither change nor own; the server puts them back before storing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Filter {
@@ -492,5 +506,17 @@ mod tests {
         assert!(touches(json!({"f:c": {"f:d": {}}})));
         assert!(!touches(json!({"f:c": {}})));
         assert!(!touches(json!({"f:a": {"f:x": {}}})));
+    }
+
+    #[test]
+    fn owning_is_told_from_the_encoded_form() {
+        let encoded = json!({"f:a": {".": {}, "f:b": {}, "k:{\"name\":\"x\"}": {}}, "f:c": {"f:d": {}}});
+        let owns = |fields: Value| encoded_owns(&encoded, &set(&fields), &mut String::new());
+        assert!(owns(json!({"f:a": {".": {}, "f:b": {}}, "f:c": {"f:d": {}}})));
+        assert!(owns(json!({"f:a": {"k:{\"name\":\"x\"}": {}}})));
+        assert!(owns(json!({})));
+        assert!(!owns(json!({"f:a": {}, "f:x": {}})));
+        assert!(!owns(json!({"f:c": {}})));
+        assert!(!owns(json!({"f:c": {"f:d": {"f:e": {}}}})));
     }
 }

@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 
 use crate::api::Api;
 use crate::status::ApiResult;
-use crate::store::{Event, Table};
+use crate::store::{Event, Key, Record, Table};
 use queue::Work;
 
 const WORKERS: usize = 4;
@@ -88,28 +88,30 @@ impl Api {
     pub(crate) fn resume_controllers(&self) {
         self.queue.add(Work::Roles);
         for table in self.store.tables() {
-            for (key, record) in table.snapshot(None, || self.store.revision()).items {
-                if !record.facts.owners.is_empty() {
-                    self.queue.add(Work::Dependent(table.id, key.clone()));
-                }
-                if record.facts.deleting {
-                    self.queue.add(Work::Owner(table.id, key.clone()));
-                }
-                match (&*table.group, &*table.plural) {
-                    ("", "namespaces") if record.facts.deleting => {
-                        self.leaving.lock().insert(key.name.to_string());
-                        self.queue.add(Work::Namespace(key.name.to_string()));
-                    }
-                    ("", "namespaces") => self.queue.add(Work::Accounts(key.name.to_string())),
-                    ("apiextensions.k8s.io", "customresourcedefinitions") if record.facts.deleting => {
-                        self.queue.add(Work::Definition(key.name.to_string()));
-                    }
-                    ("policy", "poddisruptionbudgets") => {
-                        self.queue.add(Work::Budgets(key.namespace.to_string()));
-                    }
-                    _ => {}
-                }
+            table.each(|key, record| self.resume_object(&table, key, record));
+        }
+    }
+
+    fn resume_object(&self, table: &Table, key: &Key, record: &Record) {
+        if !record.facts.owners.is_empty() {
+            self.queue.add(Work::Dependent(table.id, key.clone()));
+        }
+        if record.facts.deleting {
+            self.queue.add(Work::Owner(table.id, key.clone()));
+        }
+        match (&*table.group, &*table.plural) {
+            ("", "namespaces") if record.facts.deleting => {
+                self.leaving.lock().insert(key.name.to_string());
+                self.queue.add(Work::Namespace(key.name.to_string()));
             }
+            ("", "namespaces") => self.queue.add(Work::Accounts(key.name.to_string())),
+            ("apiextensions.k8s.io", "customresourcedefinitions") if record.facts.deleting => {
+                self.queue.add(Work::Definition(key.name.to_string()));
+            }
+            ("policy", "poddisruptionbudgets") => {
+                self.queue.add(Work::Budgets(key.namespace.to_string()));
+            }
+            _ => {}
         }
     }
 

@@ -23,11 +23,10 @@ struct Index {
 
 impl Owners {
     /// Reads what a table holds.
-    pub(crate) fn load(&self, table: &Table, revision: u64) {
+    pub(crate) fn load(&self, table: &Table) {
         let mut index = self.0.lock();
-        for (key, record) in table.snapshot(None, || revision).items {
-            index.add(&(table.id, key), &record);
-        }
+        index.objects.reserve(table.len());
+        table.each(|key, record| index.add(&(table.id, key.clone()), record));
     }
 
     /// Notes a change.

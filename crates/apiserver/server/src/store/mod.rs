@@ -195,9 +195,9 @@ impl Store {
                 let table = Table::new(stored.id, &stored.group, &stored.plural, stored.floor, last);
                 tables.insert(stored.id, Arc::new(table));
             }
-            db.load(|id, key, record| {
+            db.load(|id, objects| {
                 if let Some(table) = tables.get(&id) {
-                    table.load(key, Arc::new(record));
+                    table.load(objects);
                 }
             })?;
             *shared.tables.write() = tables;

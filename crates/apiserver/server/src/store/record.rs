@@ -112,14 +112,10 @@ impl Facts {
         }
     }
 
-    /// Reads the facts off stored bytes, skipping everything else.
+    /// Reads the facts off stored bytes. They stand in the metadata, which comes first; nothing
+    /// behind it is looked at.
     pub fn scan(body: &[u8]) -> Result<Self, serde_json::Error> {
         #[derive(Deserialize)]
-        struct Object<'a> {
-            #[serde(borrow, default)]
-            metadata: Meta<'a>,
-        }
-        #[derive(Deserialize, Default)]
         #[serde(rename_all = "camelCase")]
         struct Meta<'a> {
             #[serde(borrow, default)]
@@ -136,8 +132,10 @@ impl Facts {
             #[serde(default)]
             uid: String,
         }
-        let object: Object<'_> = serde_json::from_slice(body)?;
-        let meta = object.metadata;
+        let meta = without_envelope(body)
+            .strip_prefix(b"\"metadata\":")
+            .ok_or_else(|| serde::de::Error::custom("its metadata is not where it was written"))?;
+        let meta = Meta::deserialize(&mut serde_json::Deserializer::from_slice(meta))?;
         Ok(Self {
             uid: (!meta.uid.is_empty()).then(|| Uid::parse(&meta.uid)),
             labels: meta.labels.into_iter().collect(),

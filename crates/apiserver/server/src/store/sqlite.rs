@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
-use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, params};
 
 use super::record::{Facts, Key, Record};
 use super::table::{Event, Op, Table, TypeId};
@@ -227,33 +227,57 @@ impl Database {
         Ok(())
     }
 
-    /// Hands every stored object to `each`.
-    pub(super) fn load(&self, mut each: impl FnMut(TypeId, Key, Record)) -> Result<(), StoreError> {
-        let mut statement = self
-            .writer
-            .prepare("select type_id, ns, name, mod_rev, schema, value from objects")?;
+    /// Hands every stored object to `each`, type by type and sorted by key.
+    pub(super) fn load(
+        &self,
+        mut each: impl FnMut(TypeId, Vec<(Key, Arc<Record>)>),
+    ) -> Result<(), StoreError> {
+        let mut statement = self.writer.prepare(
+            "select type_id, ns, name, mod_rev, schema, value from objects order by type_id, ns, name",
+        )?;
         let mut rows = statement.query([])?;
+        let mut loading = None;
+        let mut objects: Vec<(Key, Arc<Record>)> = Vec::new();
         while let Some(row) = rows.next()? {
-            let namespace: String = row.get(1)?;
-            let name: String = row.get(2)?;
-            let body: Vec<u8> = row.get(5)?;
-            let facts = Facts::scan(&body).map_err(|error| StoreError::Damaged {
-                path: self.path.clone(),
-                why: format!("object {namespace}/{name} is not JSON: {error}"),
-            })?;
-            let record = Record {
-                revision: row.get::<_, i64>(3)? as u64,
-                body: body.into(),
-                facts,
-                schema: row.get::<_, i64>(4)? as u32,
-            };
-            each(
-                TypeId(row.get::<_, i64>(0)? as u32),
-                Key::new(&namespace, &name),
-                record,
-            );
+            let id = TypeId(row.get::<_, i64>(0)? as u32);
+            if let Some(before) = loading.replace(id)
+                && before != id
+            {
+                each(before, std::mem::take(&mut objects));
+            }
+            let object = self.object(row, objects.last().map(|(key, _)| key))?;
+            objects.push(object);
+        }
+        if let Some(last) = loading {
+            each(last, objects);
         }
         Ok(())
+    }
+
+    /// A row of `load`. Neighbours in a namespace share its name.
+    fn object(&self, row: &Row<'_>, before: Option<&Key>) -> Result<(Key, Arc<Record>), StoreError> {
+        let text = |column| row.get_ref(column).and_then(|value| Ok(value.as_str()?));
+        let (namespace, name) = (text(1)?, text(2)?);
+        let namespace = match before {
+            Some(before) if *before.namespace == *namespace => before.namespace.clone(),
+            _ => namespace.into(),
+        };
+        let body: Vec<u8> = row.get(5)?;
+        let facts = Facts::scan(&body).map_err(|error| StoreError::Damaged {
+            path: self.path.clone(),
+            why: format!("object {namespace}/{name} is not JSON: {error}"),
+        })?;
+        let record = Record {
+            revision: row.get::<_, i64>(3)? as u64,
+            body: body.into(),
+            facts,
+            schema: row.get::<_, i64>(4)? as u32,
+        };
+        let key = Key {
+            namespace,
+            name: name.into(),
+        };
+        Ok((key, Arc::new(record)))
     }
 
     /// Writes a batch in one transaction; nothing of it is there if this fails.

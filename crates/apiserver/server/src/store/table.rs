@@ -169,6 +169,13 @@ impl Table {
         }
     }
 
+    /// Looks at every object where it lies, in order.
+    pub fn each(&self, mut look: impl FnMut(&Key, &Record)) {
+        for (key, record) in &self.inner.read().objects {
+            look(key, record);
+        }
+    }
+
     /// One object alone, as a snapshot.
     pub fn snapshot_of(&self, key: &Key, published: impl FnOnce() -> u64) -> Snapshot {
         let inner = self.inner.read();
@@ -260,10 +267,12 @@ impl Table {
 
     // What follows is for the writer thread.
 
-    pub(super) fn load(&self, key: Key, record: Arc<Record>) {
+    /// What the table begins with. Sorted objects are put together at once, not one by one.
+    pub(super) fn load(&self, objects: Vec<(Key, Arc<Record>)>) {
         let mut inner = self.inner.write();
-        inner.newest = inner.newest.max(record.revision);
-        inner.objects.insert(key, record);
+        let newest = objects.iter().map(|(_, record)| record.revision).max();
+        inner.newest = inner.newest.max(newest.unwrap_or(0));
+        inner.objects = objects.into_iter().collect();
     }
 
     pub(super) fn publish(&self, events: &[Arc<Event>], now: Instant) {
