@@ -15,7 +15,7 @@ use cobaltcore_kit::health::Health;
 use cobaltcore_kit::shutdown::Shutdown;
 use cobaltcore_kit::startup::Component;
 use cobaltcore_kit::telemetry::Telemetry;
-use cobaltcore_openstack::{CloudConfig, Session, Settings};
+use cobaltcore_openstack::{CloudConfig, Interface, Session, Settings};
 
 use crate::run::{self, Failure, LogArgs};
 
@@ -114,11 +114,18 @@ async fn serve(args: Args) -> Result<(), Failure> {
 }
 
 fn session(config: &Config, telemetry: &Telemetry) -> Result<Session, cobaltcore_openstack::ConfigError> {
-    let cloud = if config.openstack.clouds_file.is_empty() {
+    let mut cloud = if config.openstack.clouds_file.is_empty() {
         CloudConfig::from_env()?
     } else {
         CloudConfig::from_file(&config.openstack.clouds_file, &config.openstack.cloud)?
     };
+    match config.openstack.interface.as_str() {
+        "public" => cloud.interface = Interface::Public,
+        "internal" => cloud.interface = Interface::Internal,
+        "admin" => cloud.interface = Interface::Admin,
+        // As the cloud's entry says; anything else was refused with the configuration.
+        _ => {}
+    }
     let settings = Settings {
         deadline: config.openstack.timeout.0,
         user_agent: COMPONENT.user_agent(),

@@ -131,18 +131,26 @@ impl Fleet {
     }
 
     /// What a service must be told about this fleet. Times and rules are the usual ones, except that many hosts may be
-    /// recovered at once, because many die in one run, and that a new leader watches for ten seconds only.
-    pub(crate) fn config(&self) -> String {
+    /// recovered at once and Nova be asked accordingly, because many die in one run, and that a new leader watches for
+    /// ten seconds only.
+    pub(crate) fn config(&self, crowded: bool) -> String {
         let mut hosts = String::new();
         for host in &self.hosts {
             let url = self.bmcs.url(host).unwrap_or_default();
             hosts.push_str(&format!("    {host}: {{bmc: '{url}'}}\n"));
         }
+        // What belongs to one host alone is measured with one host, under the usual limits.
+        let (crowd, pace) = if crowded {
+            ("recovery: {global_concurrency: 1024}\n", "rps: 200, ")
+        } else {
+            ("", "")
+        };
         format!(
             "evidence: {{probe: {{tcp_ports: [{}]}}}}\n\
              self_check: {{warmup: 10s}}\n\
              storm: {{max_hosts_in_flight: 64}}\n\
-             openstack: {{clouds_file: '{}', cloud: sim}}\n\
+             {crowd}\
+             openstack: {{{pace}clouds_file: '{}', cloud: sim}}\n\
              fencing:\n  levels:\n    - - {{driver: redfish, url: '{{bmc}}', credentials_file: '{}'}}\n  hosts:\n{hosts}",
             self.silence.port,
             self.folder.path().join("clouds.yaml").display(),

@@ -65,7 +65,7 @@ async fn known(fleet: &Fleet, service: &mut Service) -> Result<(), BenchError> {
 /// All guests of a host, forty seconds each.
 pub(crate) async fn whole_host(program: &Path) -> Result<Vec<Row>, BenchError> {
     let fleet = Fleet::start(HOSTS, |settings| settings.evacuate = Duration::from_secs(40)).await?;
-    let config = format!("{ALONE}{}", fleet.config());
+    let config = format!("{ALONE}{}", fleet.config(false));
     let place = Place::new(&fleet.folder().join("service"), &fleet.hosts, &config, None)?;
     let (mut service, _) = place.start_ready(program).await?;
     fleet.report_to(&[service.address]);
@@ -93,7 +93,7 @@ pub(crate) async fn whole_host(program: &Path) -> Result<Vec<Row>, BenchError> {
 /// A service that is alone is killed while it moves guests, and started again.
 pub(crate) async fn restart(program: &Path) -> Result<Vec<Row>, BenchError> {
     let fleet = Fleet::start(HOSTS, |settings| settings.evacuate = Duration::from_secs(10)).await?;
-    let config = format!("{ALONE}{}", fleet.config());
+    let config = format!("{ALONE}{}", fleet.config(false));
     let place = Place::new(&fleet.folder().join("service"), &fleet.hosts, &config, None)?;
     let (mut service, _) = place.start_ready(program).await?;
     fleet.report_to(&[service.address]);
@@ -158,7 +158,7 @@ async fn one_failover(program: &Path) -> Result<f64, BenchError> {
             "leader: {{peers: [{}], ordinal: {n}, peer_token_file: '{}'}}\n{}",
             peers.join(", "),
             token.display(),
-            fleet.config()
+            fleet.config(false)
         );
         let folder = fleet.folder().join(format!("service-{n}"));
         let kubeconfig = Some(cluster.kubeconfig.as_path());

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use cobaltcore_ha_wire::rest::{IncidentDetail, IncidentSummary, Page};
+use cobaltcore_ha_wire::rest::{Host, HostState, IncidentDetail, IncidentSummary, Page, path};
 
 use crate::caller::Caller;
 use crate::fleet::Fleet;
@@ -34,6 +34,8 @@ struct Found {
 /// How long after its death, in seconds.
 #[derive(Clone, Copy)]
 struct Death {
+    /// After its last sign of life.
+    suspect: f64,
     confirmed: f64,
     claimed: f64,
     fenced: f64,
@@ -64,7 +66,7 @@ async fn one(program: &Path, size: usize, quick: bool) -> Result<Found, BenchErr
         settings.evacuate = Duration::from_secs(3);
     })
     .await?;
-    let config = format!("{ALONE}{}", fleet.config());
+    let config = format!("{ALONE}{}", fleet.config(true));
     let place = Place::new(&fleet.folder().join("service"), &fleet.hosts, &config, None)?;
     let (mut service, _) = place.start_ready(program).await?;
     fleet.report_to(&[service.address]);
@@ -158,12 +160,14 @@ async fn deaths(fleet: &Fleet, service: &mut Service, quick: bool) -> Result<Vec
             .get(n * size / count)
             .ok_or_else(|| set_up("a dead host")("there is none".into()))?;
         let power = n % 2 == 0;
-        dead.push((host.clone(), fleet.lose(host, power)?, power));
+        let at = fleet.lose(host, power)?;
+        let watcher = tokio::spawn(suspected(service.watcher(), host.clone()));
+        dead.push((host.clone(), at, power, watcher));
         tokio::time::sleep(apart).await;
     }
     let began = Instant::now();
     let mut found = Vec::new();
-    for (host, at, with_power) in dead {
+    for (host, at, with_power, watcher) in dead {
         let asked = loop {
             if let Some(first) = fleet.asked(&host).first() {
                 break *first;
@@ -177,6 +181,7 @@ async fn deaths(fleet: &Fleet, service: &mut Service, quick: bool) -> Result<Vec
             entry.map_or(0.0, |(_, time)| (time - at) as f64 / 1000.0)
         };
         found.push(Death {
+            suspect: watcher.await.ok().flatten().unwrap_or(f64::NAN),
             confirmed: after("opened"),
             claimed: after("claimed"),
             fenced: after("fenced"),
@@ -187,6 +192,21 @@ async fn deaths(fleet: &Fleet, service: &mut Service, quick: bool) -> Result<Vec
         });
     }
     Ok(found)
+}
+
+/// How long after its last sign of life a host is suspected, in seconds: looked at every 20 ms.
+async fn suspected(mut caller: Caller, host: String) -> Option<f64> {
+    // Nothing happens before; a host that is looked at all the time costs the service something.
+    tokio::time::sleep(Duration::from_secs(9)).await;
+    let path = path::host(&host);
+    loop {
+        let seen: Host = caller.get(&path).await?;
+        if matches!(seen.state, HostState::Suspect | HostState::Incident) {
+            let silent = jiff::Timestamp::now().duration_since(seen.last_seen?);
+            return Some(silent.as_secs_f64());
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 /// The names of the records of a host's incident, with their times.
@@ -249,6 +269,15 @@ fn report(all: &[Found], echo: f64) -> Vec<Row> {
     let of_deaths = |what: &str, share: f64, figure: &dyn Fn(&Death) -> f64| {
         row(what, "s", &|found| times(found, figure, share))
     };
+    let worst = times(largest, &|death| death.suspect, 1.0);
+    rows.push(
+        of_deaths("last sign of life to suspected, 99 %", 0.99, &|death| {
+            death.suspect
+        })
+        .at_most(15.0, 16.0)
+        .beside("median", times(largest, &|death| death.suspect, 0.5))
+        .beside("worst", worst),
+    );
     rows.push(of_deaths("death to confirmed, median", 0.5, &|death| death.confirmed).at_most(22.0, 35.0));
     rows.push(of_deaths("death to confirmed, 99 %", 0.99, &|death| death.confirmed).at_most(30.0, 35.0));
     rows.push(

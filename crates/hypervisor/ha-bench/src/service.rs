@@ -141,6 +141,11 @@ impl Service {
         }
     }
 
+    /// Somebody else who may look, on a connection of their own.
+    pub(crate) fn watcher(&self) -> Caller {
+        Caller::new(self.address, OPERATOR)
+    }
+
     /// Waits until a figure is at least this.
     pub(crate) async fn until_figure(
         &mut self,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::Grade;
+use crate::input::VmState;
 
 /// What to do with a host that runs but cannot be reached or hangs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,6 +73,43 @@ pub enum CapacityCheck {
     Hold,
 }
 
+/// What is watched. What keeps a recovery safe is not among it: it is always watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
+pub struct Monitors {
+    /// Hosts that die.
+    pub host_down: bool,
+    /// Hosts that boot by themselves.
+    pub host_rebooted: bool,
+    /// Guests that crash.
+    pub instance_crashed: bool,
+    /// Watchdogs of many guests.
+    pub watchdog_storm: bool,
+    /// Disk errors of many guests.
+    pub io_error_storm: bool,
+    /// Memory that fails.
+    pub memory_failure: bool,
+    /// A libvirt that does not answer.
+    pub libvirt_unreachable: bool,
+    /// A compute service that is gone.
+    pub nova_service_down: bool,
+}
+
+impl Default for Monitors {
+    fn default() -> Self {
+        Self {
+            host_down: true,
+            host_rebooted: true,
+            instance_crashed: true,
+            watchdog_storm: true,
+            io_error_storm: true,
+            memory_failure: true,
+            libvirt_unreachable: true,
+            nova_service_down: true,
+        }
+    }
+}
+
 /// Everything the engine can be told to do differently.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Config {
@@ -93,6 +131,8 @@ pub struct Config {
     pub answer_fresh: Duration,
     /// How many independent groups must agree.
     pub min_groups: usize,
+    /// Whether one of them must be a probe.
+    pub require_active_probe: bool,
     /// In how many rounds.
     pub confirm_rounds: u32,
     /// How far rounds are apart.
@@ -163,8 +203,10 @@ pub struct Config {
     pub default_policy: VmPolicy,
     /// What is done for guests whose disk is local.
     pub local_disk: LocalDisk,
-    /// Whether guests in `error` are moved.
-    pub move_error_state: bool,
+    /// Guests in these states are left alone.
+    pub skip_states: Vec<VmState>,
+    /// Whether the agent of the destination must show a moved guest as well, where it says anything.
+    pub verify_by_agent: bool,
     /// Whether crashed guests that say nothing are restarted.
     pub restart_by_default: bool,
     /// Restarts of one guest within the window.
@@ -181,6 +223,8 @@ pub struct Config {
     pub release_in_nova: bool,
     /// What is done when the guests of a dead host may find no room.
     pub capacity: CapacityCheck,
+    /// What is watched.
+    pub monitors: Monitors,
     /// Whether guests are locked against their owners while they are moved.
     pub lock_servers: bool,
     /// After how long a dead host in `manual` maintenance is taken over; never, if nothing.
@@ -203,6 +247,7 @@ impl Default for Config {
             lease_dead: s(20),
             answer_fresh: s(10),
             min_groups: 2,
+            require_active_probe: true,
             confirm_rounds: 2,
             round: s(3),
             distrust_percent: 20,
@@ -247,7 +292,8 @@ impl Default for Config {
             inventory_fresh: s(90),
             default_policy: VmPolicy::Evacuate,
             local_disk: LocalDisk::Skip,
-            move_error_state: true,
+            skip_states: Vec::new(),
+            verify_by_agent: true,
             restart_by_default: false,
             max_restarts: 3,
             restart_window: s(3600),
@@ -256,6 +302,7 @@ impl Default for Config {
             auto_release: None,
             release_in_nova: false,
             capacity: CapacityCheck::Warn,
+            monitors: Monitors::default(),
             lock_servers: true,
             manual_takeover: None,
         }

@@ -202,6 +202,8 @@ pub struct Engine {
     outstanding: BTreeMap<Key, (ActionId, Mono)>,
     asked: BTreeMap<ActionId, Key>,
     pub(crate) distrust: [Distrust; 9],
+    /// Of which groups people were told that they are not believed.
+    pub(crate) told_untrusted: [bool; 9],
     pub(crate) storm_last: Option<Mono>,
     pub(crate) self_isolated: bool,
     pub(crate) guests: Guests,
@@ -231,6 +233,7 @@ impl Engine {
             outstanding: BTreeMap::new(),
             asked: BTreeMap::new(),
             distrust: <[Distrust; 9]>::default(),
+            told_untrusted: [false; 9],
             storm_last: None,
             self_isolated: false,
             guests: Guests::default(),
@@ -354,6 +357,16 @@ impl Engine {
         })
     }
 
+    /// Whether any host is suspected or in an open incident.
+    pub fn watchful(&self) -> bool {
+        self.hosts.values().any(|host| host.suspicion.is_some())
+            || self
+                .ledger
+                .incidents
+                .values()
+                .any(|incident| incident.state.open())
+    }
+
     /// All incidents.
     pub fn incidents(&self) -> Vec<IncidentStatus> {
         let count = |incident: &crate::ledger::Incident, wanted: fn(&VmProgress) -> bool| {
@@ -366,6 +379,7 @@ impl Engine {
                 id: incident.id.clone(),
                 state: incident.state,
                 held: self.runs.get(&incident.id).and_then(|run| run.held),
+                hold_checked: self.runs.get(&incident.id).and_then(|run| run.hold_ok),
                 guests: [
                     incident.vms.len(),
                     count(incident, |p| matches!(p, VmProgress::Recovered { .. })),
@@ -541,14 +555,23 @@ impl Engine {
             return;
         }
         self.forget_lost_actions(now);
-        let due = self
-            .round_at
-            .is_none_or(|at| now.mono.since(at) >= std::time::Duration::from_secs(1));
+        let due = self.round_at.is_none_or(|at| {
+            now.mono.since(at) >= std::time::Duration::from_secs(1) || self.fell_silent(at, now.mono)
+        });
         if due {
             self.round_at = Some(now.mono);
             self.round(now);
         }
         self.drive_all(now);
+    }
+
+    /// Whether the silence of some agent became too long since `then`: worth a round of its own.
+    fn fell_silent(&self, then: Mono, now: Mono) -> bool {
+        let limit = self.config.silent_after;
+        self.hosts.values().any(|host| {
+            let last = host.signals.agent.last;
+            last.is_some_and(|last| now.since(last) > limit && then.since(last) <= limit)
+        })
     }
 
     /// The caller owes an answer within ten seconds. One that never comes is an unknown outcome.

@@ -208,7 +208,10 @@ pub(crate) fn assess(evidence: &Evidence, config: &Config, broken: Broken) -> As
         return Assessment::Alive;
     }
     let needed = config.min_groups + usize::from(evidence.blind);
-    let probed = evidence.dead(Group::P) || evidence.dead(Group::Q) || broken.is(Mutation::IgnoreAliveVeto);
+    let probed = evidence.dead(Group::P)
+        || evidence.dead(Group::Q)
+        || !config.require_active_probe
+        || broken.is(Mutation::IgnoreAliveVeto);
     if evidence.dead_groups() >= needed && probed {
         Assessment::Down
     } else {
@@ -252,6 +255,16 @@ mod tests {
         );
         assert_eq!(verdict(&[(Group::A, Dead), (Group::P, Dead)]), Assessment::Down);
         assert_eq!(verdict(&[(Group::K, Dead), (Group::Q, Dead)]), Assessment::Down);
+        let unprobed = Config {
+            require_active_probe: false,
+            ..Config::default()
+        };
+        let silent = evidence(&[(Group::A, Dead), (Group::N, Dead)]);
+        assert_eq!(
+            assess(&silent, &unprobed, Broken::default()),
+            Assessment::Down,
+            "where somebody does without probes"
+        );
         let mut blind = evidence(&[(Group::A, Dead), (Group::P, Dead)]);
         blind.blind = true;
         assert_eq!(

@@ -53,7 +53,7 @@ mod status;
 mod vms;
 
 pub use action::{Action, Effect, LOCK_PREFIX, ServiceChange, lock_reason};
-pub use config::{CapacityCheck, Config, DwellResponse, FenceLevel, LocalDisk, Response, VmPolicy};
+pub use config::{CapacityCheck, Config, DwellResponse, FenceLevel, LocalDisk, Monitors, Response, VmPolicy};
 pub use engine::{Engine, Output};
 pub use evidence::{Assessment, Evidence, Group, GroupVerdict, Verdict};
 pub use ids::{

@@ -86,6 +86,7 @@ impl Engine {
     /// One round over all hosts.
     pub(crate) fn round(&mut self, now: Now) {
         self.count_deaths(now);
+        self.watch_groups(now);
         let names: Vec<HostName> = self.hosts.keys().cloned().collect();
         for name in &names {
             let Some(host) = self.hosts.get(name) else {
@@ -126,6 +127,17 @@ impl Engine {
                     self.distrust[group as usize].died(now.mono, fleet, &self.config);
                 }
                 *was = dead;
+            }
+        }
+    }
+
+    /// Tells when a group is not believed any more, and when it is again.
+    fn watch_groups(&mut self, now: Now) {
+        for group in Group::ALL {
+            let untrusted = self.distrust[group as usize].active(now.mono, &self.config);
+            let told = std::mem::replace(&mut self.told_untrusted[group as usize], untrusted);
+            if told != untrusted {
+                self.tell(Notice::GroupUntrusted { group, untrusted });
             }
         }
     }
@@ -324,6 +336,10 @@ impl Engine {
         if facts.maintenance == Maintenance::Auto && facts.instances == 0 {
             return;
         }
+        // Everybody saw the verdict; nobody wants anything done about it.
+        if !self.config.monitors.host_down {
+            return;
+        }
         let by = match kind {
             IncidentKind::HostDown | IncidentKind::OperatorRequested => "monitor/host-down",
             IncidentKind::Isolated => "monitor/isolated",
@@ -375,11 +391,12 @@ impl Engine {
         let monitors = &mut host.monitors;
         monitors.libvirt_down_since = libvirt_down.then(|| monitors.libvirt_down_since.unwrap_or(mono));
         monitors.nova_down_since = nova_down.then(|| monitors.nova_down_since.unwrap_or(mono));
+        let watched = self.config.monitors;
         let lasted = |since: Option<Mono>, minutes: u64| {
             since.is_some_and(|at| mono.since(at) >= SECOND * 60 * minutes as u32)
         };
-        let libvirt = lasted(monitors.libvirt_down_since, 5);
-        let nova = lasted(monitors.nova_down_since, 15);
+        let libvirt = watched.libvirt_unreachable && lasted(monitors.libvirt_down_since, 5);
+        let nova = watched.nova_service_down && lasted(monitors.nova_down_since, 15);
         self.degrade(name, Degraded::LibvirtUnreachable, libvirt, now);
         self.degrade(name, Degraded::NovaServiceDown, nova, now);
     }
@@ -430,12 +447,19 @@ impl Engine {
                 (Degraded::MemoryFailure, monitors.memory.len() >= 2)
             }
             (GuestEventKind::Crashed, Some(server)) => {
-                self.guest_crashed(&event.host, server, now);
+                if self.config.monitors.instance_crashed {
+                    self.guest_crashed(&event.host, server, now);
+                }
                 return;
             }
             _ => return,
         };
-        if storm && self.term.is_some() {
+        let watched = match what {
+            Degraded::WatchdogStorm => self.config.monitors.watchdog_storm,
+            Degraded::IoErrorStorm => self.config.monitors.io_error_storm,
+            _ => self.config.monitors.memory_failure,
+        };
+        if storm && watched && self.term.is_some() {
             self.degrade(&event.host, what, true, now);
         }
     }
@@ -461,6 +485,9 @@ impl Engine {
     /// A host that came back by itself: its compute service resumes the guests; what it forgets is
     /// started in place.
     fn resume_rebooted(&mut self, now: Now) {
+        if !self.config.monitors.host_rebooted {
+            return;
+        }
         let due: Vec<HostName> = self
             .hosts
             .iter()

@@ -111,7 +111,10 @@ fn classify(server: &ServerFacts, id: &IncidentId, grade: Option<Grade>, config:
         _ if server.task == "deleting" => return skipped(SkipReason::Deleting),
         VmState::Building => return skipped(SkipReason::Building),
         VmState::Shelved | VmState::ShelvedOffloaded => return skipped(SkipReason::Shelved),
-        VmState::Error if !config.move_error_state => return skipped(SkipReason::ErrorState),
+        VmState::Error if config.skip_states.contains(&VmState::Error) => {
+            return skipped(SkipReason::ErrorState);
+        }
+        state if config.skip_states.contains(&state) => return skipped(SkipReason::Policy),
         VmState::Resized => return blocked(BlockedReason::Resized),
         _ => {}
     }

@@ -8,7 +8,7 @@ use cobaltcore_api::names::{HostName, ServerId};
 use serde::{Deserialize, Serialize};
 
 use crate::evidence::{Assessment, Evidence};
-use crate::ids::IncidentId;
+use crate::ids::{IncidentId, Mono};
 use crate::ledger::IncidentState;
 
 /// Why an open incident does not go on.
@@ -227,6 +227,8 @@ pub struct IncidentStatus {
     pub state: IncidentState,
     /// Why it does not go on, if it does not.
     pub held: Option<HeldReason>,
+    /// When its fence was last seen to hold, in this term.
+    pub hold_checked: Option<Mono>,
     /// Guests by how they stand: all, recovered, failed, skipped, blocked or in conflict.
     pub guests: [usize; 5],
 }

@@ -15,7 +15,9 @@ use crate::input::{
     Answer, MigrationFacts, MigrationKind, MigrationStatus, Refusal, ServerFacts, Trouble, VmState,
 };
 use crate::journal::{Entry, LOCK};
-use crate::ledger::{BlockedReason, FailedReason, IncidentState, SkipReason, VmProgress, VmRecord, Wanted};
+use crate::ledger::{
+    BlockedReason, FailedReason, Incident, IncidentState, SkipReason, VmProgress, VmRecord, Wanted,
+};
 use crate::mutation::Mutation;
 use crate::status::Notice;
 
@@ -34,6 +36,32 @@ struct Seen {
     asked: Mono,
     server: Option<ServerFacts>,
     migrations: Vec<MigrationFacts>,
+}
+
+/// How many more guests may be begun.
+struct Places {
+    here: usize,
+    everywhere: usize,
+}
+
+impl Places {
+    fn free(&self) -> bool {
+        self.here > 0 && self.everywhere > 0
+    }
+
+    /// A guest is begun; one that was prepared has its place already.
+    fn take(&mut self, vm: &VmRecord) {
+        if !prepared(vm) {
+            self.here = self.here.saturating_sub(1);
+            self.everywhere = self.everywhere.saturating_sub(1);
+        }
+    }
+}
+
+/// Whether a guest was locked to be asked for next. It holds a place, so that no more are locked
+/// than can be moved and the first is not asked for after the last was locked.
+fn prepared(vm: &VmRecord) -> bool {
+    vm.locked && vm.attempt == 0 && vm.progress == VmProgress::Pending
 }
 
 impl Engine {
@@ -66,9 +94,10 @@ impl Engine {
                 vm.server.clone(),
             )
         });
+        let mut places = self.places(id);
         for vm in vms {
             match &vm.progress {
-                VmProgress::Pending => self.request(id, &vm, &best, now),
+                VmProgress::Pending => self.request(id, &vm, &best, &mut places, now),
                 VmProgress::Requested => self.settle(id, &vm, now),
                 VmProgress::InFlight { migration } => self.follow(id, &vm, *migration, now),
                 VmProgress::Verifying { destination } => self.verify(id, &vm, &destination.clone(), now),
@@ -188,8 +217,15 @@ impl Engine {
 
     // --- Pending
 
-    fn request(&mut self, id: &IncidentId, vm: &VmRecord, best: &BTreeMap<String, u16>, now: Now) {
-        if !self.turn(id, vm, best, now) {
+    fn request(
+        &mut self,
+        id: &IncidentId,
+        vm: &VmRecord,
+        best: &BTreeMap<String, u16>,
+        places: &mut Places,
+        now: Now,
+    ) {
+        if !(prepared(vm) || places.free()) || !self.turn(id, vm, best, now) {
             return;
         }
         let run = self.vm_run(id, &vm.server, now);
@@ -242,11 +278,13 @@ impl Engine {
             && !self.broken.is(Mutation::ResendBlindly)
         {
             self.set(id, &vm.server, VmProgress::InFlight { migration: open.id }, now);
+            places.take(vm);
             return;
         }
         if !self.settled(id, vm, &server, &seen, now) || !self.acceptable(id, vm, &server, now) {
             return;
         }
+        places.take(vm);
         if self.config.lock_servers && server.lock.is_none() && !vm.locked {
             self.lock(id, vm, now);
             return;
@@ -350,29 +388,29 @@ impl Engine {
         self.act_until(Some(id), Slot::Vm(vm.server.clone()), effect, until, now);
     }
 
-    /// Whether it is this guest's turn: places, groups, anti-affinity.
+    /// The places there are, as guests on their way and those prepared for it leave them.
+    fn places(&self, id: &IncidentId) -> Places {
+        let taken = |of: &Incident| {
+            let run = self.runs.get(&of.id);
+            let stuck =
+                |server: &ServerId| run.and_then(|run| run.vms.get(server)).is_some_and(|vm| vm.stuck);
+            let takes = |vm: &&VmRecord| prepared(vm) || vm.progress.moving() && !stuck(&vm.server);
+            of.vms.values().filter(takes).count()
+        };
+        let here = self.ledger.incidents.get(id).map_or(0, taken);
+        let evacuating = |of: &&Incident| of.state == IncidentState::Evacuating;
+        let everywhere = self.ledger.incidents.values().filter(evacuating).map(taken).sum();
+        Places {
+            here: self.config.vm_concurrency.saturating_sub(here),
+            everywhere: self.config.global_concurrency.saturating_sub(everywhere),
+        }
+    }
+
+    /// Whether it is this guest's turn: groups, anti-affinity.
     fn turn(&mut self, id: &IncidentId, vm: &VmRecord, best: &BTreeMap<String, u16>, now: Now) -> bool {
         let Some(incident) = self.ledger.incidents.get(id) else {
             return false;
         };
-        let stuck = |id: &IncidentId, vm: &VmRecord| {
-            self.runs
-                .get(id)
-                .and_then(|run| run.vms.get(&vm.server))
-                .is_some_and(|run| run.stuck)
-        };
-        let moving = |id: &IncidentId, vm: &&VmRecord| vm.progress.moving() && !stuck(id, vm);
-        let here = incident.vms.values().filter(|vm| moving(id, vm)).count();
-        let everywhere: usize = self
-            .ledger
-            .incidents
-            .values()
-            .filter(|i| i.state == IncidentState::Evacuating)
-            .map(|i| i.vms.values().filter(|vm| moving(&i.id, vm)).count())
-            .sum();
-        if here >= self.config.vm_concurrency || everywhere >= self.config.global_concurrency {
-            return false;
-        }
         let together = |other: &&VmRecord| {
             other.server != vm.server
                 && vm.anti_affinity.is_some()
@@ -676,7 +714,11 @@ impl Engine {
             }
             return;
         }
-        match self.shown_by_agent(&vm.server, destination, now) {
+        let shown = self
+            .config
+            .verify_by_agent
+            .then(|| self.shown_by_agent(&vm.server, destination, now));
+        match shown.flatten() {
             Some(shown) if shown != wanted => {
                 if now.mono.since(since) > SECOND * 120 {
                     self.set(

@@ -2,6 +2,8 @@
 //! Who is calling, and what they may do. A caller shows a bearer token, of which only the SHA-256 is
 //! known, or a certificate whose names bind it to a host. An agent speaks for its own host only.
 
+use std::collections::HashMap;
+
 use cobaltcore_api::names::HostName;
 use cobaltcore_kit::auth::equal;
 use cobaltcore_kit::tls::TokenFile;
@@ -64,6 +66,9 @@ impl Caller {
 /// Tells callers apart.
 pub struct Doorkeeper {
     access: Access,
+    /// Callers by the SHA-256 of their tokens. Nobody can choose what a token hashes to, and the
+    /// table mixes it with a secret of its own, so the time of a look tells nothing about tokens.
+    known: HashMap<[u8; 32], Caller>,
     peer: Option<TokenFile>,
 }
 
@@ -73,12 +78,30 @@ fn digest(token: &str) -> [u8; 32] {
     out
 }
 
-fn among(tokens: &Tokens, shown: &[u8; 32]) -> bool {
-    // Every one is compared, so that the time tells nothing.
-    tokens
-        .0
-        .iter()
-        .fold(false, |found, TokenHash(known)| equal(known, shown) | found)
+/// Everybody who has a token. Whoever may do more comes first, should two share one.
+fn known(access: &Access) -> HashMap<[u8; 32], Caller> {
+    let mut known = HashMap::new();
+    let mut add = |tokens: &Tokens, caller: Caller| {
+        for TokenHash(hash) in &tokens.0 {
+            known.entry(*hash).or_insert_with(|| caller.clone());
+        }
+    };
+    for (name, tokens) in &access.operators {
+        add(tokens, Caller::Operator(name.clone()));
+    }
+    for (name, tokens) in &access.viewers {
+        add(tokens, Caller::Viewer(name.clone()));
+    }
+    for (name, tokens) in &access.senders {
+        add(tokens, Caller::Sender(name.clone()));
+    }
+    for (name, tokens) in &access.agents {
+        if let Ok(host) = HostName::new(name.as_str()) {
+            add(tokens, Caller::Agent(Some(host)));
+        }
+    }
+    add(&access.any_agent, Caller::Agent(None));
+    known
 }
 
 impl Doorkeeper {
@@ -88,6 +111,7 @@ impl Doorkeeper {
             .filter(|path| !path.is_empty())
             .map(TokenFile::new);
         Self {
+            known: known(&config.access),
             access: config.access.clone(),
             peer,
         }
@@ -118,29 +142,8 @@ impl Doorkeeper {
     }
 
     fn by_token(&self, shown: &[u8; 32], token: &str) -> Option<Caller> {
-        let find = |map: &std::collections::BTreeMap<String, Tokens>| {
-            map.iter().fold(None, |found, (name, tokens)| {
-                if among(tokens, shown) {
-                    Some(name.clone())
-                } else {
-                    found
-                }
-            })
-        };
-        if let Some(name) = find(&self.access.operators) {
-            return Some(Caller::Operator(name));
-        }
-        if let Some(name) = find(&self.access.viewers) {
-            return Some(Caller::Viewer(name));
-        }
-        if let Some(name) = find(&self.access.senders) {
-            return Some(Caller::Sender(name));
-        }
-        if let Some(name) = find(&self.access.agents) {
-            return Some(Caller::Agent(Some(HostName::new(name).ok()?)));
-        }
-        if among(&self.access.any_agent, shown) {
-            return Some(Caller::Agent(None));
+        if let Some(caller) = self.known.get(shown) {
+            return Some(caller.clone());
         }
         let peer = self.peer.as_ref()?.current().ok()?;
         equal(peer.as_bytes(), token.as_bytes()).then_some(Caller::Peer)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The loop around the engine, and the promises it was made: one input at a time, records durable
 //! in order before any action of the same step starts, nothing started that could not be written,
-//! a tick every second. Everybody else sends inputs or asks questions.
+//! a tick several times a second. Everybody else sends inputs or asks questions.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const ASKS: usize = 1024;
 const NOTICES: usize = 4096;
 /// Inputs taken before questions and commits are looked at again.
 const BURST: usize = 256;
-const TICK: Duration = Duration::from_millis(500);
+const TICK: Duration = Duration::from_millis(250);
 const RETRY: Duration = Duration::from_millis(500);
 
 type Question = Box<dyn FnOnce(&Engine, Now) + Send>;

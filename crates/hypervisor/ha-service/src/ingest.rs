@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 use rusqlite::params;
 
 use crate::commands::{Order, Waiting};
+use crate::directory::HostEntry;
 use crate::http::{App, problem};
 use crate::store::Stored;
 
@@ -76,7 +77,9 @@ fn heartbeat(app: &App, host: &HostName, batch: &Batch, beat: &Heartbeat, receiv
     }
     app.heard
         .note(host, &batch.envelope.boot_id.0, beat.uptime_s, received);
-    if machine.system_uuid.is_some() || machine.serial.is_some() {
+    let named = machine.system_uuid.is_some() || machine.serial.is_some();
+    let news = |entry: Arc<HostEntry>| entry.machine != machine;
+    if named && app.directory.get(host).is_some_and(news) {
         app.directory.change_known(host, |entry| entry.machine = machine);
     }
     probes(app, host, beat);

@@ -3,10 +3,13 @@
 
 use std::sync::Arc;
 
-use cobaltcore_ha_engine::{self as engine, DwellResponse, LocalDisk, Response, VmPolicy};
+use cobaltcore_ha_engine::{self as engine, DwellResponse, LocalDisk, Response, VmPolicy, VmState};
 use tokio::sync::watch;
 
-use crate::config::{Config, DwellWord, InstancePolicy, LocalDiskWord, PolicyWord, ReleaseMode};
+use crate::config::{
+    Config, DwellWord, InstancePolicy, LocalDiskWord, Monitors, PolicyWord, ReleaseMode, StateAction,
+    StateWord, Verify,
+};
 
 /// The configuration in force. Whoever reads it reads it anew each time, so that a change counts
 /// from the next decision on. Cheap to clone; clones share.
@@ -51,6 +54,7 @@ pub fn engine_config(config: &Config) -> engine::Config {
         heartbeat_alive: heartbeat.mul_f64(1.4),
         silent_after: config.agents.silent_after.0,
         min_groups: config.evidence.min_groups,
+        require_active_probe: config.evidence.require_active_probe,
         confirm_rounds: config.evidence.confirm_rounds,
         round: config.evidence.round_interval.0,
         distrust_percent: config.evidence.source_distrust.percent,
@@ -95,18 +99,58 @@ pub fn engine_config(config: &Config) -> engine::Config {
             LocalDiskWord::Skip => LocalDisk::Skip,
             LocalDiskWord::Rebuild => LocalDisk::Rebuild,
         },
-        move_error_state: config.recovery.move_error_state,
+        skip_states: skip_states(config),
+        verify_by_agent: config.recovery.verify == Verify::Agent,
         restart_by_default: config.instance.default_policy == InstancePolicy::OptOut,
         max_restarts: config.instance.max_restarts,
         restart_window: config.instance.window.0,
         auto_takeover: config.maintenance.auto_takeover.0,
         planned_grace: config.maintenance.planned_grace.0,
         capacity: config.capacity.check,
+        monitors: monitors(&config.monitors),
         lock_servers: config.recovery.lock_servers,
         manual_takeover: config.maintenance.manual_takeover.span(),
         auto_release: config.release.auto.then_some(config.release.healthy_for.0),
         release_in_nova: config.release.mode == ReleaseMode::Nova,
         ..engine::Config::default()
+    }
+}
+
+/// Guests in these states are left alone.
+fn skip_states(config: &Config) -> Vec<VmState> {
+    let skipped = |(state, action): (&StateWord, &StateAction)| {
+        (*action == StateAction::Skip).then_some(match state {
+            StateWord::Active => VmState::Active,
+            StateWord::Stopped => VmState::Stopped,
+            StateWord::Error => VmState::Error,
+            StateWord::Paused => VmState::Paused,
+            StateWord::Suspended => VmState::Suspended,
+            StateWord::Rescued => VmState::Rescued,
+        })
+    };
+    config.recovery.states.iter().filter_map(skipped).collect()
+}
+
+fn monitors(config: &Monitors) -> engine::Monitors {
+    let Monitors {
+        host_down,
+        host_rebooted,
+        instance_crashed,
+        watchdog_storm,
+        io_error_storm,
+        memory_failure,
+        libvirt_unreachable,
+        nova_service_down,
+    } = config;
+    engine::Monitors {
+        host_down: host_down.enabled,
+        host_rebooted: host_rebooted.enabled,
+        instance_crashed: instance_crashed.enabled,
+        watchdog_storm: watchdog_storm.enabled,
+        io_error_storm: io_error_storm.enabled,
+        memory_failure: memory_failure.enabled,
+        libvirt_unreachable: libvirt_unreachable.enabled,
+        nova_service_down: nova_service_down.enabled,
     }
 }
 
@@ -118,4 +162,34 @@ fn storage_watched(config: &Config) -> bool {
         .iter()
         .any(|pull| pull.rules.iter().any(|rule| rule.group == "S"));
     pushed || pulled
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_about_states_monitors_and_proofs_reaches_the_engine() {
+        let text = "recovery: {verify: nova, states: {error: skip, paused: skip, active: evacuate}}\n\
+                    monitors: {memory-failure: {enabled: false}, host-down: {}}\n\
+                    evidence: {min_groups: 3, require_active_probe: false}\n";
+        let told = engine_config(&Config::parse("t", text).unwrap());
+        assert_eq!(told.skip_states, [VmState::Error, VmState::Paused]);
+        assert!(!told.verify_by_agent && !told.require_active_probe);
+        assert!(!told.monitors.memory_failure && told.monitors.host_down && told.monitors.host_rebooted);
+        let usual = engine_config(&Config::default());
+        assert!(usual.skip_states.is_empty() && usual.verify_by_agent && usual.require_active_probe);
+        assert_eq!(usual.monitors, engine::Monitors::default());
+    }
+
+    #[test]
+    fn two_groups_without_a_probe_are_not_enough() {
+        let text = "evidence: {require_active_probe: false}\nopenstack: {interface: inside}\n";
+        let wrong = Config::parse("t", text).unwrap_err().to_string();
+        assert!(
+            wrong.contains("evidence.require_active_probe") && wrong.contains("min_groups"),
+            "{wrong}"
+        );
+        assert!(wrong.contains("openstack.interface"), "{wrong}");
+    }
 }

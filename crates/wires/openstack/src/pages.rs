@@ -34,30 +34,43 @@ pub(crate) use marked_by_id;
 
 impl Session {
     /// The whole list, page after page; `name` is the list's member in the answer.
-    pub(crate) async fn list<T>(&self, mut request: Request, name: &str) -> Result<Vec<T>>
+    pub(crate) async fn list<T>(&self, request: Request, name: &str) -> Result<Vec<T>>
     where
         T: DeserializeOwned + Marked,
     {
         let mut all: Vec<T> = Vec::new();
+        self.each_page(request, name, |page| all.extend(page)).await?;
+        Ok(all)
+    }
+
+    /// The same, each page handed to `take` and not kept. After an error, what was handed out is a
+    /// part of the list.
+    pub(crate) async fn each_page<T>(
+        &self,
+        mut request: Request,
+        name: &str,
+        mut take: impl FnMut(Vec<T>),
+    ) -> Result<()>
+    where
+        T: DeserializeOwned + Marked,
+    {
         let mut seen: HashSet<String> = HashSet::new();
         request.set_query("limit", self.page_size().to_string());
         for _ in 0..MOST_PAGES {
-            let (page, more) = self
+            let (mut page, more) = self
                 .ask(&request, |answer| json::page::<T>(&answer.body, name))
                 .await?;
-            let before = all.len();
             // an object that moved between two pages comes twice
-            all.extend(
-                page.into_iter()
-                    .filter(|item| seen.insert(item.marker().to_owned())),
-            );
+            page.retain(|item| seen.insert(item.marker().to_owned()));
+            let last = page.last().map(|item| item.marker().to_owned());
+            take(page);
             if !more {
-                return Ok(all);
+                return Ok(());
             }
-            let Some(last) = all.last().filter(|_| all.len() > before) else {
+            let Some(last) = last else {
                 return Err(endless(&request, name));
             };
-            request.set_query("marker", last.marker().to_owned());
+            request.set_query("marker", last);
         }
         Err(endless(&request, name))
     }

@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::facts::{self, Around};
-use super::pace::Pace;
+use super::pace::{Lane, Pace};
 use super::{Bounds, Outcome, named};
 use crate::config::Config;
 use crate::deps::Deps;
@@ -114,29 +114,29 @@ impl Cloud {
             Effect::ReadServer { server } => self.read_server(server).await,
             Effect::Evacuate { server, from, known } => self.evacuate(server, from, known, bounds).await,
             Effect::ResetState { server } => {
-                self.turn(bounds).await?;
+                self.turn(Lane::Usual, bounds).await?;
                 let error = VmState::Error;
                 done(self.nova().reset_state(&id(server), &error).await)
             }
             Effect::Lock { server } => {
-                self.turn(bounds).await?;
+                self.turn(Lane::Usual, bounds).await?;
                 let reason = incident.map(lock_reason).unwrap_or_default();
                 done(self.nova().lock(&id(server), &reason).await)
             }
             Effect::Unlock { server } => {
-                self.turn(bounds).await?;
+                self.turn(Lane::Usual, bounds).await?;
                 done(self.nova().unlock(&id(server)).await)
             }
             Effect::Start { server } => {
-                self.turn(bounds).await?;
+                self.turn(Lane::Usual, bounds).await?;
                 done(self.nova().start(&id(server)).await)
             }
             Effect::Stop { server } => {
-                self.turn(bounds).await?;
+                self.turn(Lane::Usual, bounds).await?;
                 done(self.nova().stop(&id(server)).await)
             }
             Effect::RebootHard { server } => {
-                self.turn(bounds).await?;
+                self.turn(Lane::Usual, bounds).await?;
                 done(self.nova().hard_reboot(&id(server)).await)
             }
             // Everything else is no matter of Nova's.
@@ -146,8 +146,8 @@ impl Cloud {
     }
 
     /// Waits until Nova may be asked to change something, and gives up if that takes too long.
-    async fn turn(&self, bounds: Bounds) -> Result<(), Trouble> {
-        self.pace.turn().await;
+    async fn turn(&self, lane: Lane, bounds: Bounds) -> Result<(), Trouble> {
+        self.pace.turn(lane).await;
         bounds.check()
     }
 
@@ -409,7 +409,7 @@ impl Cloud {
         known: &[MigrationId],
         bounds: Bounds,
     ) -> Result<Answer, Failure> {
-        self.turn(bounds).await?;
+        self.turn(Lane::Evacuation, bounds).await?;
         let nova_host = self.nova_host(from)?;
         let found = self.nova().server(&id(server)).await?;
         if found.host.as_deref() != Some(nova_host.as_str())

@@ -87,6 +87,8 @@ impl Default for Distrust {
 pub struct Evidence {
     /// How many independent groups must agree.
     pub min_groups: usize,
+    /// Whether one of them must be a probe of ours or of a neighbour.
+    pub require_active_probe: bool,
     /// In how many rounds.
     pub confirm_rounds: u32,
     /// How far rounds are apart.
@@ -109,6 +111,7 @@ impl Default for Evidence {
     fn default() -> Self {
         Self {
             min_groups: 2,
+            require_active_probe: true,
             confirm_rounds: 2,
             round_interval: seconds(3),
             probe: Probe::default(),
@@ -127,6 +130,12 @@ impl Evidence {
             mistakes.add(
                 "evidence.min_groups",
                 "must be at least 2: one lost signal never makes a host dead",
+            );
+        }
+        if !self.require_active_probe && self.min_groups < 3 {
+            mistakes.add(
+                "evidence.require_active_probe",
+                "false needs evidence.min_groups of at least 3: without a probe, nobody tried to reach the host",
             );
         }
         if self.confirm_rounds == 0 {
@@ -167,4 +176,41 @@ impl Default for SelfCheck {
             warmup: seconds(60),
         }
     }
+}
+
+/// Whether something is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Monitor {
+    /// Whether it is.
+    pub enabled: bool,
+}
+
+impl Default for Monitor {
+    fn default() -> Self {
+        Self { enabled: true }
+    }
+}
+
+/// What is watched. What keeps a recovery safe, such as a fence that is lost or a guest that runs
+/// twice, is always watched.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Monitors {
+    /// Hosts that die. Switched off, verdicts are shown and nothing is done.
+    pub host_down: Monitor,
+    /// Hosts that boot by themselves.
+    pub host_rebooted: Monitor,
+    /// Guests that crash.
+    pub instance_crashed: Monitor,
+    /// Watchdogs of many guests of a host.
+    pub watchdog_storm: Monitor,
+    /// Disk errors of many guests of a host.
+    pub io_error_storm: Monitor,
+    /// Memory that fails.
+    pub memory_failure: Monitor,
+    /// A libvirt that does not answer.
+    pub libvirt_unreachable: Monitor,
+    /// A compute service that is gone.
+    pub nova_service_down: Monitor,
 }

@@ -15,11 +15,11 @@ use cobaltcore_kit::config::{ConfigErrors, HumanDuration, Mistakes};
 use serde::{Deserialize, Serialize};
 
 pub use access::{Access, Compat, Limits, Server, ServerTlsFiles, TokenHash, Tokens};
-pub use evidence::{Agents, Distrust, DwellWord, Evidence, Probe, SelfCheck};
+pub use evidence::{Agents, Distrust, DwellWord, Evidence, Monitor, Monitors, Probe, SelfCheck};
 pub use fencing::{DeviceConfig, Driver, Fencing, HostConfig, RequiredGrade};
 pub use recovery::{
     Capacity, EphemeralBackend, Exclusion, Instance, InstancePolicy, LocalDiskWord, Maintenance, PolicyWord,
-    Recovery, Release, ReleaseMode, Storm,
+    Recovery, Release, ReleaseMode, StateAction, StateWord, Storm, Verify,
 };
 pub use sources::{Pull, PullKind, Push, PushSchema, Rule, RuleVerdict, Sources, TargetsFrom};
 
@@ -57,6 +57,8 @@ pub struct Config {
     pub sources: Sources,
     /// When a host is dead.
     pub evidence: Evidence,
+    /// What is watched.
+    pub monitors: Monitors,
     /// How hosts are switched off.
     pub fencing: Fencing,
     /// When there are too many dead hosts to believe.
@@ -217,6 +219,8 @@ pub struct OpenStack {
     pub cloud: String,
     /// The file with that entry.
     pub clouds_file: String,
+    /// Which endpoints are used: `public`, `internal` or `admin`; as the cloud's entry says when empty.
+    pub interface: String,
     /// The microversion of evacuations: 2.90 keeps the guest's state, 2.95 leaves it stopped.
     pub evacuate_microversion: String,
     /// The longest time for one call.
@@ -239,6 +243,7 @@ impl Default for OpenStack {
             enabled: true,
             cloud: String::new(),
             clouds_file: String::new(),
+            interface: String::new(),
             evacuate_microversion: "2.90".into(),
             timeout: seconds(10),
             rps: 10,
@@ -368,6 +373,12 @@ impl Config {
                 "must be a microversion such as \"2.90\"",
             );
         }
+        if !matches!(
+            self.openstack.interface.as_str(),
+            "" | "public" | "internal" | "admin"
+        ) {
+            mistakes.add("openstack.interface", "must be public, internal or admin");
+        }
         if self.openstack.rps == 0 {
             mistakes.add("openstack.rps", "must be at least 1");
         }
@@ -451,11 +462,13 @@ impl Config {
             enabled,
             cloud,
             clouds_file,
+            interface,
             ..
         } = &self.openstack;
         keep("openstack.enabled", *enabled == old.openstack.enabled);
         keep("openstack.cloud", *cloud == old.openstack.cloud);
         keep("openstack.clouds_file", *clouds_file == old.openstack.clouds_file);
+        keep("openstack.interface", *interface == old.openstack.interface);
         self.server = old.server.clone();
         self.storage = old.storage.clone();
         self.leader = old.leader.clone();
@@ -468,6 +481,7 @@ impl Config {
         self.openstack.enabled = old.openstack.enabled;
         self.openstack.cloud.clone_from(&old.openstack.cloud);
         self.openstack.clouds_file.clone_from(&old.openstack.clouds_file);
+        self.openstack.interface.clone_from(&old.openstack.interface);
         changed
     }
 

@@ -93,6 +93,45 @@ pub enum EphemeralBackend {
     Local,
 }
 
+/// A state of guests for which something else may be wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StateWord {
+    /// Running.
+    Active,
+    /// Shut off.
+    Stopped,
+    /// Nova lost track of it.
+    Error,
+    /// Its memory is lost with the host; it boots anew.
+    Paused,
+    /// Its memory is lost with the host; it boots anew.
+    Suspended,
+    /// It boots its own disk again.
+    Rescued,
+}
+
+/// What is done with guests in a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StateAction {
+    /// They are moved.
+    Evacuate,
+    /// They are left alone.
+    Skip,
+}
+
+/// Who must say that a moved guest is well.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verify {
+    /// Nova, and the agent of its new host where that says anything.
+    #[default]
+    Agent,
+    /// Nova alone.
+    Nova,
+}
+
 /// Guests that are never touched. Every field that is given must fit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
@@ -133,8 +172,10 @@ pub struct Recovery {
     pub ephemeral_backend: EphemeralBackend,
     /// Hosts where that differs.
     pub ephemeral_backend_of: BTreeMap<String, EphemeralBackend>,
-    /// Whether guests in `error` are moved.
-    pub move_error_state: bool,
+    /// What is done with guests in a state, where that differs from the usual: `evacuate` or `skip`.
+    pub states: BTreeMap<StateWord, StateAction>,
+    /// Who must say that a moved guest is well.
+    pub verify: Verify,
     /// Whether guests are locked against their owners while they are moved.
     pub lock_servers: bool,
     /// Guests that are never touched.
@@ -154,7 +195,8 @@ impl Default for Recovery {
             accept_data_loss: false,
             ephemeral_backend: EphemeralBackend::Rbd,
             ephemeral_backend_of: BTreeMap::new(),
-            move_error_state: true,
+            states: BTreeMap::new(),
+            verify: Verify::Agent,
             lock_servers: true,
             exclude: vec![
                 Exclusion {

@@ -106,24 +106,16 @@ impl NovaWatch {
     }
 
     async fn suspects(&self) -> bool {
-        let names: Vec<HostName> = self.directory.all().into_iter().map(|(name, _)| name).collect();
-        self.brain
-            .ask(move |engine, now| {
-                names.iter().any(|name| {
-                    engine
-                        .host_status(name, now)
-                        .is_some_and(|status| status.suspect || status.incident.is_some())
-                })
-            })
-            .await
-            .unwrap_or(false)
+        let asked = self.brain.ask(|engine, _| engine.watchful()).await;
+        asked.unwrap_or(false)
     }
 
     async fn take_services(&self, services: &[ComputeService], missing: &mut HashMap<HostName, u32>) {
-        let known: Vec<(HostName, Arc<crate::directory::HostEntry>)> = self.directory.all();
+        let known = self.directory.all();
+        let keys = Keys::of(&known);
         let mut of: BTreeMap<HostName, Vec<&ComputeService>> = BTreeMap::new();
         for service in services {
-            if let Some(host) = host_key(service, &known) {
+            if let Some(host) = keys.host_of(service) {
                 of.entry(host).or_default().push(service);
             }
         }
@@ -236,10 +228,17 @@ impl NovaWatch {
                 .session
                 .nova()
                 .within(self.in_force.get().openstack.timeout.0);
-            match nova.servers(&filter).await {
-                Ok(servers) => {
-                    self.unlock_forgotten(&servers).await;
-                    self.keep_servers(servers);
+            // Page by page: what is kept of a server is a fraction of what Nova says.
+            let mut locked: Vec<Locked> = Vec::new();
+            let listed = nova
+                .each_page_of_servers(&filter, |page| {
+                    locked.extend(page.iter().filter_map(Locked::by_us));
+                    self.keep_servers(&page);
+                })
+                .await;
+            match listed {
+                Ok(()) => {
+                    self.unlock_forgotten(&locked).await;
                     // A minute of overlap forgives clocks that differ.
                     since = began.checked_sub(jiff::SignedDuration::from_secs(60)).ok();
                     if full {
@@ -255,15 +254,11 @@ impl NovaWatch {
     }
 
     /// Removes locks of incidents that are over: a person ended them, or their end was not seen.
-    async fn unlock_forgotten(&self, servers: &[Server]) {
+    async fn unlock_forgotten(&self, locked: &[Locked]) {
         if self.metrics.leader.get() != 1 {
             return;
         }
-        for server in servers {
-            let reason = server.locked_reason.as_deref().filter(|_| server.locked);
-            let Some(incident) = reason.and_then(|reason| reason.strip_prefix(LOCK_PREFIX)) else {
-                continue;
-            };
+        for Locked { server, incident } in locked {
             let open = self
                 .chronicle
                 .story(incident)
@@ -275,34 +270,21 @@ impl NovaWatch {
                 .session
                 .nova()
                 .within(self.in_force.get().openstack.timeout.0);
-            match nova.unlock(&server.id).await {
-                Ok(()) => {
-                    tracing::info!(server = %server.id, incident, "a lock that was left behind is removed");
-                }
-                Err(error) => {
-                    tracing::warn!(server = %server.id, %error, "a lock that was left behind stays");
-                }
+            match nova.unlock(server).await {
+                Ok(()) => tracing::info!(%server, incident, "a lock that was left behind is removed"),
+                Err(error) => tracing::warn!(%server, %error, "a lock that was left behind stays"),
             }
         }
     }
 
-    fn keep_servers(&self, servers: Vec<Server>) {
+    fn keep_servers(&self, servers: &[Server]) {
         let now = jiff::Timestamp::now().as_millisecond();
-        let host_of = |server: &Server| {
-            let nova_host = server.host.as_deref()?;
-            Some(
-                self.directory
-                    .by_nova_host(nova_host)
-                    .map_or_else(|| nova_host.to_owned(), String::from),
-            )
-        };
-        let rows: Vec<_> = servers
-            .into_iter()
-            .map(|server| {
-                let host = host_of(&server);
-                (server, host)
-            })
+        let known = self.directory.all();
+        let ours: HashMap<&str, &HostName> = known
+            .iter()
+            .filter_map(|(host, entry)| Some((entry.nova_host.as_deref()?, host)))
             .collect();
+        let rows: Vec<Kept> = servers.iter().map(|server| Kept::of(server, &ours)).collect();
         self.store.write_later(move |transaction| {
             let mut upsert = transaction.prepare_cached(
                 "insert into vms(uuid, name, nova_host, vm_state, task_state, project, flavor, policy, priority, grp, nova_seen)
@@ -310,24 +292,71 @@ impl NovaWatch {
                  on conflict(uuid) do update set name = ?2, nova_host = ?3, vm_state = ?4, task_state = ?5, project = ?6,
                     flavor = ?7, policy = ?8, priority = ?9, grp = ?10, nova_seen = ?11",
             )?;
-            for (server, host) in rows {
-                let wish = Wish::of(&server);
+            for row in rows {
                 upsert.execute(params![
-                    server.id.as_str(),
-                    server.name,
-                    host,
-                    server.vm_state.as_ref().map(ToString::to_string),
-                    server.task_state,
-                    server.tenant_id.as_ref().map(ToString::to_string),
-                    server.flavor.original_name,
-                    wish.policy,
-                    wish.priority,
-                    wish.group,
+                    row.uuid,
+                    row.name,
+                    row.host,
+                    row.vm_state,
+                    row.task_state,
+                    row.project,
+                    row.flavor,
+                    row.wish.policy,
+                    row.wish.priority,
+                    row.wish.group,
                     now,
                 ])?;
             }
             Ok(())
         });
+    }
+}
+
+/// A server that is locked in our name, and for which incident.
+struct Locked {
+    server: cobaltcore_openstack::ServerId,
+    incident: String,
+}
+
+impl Locked {
+    fn by_us(server: &Server) -> Option<Self> {
+        let reason = server.locked_reason.as_deref().filter(|_| server.locked)?;
+        Some(Self {
+            server: server.id.clone(),
+            incident: reason.strip_prefix(LOCK_PREFIX)?.to_owned(),
+        })
+    }
+}
+
+/// What is kept of a server.
+struct Kept {
+    uuid: String,
+    name: String,
+    host: Option<String>,
+    vm_state: Option<String>,
+    task_state: Option<String>,
+    project: Option<String>,
+    flavor: String,
+    wish: Wish,
+}
+
+impl Kept {
+    /// `ours` are our names of hosts by Nova's.
+    fn of(server: &Server, ours: &HashMap<&str, &HostName>) -> Self {
+        let host = server.host.as_deref().map(|nova_host| {
+            ours.get(nova_host)
+                .map_or_else(|| nova_host.to_owned(), ToString::to_string)
+        });
+        Self {
+            uuid: server.id.as_str().to_owned(),
+            name: server.name.clone(),
+            host,
+            vm_state: server.vm_state.as_ref().map(ToString::to_string),
+            task_state: server.task_state.clone(),
+            project: server.tenant_id.as_ref().map(ToString::to_string),
+            flavor: server.flavor.original_name.clone(),
+            wish: Wish::of(server),
+        }
     }
 }
 
@@ -366,27 +395,35 @@ impl Wish {
     }
 }
 
-/// The host a service belongs to. What a Hypervisor object says wins; else names are compared up to
-/// their first dot, exactly and never by a part.
-fn host_key(
-    service: &ComputeService,
-    known: &[(HostName, Arc<crate::directory::HostEntry>)],
-) -> Option<HostName> {
-    let id = service.id.as_str();
-    let by_id = known.iter().find(|(_, entry)| {
-        entry
-            .service_id
-            .as_ref()
-            .is_some_and(|known| known.as_str() == id)
-    });
-    if let Some((host, _)) = by_id {
-        return Some(host.clone());
+/// By what a service is known to belong to a host.
+struct Keys<'a> {
+    by_id: HashMap<&'a str, &'a HostName>,
+    by_name: HashMap<&'a str, &'a HostName>,
+}
+
+impl<'a> Keys<'a> {
+    fn of(known: &'a [(HostName, Arc<crate::directory::HostEntry>)]) -> Self {
+        let (mut by_id, mut by_name) = (HashMap::new(), HashMap::new());
+        for (host, entry) in known {
+            if let Some(id) = &entry.service_id {
+                by_id.entry(id.as_str()).or_insert(host);
+            }
+            by_name.entry(host.short()).or_insert(host);
+        }
+        Self { by_id, by_name }
     }
-    let short = service.host.split('.').next()?.to_ascii_lowercase();
-    let by_name = known.iter().find(|(host, _)| host.short() == short);
-    match by_name {
-        Some((host, _)) => Some(host.clone()),
-        None => HostName::new(short).ok(),
+
+    /// The host a service belongs to. What a Hypervisor object says wins; else names are compared up
+    /// to their first dot, exactly and never by a part.
+    fn host_of(&self, service: &ComputeService) -> Option<HostName> {
+        if let Some(host) = self.by_id.get(service.id.as_str()) {
+            return Some((*host).clone());
+        }
+        let short = service.host.split('.').next()?.to_ascii_lowercase();
+        match self.by_name.get(short.as_str()) {
+            Some(host) => Some((*host).clone()),
+            None => HostName::new(short).ok(),
+        }
     }
 }
 

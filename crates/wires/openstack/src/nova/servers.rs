@@ -485,6 +485,17 @@ impl Nova {
         self.session.list(request, "servers").await
     }
 
+    /// The same, handed to `take` page by page, for those who do not need all at once. After an
+    /// error, what was handed out is a part.
+    pub async fn each_page_of_servers(
+        &self,
+        filter: &ServerFilter,
+        take: impl FnMut(Vec<Server>),
+    ) -> Result<()> {
+        let request = filter.apply(Request::new(&LIST, &[]));
+        self.session.each_page(request, "servers", take).await
+    }
+
     /// The same with ids and names only.
     pub async fn server_names(&self, filter: &ServerFilter) -> Result<Vec<ServerRef>> {
         let request = filter.apply(Request::new(&LIST_SHORT, &[]));
