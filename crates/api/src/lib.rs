@@ -16,6 +16,7 @@ pub mod field_managers;
 pub mod finalizers;
 pub mod format;
 pub mod ha;
+mod ha_incident;
 mod hypervisor;
 mod key;
 pub mod labels;
@@ -34,6 +35,10 @@ pub use eviction::{
     Eviction, EvictionSpec, EvictionState, EvictionStatus, InFlightMigration, MoveKind,
     NonMigratableInstance, ReEnable,
 };
+pub use ha_incident::{
+    HaFence, HaHeldReason, HaIncident, HaIncidentSpec, HaIncidentState, HaIncidentStatus, HaIncidentType,
+    HaSignal, HaStep, HaSummary, HaVm,
+};
 pub use hypervisor::{
     AgentInfo, Aggregate, AggregateGroup, Capabilities, Cell, DomainCapabilities, Group, Hypervisor,
     HypervisorSpec, HypervisorStatus, HypervisorUpdateStatus, Instance, Maintenance, OnboardingProgress,
@@ -47,5 +52,5 @@ pub use phase::LifecyclePhase;
 pub use quantity::Quantity;
 pub use words::UnknownWord;
 
-/// The API group of hypervisors, evictions and migrations.
+/// The API group of hypervisors, evictions, migrations and incidents.
 pub const KVM_GROUP: &str = "kvm.cloud.sap";

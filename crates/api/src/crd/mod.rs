@@ -5,6 +5,7 @@
 
 pub mod differences;
 mod eviction;
+mod ha_incident;
 mod hypervisor;
 mod migration;
 
@@ -22,6 +23,7 @@ use crate::yaml::to_yaml;
 pub fn crds() -> Vec<CustomResourceDefinition> {
     vec![
         eviction::definition(),
+        ha_incident::definition(),
         hypervisor::definition(),
         migration::definition(),
     ]

@@ -62,6 +62,16 @@ impl Chronicle {
         self.0.read().ledger.seq
     }
 
+    /// Every incident with the number of its latest record.
+    pub fn ends(&self) -> Vec<(IncidentId, u64)> {
+        let told = self.0.read();
+        let last = |records: &Vec<Record>| records.last().map_or(0, |record| record.seq);
+        told.records
+            .iter()
+            .map(|(id, records)| (id.clone(), last(records)))
+            .collect()
+    }
+
     /// Every incident, the newest first.
     pub fn stories(&self) -> Vec<Story> {
         let told = self.0.read();

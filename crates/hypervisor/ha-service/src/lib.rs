@@ -32,6 +32,7 @@ pub mod journal;
 pub mod leadership;
 pub mod maintenance;
 pub mod metrics;
+mod mirror;
 pub mod neighbours;
 pub mod pauses;
 pub mod peers;

@@ -44,6 +44,7 @@ use crate::journal::{FileJournal, Journal, ObjectJournal};
 use crate::leadership::{Campaign, Leadership};
 use crate::maintenance::LocalMaintenance;
 use crate::metrics::Metrics;
+use crate::mirror::{Mirror, Objects};
 use crate::pauses::PauseBook;
 use crate::peers::{Peers, own_ordinal};
 use crate::probe::Investigator;
@@ -312,9 +313,15 @@ impl Service {
         let caches = client
             .clone()
             .map(|client| tasks.of_the_cluster(&app, client, checks, &health));
+        let objects = Objects::default();
+        if let Some(client) = client.clone() {
+            let mirror = Mirror::new(Arc::clone(&app), client, objects.clone());
+            tasks.once("incidents", move |stop| mirror.run(stop));
+        }
         let teller = Teller {
             app: Arc::clone(&app),
             cluster: caches,
+            objects,
             client,
             openstack,
         };

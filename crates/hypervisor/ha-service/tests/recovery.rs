@@ -7,327 +7,16 @@
 
 mod common;
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::Duration;
-
-use cobaltcore_api::Hypervisor;
+use cobaltcore_api::{HaIncident, HaIncidentState, Hypervisor};
 use cobaltcore_apiserver::testkit::TestServer;
-use cobaltcore_ha_wire::{DomainEntry, DomainState, Job, Machine};
 use cobaltcore_sim::bmc;
-use cobaltcore_sim::world::{MigrationKind, Power};
-use cobaltcore_sim::{Bmcs, Cloud, World};
-use common::{ALONE, Agent, OPERATOR, Running, base, counted_session, telemetry, until};
+use cobaltcore_sim::world::Power;
+use common::scene::{DEAD, Scene, incident, until_state};
+use common::{ALONE, OPERATOR, Running, until};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, Patch, PatchParams, PostParams};
-use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio_util::task::AbortOnDropHandle;
-
-const DEAD: &str = "node001-bb1";
-
-struct Scene {
-    world: World,
-    cloud: Cloud,
-    bmcs: Bmcs,
-    folder: tempfile::TempDir,
-    /// Where agents report to.
-    services: Arc<Mutex<Vec<String>>>,
-    _agents: Vec<AbortOnDropHandle<()>>,
-    watch: AbortOnDropHandle<()>,
-    silence: Silence,
-    muted: Arc<Mutex<Vec<String>>>,
-}
-
-/// An address where nobody answers: a full queue of connections, whose kernel drops whoever knocks.
-struct Silence {
-    port: u16,
-    _socket: TcpListener,
-    _kept: Vec<TcpStream>,
-}
-
-impl Silence {
-    async fn new() -> Self {
-        let socket = TcpSocket::new_v4().unwrap();
-        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let socket = socket.listen(0).unwrap();
-        let address = socket.local_addr().unwrap();
-        let mut kept = Vec::new();
-        while let Ok(Ok(stream)) =
-            tokio::time::timeout(Duration::from_secs(1), TcpStream::connect(address)).await
-        {
-            kept.push(stream);
-        }
-        Self {
-            port: address.port(),
-            _socket: socket,
-            _kept: kept,
-        }
-    }
-}
-
-impl Scene {
-    async fn new(hosts: usize, guests: usize) -> Self {
-        let world = World::builder()
-            .hosts(hosts)
-            .vms_per_host(guests)
-            .settings(|settings| {
-                settings.evacuate = Duration::from_secs(3);
-                settings.schedule = Duration::from_millis(500);
-            })
-            .build();
-        // Hosts are looked at only when their agents are silent, and then nobody answers.
-        let silence = Silence::new().await;
-        world.change(|state| {
-            for host in state.hosts.values_mut() {
-                host.ip = "127.0.0.1".into();
-            }
-        });
-        let cloud = Cloud::start(world.clone()).await.unwrap();
-        let bmcs = Bmcs::start(&world).await.unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::write(
-            folder.path().join("bmc.yaml"),
-            format!("username: {}\npassword: {}\n", bmc::USER, bmc::PASSWORD),
-        )
-        .unwrap();
-        let services: Arc<Mutex<Vec<String>>> = Arc::default();
-        let muted: Arc<Mutex<Vec<String>>> = Arc::default();
-        let names: Vec<String> = world.read(|state| state.hosts.keys().map(ToString::to_string).collect());
-        let agents = names
-            .iter()
-            .map(|name| {
-                AbortOnDropHandle::new(tokio::spawn(live(
-                    world.clone(),
-                    name.clone(),
-                    Arc::clone(&services),
-                    Arc::clone(&muted),
-                )))
-            })
-            .collect();
-        let watched = world.clone();
-        let watch = AbortOnDropHandle::new(tokio::spawn(async move {
-            // No guest may run twice, at any moment.
-            loop {
-                let twice = watched.running_twice();
-                assert!(twice.is_empty(), "these guests run twice: {twice:?}");
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        }));
-        Self {
-            world,
-            cloud,
-            bmcs,
-            folder,
-            services,
-            _agents: agents,
-            watch,
-            silence,
-            muted,
-        }
-    }
-
-    /// The agent of a host says nothing any more; the host itself is well.
-    fn mute(&self, host: &str) {
-        self.muted.lock().push(host.to_owned());
-    }
-
-    /// Quick, because nobody wants to wait; every rule is in force.
-    fn config(&self, more: &str) -> String {
-        let mut hosts = String::new();
-        for name in self
-            .world
-            .read(|state| state.hosts.keys().map(ToString::to_string).collect::<Vec<_>>())
-        {
-            let url = self.bmcs.url(&name).unwrap();
-            hosts.push_str(&format!("    {name}: {{bmc: '{url}'}}\n"));
-        }
-        format!(
-            "{}{more}\
-             agents: {{heartbeat_interval: 1s, silent_after: 4s}}\n\
-             evidence: {{round_interval: 1s, probe: {{timeout: 500ms, tcp_ports: [{}]}}}}\n\
-             self_check: {{warmup: 3s}}\n\
-             openstack: {{services_interval: 1s, suspect_interval: 1s, hypervisors_interval: 2s, servers_interval: 2s}}\n\
-             fencing:\n  levels:\n    - - {{driver: redfish, url: '{{bmc}}', credentials_file: '{}'}}\n  hosts:\n{hosts}",
-            base(self.folder.path()),
-            self.silence.port,
-            self.folder.path().join("bmc.yaml").display(),
-        )
-    }
-
-    async fn start(&self, config: &str, client: Option<kube::Client>) -> Running {
-        let telemetry = telemetry();
-        let session = counted_session(&self.cloud, self.folder.path(), Some(&telemetry));
-        let service = Running::start_with(config, Some(session), client, telemetry, None).await;
-        self.services.lock().push(format!("http://{}", service.address));
-        service
-    }
-
-    fn forget(&self, service: &Running) {
-        let url = format!("http://{}", service.address);
-        self.services.lock().retain(|known| *known != url);
-    }
-
-    /// Waits until the service hears every host.
-    async fn heard(&self, service: &Running) {
-        let hosts = self.world.read(|state| state.hosts.len());
-        until("every host is heard and healthy", async || {
-            let (_, page) = service.get("/api/v1/hosts?state=healthy").await;
-            let items = page["items"].as_array()?;
-            let fresh = items.iter().filter(|host| {
-                // Its agent, and its compute service.
-                let alive = |n: usize| host["signals"][n]["verdict"] == "alive";
-                alive(0) && alive(1)
-            });
-            (fresh.count() == hosts).then_some(())
-        })
-        .await;
-    }
-
-    fn evacuations(&self) -> BTreeMap<String, usize> {
-        self.world.read(|state| {
-            let mut out = BTreeMap::new();
-            for migration in state.migrations.values() {
-                if migration.kind == MigrationKind::Evacuation {
-                    *out.entry(migration.server.to_string()).or_insert(0) += 1;
-                }
-            }
-            out
-        })
-    }
-
-    /// How often each word was said to Nova about servers.
-    fn asked(&self, word: &str) -> usize {
-        let calls = self.cloud.calls();
-        calls
-            .writes()
-            .iter()
-            .filter(|call| call.body.contains(word))
-            .count()
-    }
-
-    fn locked(&self) -> usize {
-        self.world.read(|state| {
-            state
-                .servers
-                .values()
-                .filter(|server| server.lock.is_some())
-                .count()
-        })
-    }
-
-    fn guests_of_the_dead(&self) -> Vec<uuid::Uuid> {
-        self.world
-            .read(|state| state.servers_on(DEAD).map(|server| server.id).collect())
-    }
-
-    fn settled(&self, guests: &[uuid::Uuid]) -> bool {
-        self.world.read(|state| {
-            guests.iter().all(|id| {
-                state.servers.get(id).is_some_and(|server| {
-                    let elsewhere = server.host.as_ref().filter(|host| host.as_str() != DEAD);
-                    let runs = elsewhere
-                        .and_then(|host| state.hosts.get(host))
-                        .is_some_and(|host| host.running().any(|domain| domain.uuid == *id));
-                    runs && server.status() == "ACTIVE"
-                })
-            })
-        })
-    }
-
-    /// Nothing ran twice while the scene lasted.
-    fn check(&self) {
-        assert!(!self.watch.is_finished(), "a guest ran twice");
-        assert!(self.world.running_twice().is_empty());
-    }
-}
-
-/// An agent on a host of the world: it speaks while the host has power and is not cut off.
-async fn live(world: World, name: String, services: Arc<Mutex<Vec<String>>>, muted: Arc<Mutex<Vec<String>>>) {
-    let mut agent = Agent::new(&name);
-    let client = common::client();
-    let mut version = 0;
-    loop {
-        tokio::time::sleep(Duration::from_millis(700)).await;
-        let seen = world.read(|state| {
-            let host = state
-                .hosts
-                .iter()
-                .find(|(host, _)| host.as_str() == name)
-                .map(|(_, host)| host)?;
-            let domains: Vec<DomainEntry> = host
-                .domains
-                .values()
-                .filter_map(|domain| {
-                    Some(DomainEntry {
-                        uuid: domain.uuid.to_string().parse().ok()?,
-                        name: format!("instance-{}", domain.uuid),
-                        state: if domain.executes() {
-                            DomainState::Running
-                        } else if domain.is_active() {
-                            DomainState::Paused
-                        } else {
-                            DomainState::Shutoff
-                        },
-                        reason: String::new(),
-                        vcpus: 1,
-                        mem_kib: 1024,
-                        persistent: true,
-                        autostart: false,
-                        job: Job::None,
-                        disks: Vec::new(),
-                    })
-                })
-                .collect();
-            Some((
-                host.power == Power::On && !host.cut,
-                host.boot_id.to_string(),
-                host.node_uuid.to_string(),
-                domains,
-            ))
-        });
-        let Some((true, boot, machine, domains)) = seen else {
-            continue;
-        };
-        if muted.lock().contains(&name) {
-            continue;
-        }
-        agent.boot.0 = boot;
-        agent.machine = Machine {
-            system_uuid: Some(machine.clone()),
-            serial: Some(machine),
-        };
-        version += 1;
-        let mut batch = agent.beat();
-        batch.inventory = agent.inventory(version, domains).inventory;
-        let body = batch.encode().unwrap();
-        let targets = services.lock().clone();
-        for target in targets {
-            let sent = client
-                .post(format!("{target}{}", agent.path()))
-                .bearer_auth(common::AGENT)
-                .timeout(Duration::from_secs(5))
-                .body(body.clone());
-            // A service that is gone is no concern of an agent.
-            let _ = sent.send().await;
-        }
-    }
-}
-
-async fn incident(service: &Running) -> Option<Value> {
-    let (_, page) = service.get(&format!("/api/v1/incidents?host={DEAD}")).await;
-    page["items"].as_array()?.first().cloned()
-}
-
-async fn until_state(service: &Running, wanted: &[&str]) -> Value {
-    let what = format!("the incident is {wanted:?}");
-    until(&what, async || {
-        let found = incident(service).await?;
-        wanted.contains(&found["state"].as_str()?).then_some(found)
-    })
-    .await
-}
+use tokio::net::TcpListener;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dead_host_is_fenced_and_its_guests_run_elsewhere() {
@@ -692,7 +381,50 @@ async fn of_two_replicas_one_acts_and_the_other_goes_on_when_it_dies() {
         cobaltcore_api::Maintenance::Ha,
         "it stays claimed until a person releases it"
     );
+    shown_as_an_object(&server, &found).await;
     second.stop().await;
+}
+
+/// The incident is an object in the cluster, as whoever led last left it.
+async fn shown_as_an_object(server: &TestServer, incident: &Value) {
+    let objects: Api<HaIncident> = Api::all(server.client());
+    let name = incident["id"].as_str().unwrap();
+    let object = until("the object says that all is well", async || {
+        let object = objects.get_opt(name).await.unwrap()?;
+        let state = object.status.as_ref()?.state.clone()?;
+        (state == HaIncidentState::Recovered).then_some(object)
+    })
+    .await;
+    assert_eq!(object.spec.host, DEAD);
+    assert_eq!(object.metadata.owner_references, None);
+    let label = object.metadata.labels.unwrap_or_default();
+    assert_eq!(
+        label.get("kvm.cloud.sap/hypervisor").map(String::as_str),
+        Some(DEAD)
+    );
+    let status = object.status.unwrap();
+    assert_eq!(status.summary.unwrap().done, "4/4");
+    assert_eq!(
+        status.fence.first().map(|fence| fence.grade.as_str()),
+        Some("power")
+    );
+    assert!(
+        status
+            .vms
+            .iter()
+            .all(|vm| vm.state == "Recovered" && !vm.destination.is_empty())
+    );
+    let done = |key: &str| {
+        status
+            .steps
+            .iter()
+            .any(|step| step.key == key && step.result == "done")
+    };
+    assert!(
+        done("claim") && done("nova-force-down") && done("plan"),
+        "{:?}",
+        status.steps
+    );
 }
 
 /// Addresses that were free a moment ago, for replicas that must know each other before they start.

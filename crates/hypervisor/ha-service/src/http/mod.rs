@@ -46,7 +46,7 @@ pub(crate) use call::{Answer, Body, Call, problem};
 pub use listen::{ApiListener, Port};
 pub use openapi::document;
 pub use routes::{ROUTES, Role, Route};
-pub(crate) use words::signals_of;
+pub(crate) use words::{assessment_in_words, held_in_words, signals_of};
 
 /// How long a caller may take to send a body.
 const BODY_TIME: Duration = Duration::from_secs(10);

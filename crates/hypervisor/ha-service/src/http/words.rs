@@ -119,7 +119,7 @@ pub(super) fn rules_of(evidence: &Evidence, min_groups: usize) -> Vec<RuleOutcom
     ]
 }
 
-pub(super) fn assessment_in_words(assessment: Assessment) -> &'static str {
+pub(crate) fn assessment_in_words(assessment: Assessment) -> &'static str {
     match assessment {
         Assessment::Alive => "a sign of life stands against any accusation: nothing happens",
         Assessment::Unclear => "not enough is known to call it dead: nothing happens",
@@ -190,7 +190,7 @@ pub(super) fn next(incident: &Incident, held: Option<HeldReason>) -> String {
     .to_owned()
 }
 
-fn held_in_words(held: HeldReason) -> &'static str {
+pub(crate) fn held_in_words(held: HeldReason) -> &'static str {
     match held {
         HeldReason::Paused => "a pause is in force: it goes on when the pause ends or is lifted",
         HeldReason::Storm => {

@@ -136,7 +136,7 @@ pub async fn figures(app: Arc<App>, stop: CancellationToken) {
             *states.entry(state).or_default() += 1;
             for group in Group::ALL {
                 let said = status.evidence.of(group);
-                *verdicts.entry((group, word(said.verdict))).or_default() += 1;
+                *verdicts.entry((group, verdict_word(said.verdict))).or_default() += 1;
                 if let Some(age) = said.age_ms {
                     let label = OfGroup {
                         group: format!("{group:?}"),
@@ -175,7 +175,7 @@ fn show(app: &App, states: &HashMap<&'static str, i64>, verdicts: &HashMap<(Grou
             Verdict::Unknown,
             Verdict::Dead,
         ] {
-            let verdict = word(verdict);
+            let verdict = verdict_word(verdict);
             let label = OfVerdict {
                 group: format!("{group:?}"),
                 verdict: verdict.into(),
@@ -186,7 +186,8 @@ fn show(app: &App, states: &HashMap<&'static str, i64>, verdicts: &HashMap<(Grou
     }
 }
 
-fn word(verdict: Verdict) -> &'static str {
+/// A verdict as it is written everywhere.
+pub(crate) fn verdict_word(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Alive => "alive",
         Verdict::KernelOnly => "kernel-only",

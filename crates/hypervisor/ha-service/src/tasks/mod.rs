@@ -11,3 +11,4 @@ pub mod housekeeping;
 pub mod notices;
 pub mod nova;
 pub mod pulls;
+mod told;

@@ -24,6 +24,9 @@ use tokio_util::sync::CancellationToken;
 use crate::config::DegradedAction;
 use crate::http::{App, signals_of};
 use crate::metrics::{Metrics, OfDriver, OfEnd, OfGroup, OfVm};
+use crate::mirror::Objects;
+use crate::tasks::housekeeping::verdict_word;
+use crate::tasks::told::{told, trouble};
 
 const CALL_TIME: Duration = Duration::from_secs(10);
 
@@ -47,6 +50,8 @@ pub struct Teller {
     pub app: Arc<App>,
     /// Where events go, and whom they are about.
     pub cluster: Option<(Recorder, Watched<Hypervisor>)>,
+    /// The objects of incidents, which events are about as well.
+    pub(crate) objects: Objects,
     /// How a host with a lasting trouble is put into maintenance.
     pub client: Option<kube::Client>,
     /// How Nova is told to give it no new guests.
@@ -117,7 +122,7 @@ impl Teller {
             tracing::warn!(%host, "it cannot be disabled: its compute service is not known");
             return;
         };
-        let reason = format!("cobaltcore-ha: {what:?}");
+        let reason = format!("cobaltcore-ha: {}", trouble(what));
         let nova = session.nova().within(self.app.config().openstack.timeout.0);
         let id = cobaltcore_openstack::ServiceId::from(id.as_str());
         match nova.update_service(&id, &ServiceUpdate::disable(reason)).await {
@@ -126,6 +131,8 @@ impl Teller {
         }
     }
 
+    /// One line per verdict: about which host, what every group says, the rule, what follows from
+    /// it, and the same in a sentence.
     async fn log(&self, notice: &Notice) {
         let host = host_of(notice).cloned();
         let groups = match &host {
@@ -133,15 +140,17 @@ impl Teller {
             None => String::new(),
         };
         let host = host.map(String::from).unwrap_or_default();
-        let said = format!("{notice:?}");
+        let incident = incident_of(notice).map(ToString::to_string).unwrap_or_default();
+        let told = told(notice);
+        let (rule, result, said) = (told.rule, told.result, told.said);
         match notice.severity() {
-            Severity::Critical => tracing::error!(host, groups, said, "verdict"),
-            Severity::Warning => tracing::warn!(host, groups, said, "verdict"),
-            Severity::Info => tracing::info!(host, groups, said, "verdict"),
+            Severity::Critical => tracing::error!(host, groups, rule, result, incident, said, "verdict"),
+            Severity::Warning => tracing::warn!(host, groups, rule, result, incident, said, "verdict"),
+            Severity::Info => tracing::info!(host, groups, rule, result, incident, said, "verdict"),
         }
     }
 
-    /// What every group says, in one line: `A=Dead/17s P=Dead/4s N=Unknown`.
+    /// What every group says, in one line: `A=dead/17s P=dead/4s N=unknown`.
     async fn groups(&self, host: HostName) -> String {
         let status = self
             .app
@@ -154,9 +163,12 @@ impl Teller {
         };
         signals_of(&status.evidence)
             .into_iter()
-            .map(|signal| match signal.age_ms {
-                Some(age) => format!("{:?}={:?}/{}s", signal.group, signal.verdict, age / 1000),
-                None => format!("{:?}={:?}", signal.group, signal.verdict),
+            .map(|signal| {
+                let verdict = verdict_word(signal.verdict);
+                match signal.age_ms {
+                    Some(age) => format!("{:?}={verdict}/{}s", signal.group, age / 1000),
+                    None => format!("{:?}={verdict}", signal.group),
+                }
             })
             .collect::<Vec<_>>()
             .join(" ")
@@ -310,12 +322,28 @@ impl Teller {
         let (Some((recorder, hypervisors)), Some(host)) = (&self.cluster, host_of(notice)) else {
             return;
         };
-        let Some(hypervisor) = hypervisors.get(host.as_str()) else {
+        let Some(happening) = happening(notice) else {
             return;
         };
-        if let Some(happening) = happening(notice) {
+        if let Some(object) = incident_of(notice).and_then(|id| self.objects.get(id)) {
+            recorder.record(object.as_ref(), happening.clone());
+        }
+        if let Some(hypervisor) = hypervisors.get(host.as_str()) {
             recorder.record(hypervisor.as_ref(), happening);
         }
+    }
+}
+
+fn incident_of(notice: &Notice) -> Option<&IncidentId> {
+    match notice {
+        Notice::State { incident, .. }
+        | Notice::Held { incident, .. }
+        | Notice::Resumed { incident, .. }
+        | Notice::VmRecovered { incident, .. }
+        | Notice::VmNeedsPerson { incident, .. }
+        | Notice::VmStuck { incident, .. }
+        | Notice::RoomShort { incident, .. } => Some(incident),
+        _ => None,
     }
 }
 
@@ -363,7 +391,7 @@ fn happening(notice: &Notice) -> Option<Happening> {
         Notice::HostDegraded { what, .. } => Happening::warning(
             "HostDegraded",
             WATCH,
-            format!("it has a lasting trouble: {what:?}"),
+            format!("it has a lasting trouble: {}", trouble(*what)),
         ),
         Notice::Zombie { server, .. } => Happening::warning(
             "ZombieGuest",

@@ -8,6 +8,8 @@
     reason = "each suite uses its part; a test that unwraps says where it failed"
 )]
 
+pub(crate) mod scene;
+
 use std::future::Future;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

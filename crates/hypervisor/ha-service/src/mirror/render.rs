@@ -1,0 +1,552 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One incident of the journal as the object people see. A pure function: the same records give the
+//! same object, whichever replica makes it.
+
+use std::collections::BTreeMap;
+
+use cobaltcore_api::names::ServerId;
+use cobaltcore_api::{
+    HaFence, HaHeldReason, HaIncidentSpec, HaIncidentState, HaIncidentStatus, HaIncidentType, HaSignal,
+    HaStep, HaSummary, HaVm,
+};
+use cobaltcore_ha_engine::{
+    Decision, Entry, Group, HeldReason, Incident, IncidentKind, IncidentState, Record, VmProgress, VmRecord,
+};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+use crate::chronicle::Story;
+
+/// Guests in one object.
+pub(super) const GUESTS: usize = 800;
+/// Steps in one object; of more, the latest are shown.
+const STEPS: usize = 200;
+/// Bytes of a step's detail.
+const DETAIL: usize = 512;
+
+/// What the journal does not know of an incident.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Now {
+    /// Why it does not go on.
+    pub(super) held: Option<HeldReason>,
+    /// When its fence was last seen to hold.
+    pub(super) hold_checked: Option<Timestamp>,
+}
+
+pub(super) fn spec(incident: &Incident) -> HaIncidentSpec {
+    HaIncidentSpec {
+        host: incident.id.host.to_string(),
+        type_: match incident.kind {
+            IncidentKind::HostDown => HaIncidentType::HostDown,
+            IncidentKind::Isolated => HaIncidentType::Isolated,
+            IncidentKind::Hung => HaIncidentType::Hung,
+            IncidentKind::OperatorRequested => HaIncidentType::OperatorRequested,
+        },
+        opened_by: incident.by.clone(),
+    }
+}
+
+/// The status of an incident and, beyond the guests that fit, those of further objects.
+pub(super) fn status(
+    story: &Story,
+    now: &Now,
+    levels: &[String],
+) -> (HaIncidentStatus, Vec<HaIncidentStatus>) {
+    let incident = &story.incident;
+    let vms = guests(story);
+    let mut parts = vms.chunks(GUESTS);
+    let first = parts.next().unwrap_or_default().to_vec();
+    let last = story.records.last();
+    let status = HaIncidentStatus {
+        state: Some(HaIncidentState::from(format!("{:?}", incident.state).as_str())),
+        held_reason: now
+            .held
+            .map(|held| HaHeldReason::from(format!("{held:?}").as_str())),
+        epoch: last.map(|record| record.epoch.0.cast_signed()),
+        journal_seq: last.map(|record| record.seq.cast_signed()),
+        snapshot: snapshot(incident),
+        previous_maintenance: incident.previous.as_ref().map(ToString::to_string),
+        fence: fences(&story.records, now, levels),
+        steps: steps(&story.records),
+        vms: first,
+        summary: Some(summary(incident)),
+        conditions: conditions(story),
+    };
+    let more = parts
+        .map(|part| HaIncidentStatus {
+            epoch: status.epoch,
+            vms: part.to_vec(),
+            ..HaIncidentStatus::default()
+        })
+        .collect();
+    (status, more)
+}
+
+fn time(at: Timestamp) -> Time {
+    // Objects carry whole seconds.
+    Time(Timestamp::from_second(at.as_second()).unwrap_or(at))
+}
+
+/// The word of a value on the wire.
+fn word(value: &impl serde::Serialize) -> String {
+    let word = serde_json::to_value(value).ok();
+    word.as_ref()
+        .and_then(serde_json::Value::as_str)
+        .unwrap_or_default()
+        .to_owned()
+}
+
+fn snapshot(incident: &Incident) -> Vec<HaSignal> {
+    Group::ALL
+        .into_iter()
+        .map(|group| {
+            let said = incident.evidence.of(group);
+            HaSignal {
+                group: word(&group),
+                verdict: word(&said.verdict),
+                age_ms: said.age_ms.map(|age| i64::try_from(age).unwrap_or(i64::MAX)),
+                untrusted: said.untrusted,
+            }
+        })
+        .collect()
+}
+
+fn fences(records: &[Record], now: &Now, levels: &[String]) -> Vec<HaFence> {
+    let mut all: Vec<HaFence> = records
+        .iter()
+        .filter_map(|record| match &record.entry {
+            Entry::Fenced { level, grade, .. } => Some(HaFence {
+                level: i64::try_from(*level).unwrap_or(i64::MAX),
+                driver: levels.get(*level).cloned().unwrap_or_default(),
+                grade: word(grade),
+                verified_at: Some(time(record.at)),
+                hold_checked_at: None,
+            }),
+            _ => None,
+        })
+        .collect();
+    if let Some(last) = all.last_mut() {
+        last.hold_checked_at = now.hold_checked.map(time);
+    }
+    all
+}
+
+// --- steps
+
+/// What a record says of a step: an intent, its result, or both at once.
+enum Says {
+    Intent(String),
+    Result(String, String),
+    Both(String, String, String),
+}
+
+fn says(entry: &Entry) -> Option<Says> {
+    let intent = |key: &str| Some(Says::Intent(key.to_owned()));
+    let done = |key: &str| Some(Says::Result(key.to_owned(), "done".to_owned()));
+    match entry {
+        Entry::Opened { kind, by, .. } => Some(Says::Both("open".into(), word(kind), by.clone())),
+        Entry::Decided {
+            decision,
+            actor,
+            reason,
+            ..
+        } => Some(Says::Both(
+            format!("decision/{}", decided(*decision)),
+            "done".into(),
+            format!("{actor}: {reason}"),
+        )),
+        Entry::ClaimIntended { .. } => intent("claim"),
+        Entry::Claimed { .. } => done("claim"),
+        Entry::StopEvictionIntended { .. } => intent("stop-eviction"),
+        Entry::FenceIntended { level, .. } => intent(&format!("fence/{level}")),
+        Entry::Fenced { level, grade, .. } => Some(Says::Result(format!("fence/{level}"), word(grade))),
+        Entry::FenceLost { .. } => Some(Says::Both("fence-lost".into(), "lost".into(), String::new())),
+        Entry::HoldIntended { .. } => intent("hold"),
+        Entry::Held { .. } => done("hold"),
+        Entry::DisableIntended {
+            forced_down: true, ..
+        } => intent("nova-force-down"),
+        Entry::DisableIntended { .. } => intent("nova-disable"),
+        Entry::ForcedDown { .. } => done("nova-force-down"),
+        Entry::ConditionIntended { .. } => intent("condition"),
+        Entry::ConditionSet { .. } => done("condition"),
+        Entry::Planned { vms, .. } => Some(Says::Both(
+            "plan".into(),
+            "done".into(),
+            format!("{} guests", vms.len()),
+        )),
+        Entry::FenceReleaseIntended { .. } => intent("release-fence"),
+        Entry::FenceReleased { .. } => done("release-fence"),
+        Entry::RestoreIntended { .. } => intent("restore"),
+        Entry::Restored { .. } => done("restore"),
+        // Told by the guests, or by the state.
+        Entry::EvacuateIntended { .. }
+        | Entry::VmIntended { .. }
+        | Entry::Vm { .. }
+        | Entry::VmUnlocked { .. }
+        | Entry::Moved { .. }
+        | Entry::Led
+        | Entry::RestartIntended { .. }
+        | Entry::PauseIntended { .. } => None,
+    }
+}
+
+fn decided(decision: Decision) -> &'static str {
+    match decision {
+        Decision::AckFenced => "ack-fenced",
+        Decision::Approve => "approve",
+        Decision::Abort => "abort",
+        Decision::Retry => "retry",
+        Decision::Release => "release",
+        Decision::Close => "close",
+    }
+}
+
+fn steps(records: &[Record]) -> Vec<HaStep> {
+    let mut all: Vec<HaStep> = Vec::new();
+    for record in records {
+        let at = Some(time(record.at));
+        match says(&record.entry) {
+            None => {}
+            Some(Says::Intent(key)) => {
+                let step = next_step(&all, key);
+                all.push(HaStep {
+                    intent_at: at,
+                    ..step
+                });
+            }
+            Some(Says::Both(key, result, detail)) => {
+                let step = next_step(&all, key);
+                all.push(HaStep {
+                    intent_at: at.clone(),
+                    result_at: at,
+                    result,
+                    detail: cut(detail),
+                    ..step
+                });
+            }
+            Some(Says::Result(key, result)) => {
+                let waits = |step: &&mut HaStep| step.key == key && step.result_at.is_none();
+                match all.iter_mut().rev().find(waits) {
+                    Some(step) => (step.result_at, step.result) = (at, result),
+                    None => {
+                        let step = next_step(&all, key);
+                        all.push(HaStep {
+                            result_at: at,
+                            result,
+                            ..step
+                        });
+                    }
+                }
+            }
+        }
+    }
+    all.split_off(all.len().saturating_sub(STEPS))
+}
+
+fn next_step(all: &[HaStep], key: String) -> HaStep {
+    let before = all.iter().filter(|step| step.key == key).count();
+    HaStep {
+        key,
+        attempt: i64::try_from(before + 1).unwrap_or(i64::MAX),
+        ..HaStep::default()
+    }
+}
+
+fn cut(mut text: String) -> String {
+    let mut end = DETAIL.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.truncate(end);
+    text
+}
+
+// --- guests
+
+fn guests(story: &Story) -> Vec<HaVm> {
+    let mut asked: BTreeMap<&ServerId, Timestamp> = BTreeMap::new();
+    for record in &story.records {
+        if let Entry::EvacuateIntended { server, .. } = &record.entry {
+            asked.insert(server, record.at);
+        }
+    }
+    let incident = &story.incident;
+    incident
+        .vms
+        .values()
+        .map(|vm| guest(vm, asked.get(&vm.server).copied()))
+        .collect()
+}
+
+fn guest(vm: &VmRecord, asked: Option<Timestamp>) -> HaVm {
+    let (migration, destination, reason) = match &vm.progress {
+        VmProgress::Pending | VmProgress::Requested => (None, None, String::new()),
+        VmProgress::InFlight { migration } => (Some(migration.0.cast_signed()), None, String::new()),
+        VmProgress::Verifying { destination } | VmProgress::Recovered { destination } => {
+            (None, Some(destination), String::new())
+        }
+        VmProgress::Failed { reason } => (None, None, word(reason)),
+        VmProgress::Skipped { reason } => (None, None, word(reason)),
+        VmProgress::Blocked { reason } => (None, None, word(reason)),
+        VmProgress::Conflict { seen_on } => (None, Some(seen_on), "RunsElsewhere".to_owned()),
+    };
+    HaVm {
+        uuid: vm.server.to_string(),
+        name: vm.name.clone(),
+        priority: vm.priority.into(),
+        group: vm.group.clone(),
+        original_state: word(&vm.original),
+        wanted_power: word(&vm.wanted),
+        state: progress_word(&vm.progress).to_owned(),
+        attempt: vm.attempt.into(),
+        intent_at: asked.map(time),
+        migration_id: migration,
+        destination: destination.map(ToString::to_string).unwrap_or_default(),
+        locked: vm.locked,
+        reason,
+    }
+}
+
+fn progress_word(progress: &VmProgress) -> &'static str {
+    match progress {
+        VmProgress::Pending => "Pending",
+        VmProgress::Requested => "Requested",
+        VmProgress::InFlight { .. } => "InFlight",
+        VmProgress::Verifying { .. } => "Verifying",
+        VmProgress::Recovered { .. } => "Recovered",
+        VmProgress::Failed { .. } => "Failed",
+        VmProgress::Skipped { .. } => "Skipped",
+        VmProgress::Blocked { .. } => "Blocked",
+        VmProgress::Conflict { .. } => "Conflict",
+    }
+}
+
+fn summary(incident: &Incident) -> HaSummary {
+    let count = |wanted: &[&str]| {
+        let fits = |vm: &&VmRecord| wanted.contains(&progress_word(&vm.progress));
+        i64::try_from(incident.vms.values().filter(fits).count()).unwrap_or(i64::MAX)
+    };
+    let total = i64::try_from(incident.vms.len()).unwrap_or(i64::MAX);
+    let recovered = count(&["Recovered"]);
+    HaSummary {
+        total,
+        recovered,
+        failed: count(&["Failed"]),
+        skipped: count(&["Skipped"]),
+        blocked: count(&["Blocked", "Conflict"]),
+        done: format!("{recovered}/{total}"),
+    }
+}
+
+// --- conditions
+
+fn conditions(story: &Story) -> Vec<Condition> {
+    let incident = &story.incident;
+    let last = |fits: &dyn Fn(&Entry) -> bool| {
+        let record = story.records.iter().rev().find(|record| fits(&record.entry));
+        record.map_or_else(|| story.opened_at(), |record| record.at)
+    };
+    let state = format!("{:?}", incident.state);
+    let open = incident.state.open();
+    let fenced = incident.grade.is_some();
+    let recovered = story.records.iter().any(
+        |record| matches!(&record.entry, Entry::Moved { state, .. } if *state == IncidentState::Recovered),
+    ) && incident.state >= IncidentState::Recovered;
+    let fence_word = match incident.grade {
+        Some(grade) => format!("{grade:?}"),
+        None => "NotVerified".to_owned(),
+    };
+    let moved =
+        |entry: &Entry| matches!(entry, Entry::Moved { state, .. } if *state == IncidentState::Recovered);
+    let fence = |entry: &Entry| matches!(entry, Entry::Fenced { .. } | Entry::FenceLost { .. });
+    let opened_or_ended = if open {
+        story.opened_at()
+    } else {
+        story.updated_at()
+    };
+    let fenced_since = last(&fence);
+    let recovered_since = if recovered {
+        last(&moved)
+    } else {
+        story.opened_at()
+    };
+    [
+        ("Open", open, state.clone(), opened_or_ended),
+        ("Fenced", fenced, fence_word, fenced_since),
+        ("Recovered", recovered, state, recovered_since),
+    ]
+    .into_iter()
+    .map(|(type_, holds, reason, since)| Condition {
+        type_: type_.to_owned(),
+        status: if holds { "True" } else { "False" }.to_owned(),
+        reason,
+        message: String::new(),
+        last_transition_time: time(since),
+        observed_generation: None,
+    })
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cobaltcore_ha_engine::{Epoch, Evidence, Grade, IncidentId, VERSION, VmState, Wanted};
+
+    use crate::chronicle::Chronicle;
+
+    fn id() -> IncidentId {
+        IncidentId {
+            epoch: Epoch(7),
+            n: 1,
+            host: cobaltcore_api::names::HostName::new("n1").unwrap(),
+        }
+    }
+
+    fn vm(n: usize) -> VmRecord {
+        VmRecord {
+            server: ServerId::new(format!("00000000-0000-4000-8000-{n:012}")).unwrap(),
+            name: format!("web-{n}"),
+            priority: 500,
+            group: String::new(),
+            anti_affinity: None,
+            memory_mib: 1024,
+            original: VmState::Active,
+            wanted: Wanted::Running,
+            progress: VmProgress::Pending,
+            attempt: 0,
+            known: Vec::new(),
+            locked: false,
+        }
+    }
+
+    fn story(entries: Vec<Entry>) -> Story {
+        let records: Vec<Record> = entries
+            .into_iter()
+            .zip(1..)
+            .map(|(entry, seq)| Record {
+                version: VERSION,
+                seq,
+                epoch: Epoch(7),
+                at: Timestamp::from_second(1_800_000_000 + i64::try_from(seq).unwrap()).unwrap(),
+                entry,
+            })
+            .collect();
+        let chronicle = Chronicle::default();
+        chronicle.replace(&records);
+        chronicle.story(&id().to_string()).unwrap()
+    }
+
+    fn opened() -> Entry {
+        Entry::Opened {
+            incident: id(),
+            kind: IncidentKind::HostDown,
+            by: "monitor/host-down".into(),
+            boot: None,
+            evidence: Box::new(Evidence::default()),
+        }
+    }
+
+    #[test]
+    fn an_intent_and_its_result_are_one_step_and_a_second_try_is_another() {
+        let incident = id();
+        let entries = vec![
+            opened(),
+            Entry::ClaimIntended {
+                incident: incident.clone(),
+                previous: cobaltcore_api::Maintenance::Off,
+            },
+            Entry::Claimed {
+                incident: incident.clone(),
+            },
+            Entry::FenceIntended {
+                incident: incident.clone(),
+                level: 0,
+            },
+            Entry::FenceIntended {
+                incident: incident.clone(),
+                level: 0,
+            },
+            Entry::Fenced {
+                incident,
+                level: 0,
+                grade: Grade::Power,
+            },
+        ];
+        let now = Now {
+            held: Some(HeldReason::FenceLost),
+            hold_checked: Timestamp::from_second(1_800_000_100).ok(),
+        };
+        let (status, more) = status(&story(entries), &now, &["redfish".into()]);
+        assert!(more.is_empty());
+        let steps: Vec<(&str, i64, &str)> = status
+            .steps
+            .iter()
+            .map(|step| (step.key.as_str(), step.attempt, step.result.as_str()))
+            .collect();
+        assert_eq!(
+            steps,
+            [
+                ("open", 1, "host-down"),
+                ("claim", 1, "done"),
+                ("fence/0", 1, ""),
+                ("fence/0", 2, "power")
+            ]
+        );
+        assert_eq!(status.state, Some(HaIncidentState::Fenced));
+        assert_eq!(status.held_reason, Some(HaHeldReason::FenceLost));
+        assert_eq!((status.epoch, status.journal_seq), (Some(7), Some(6)));
+        let fence = status.fence.first().unwrap();
+        assert_eq!(
+            (fence.driver.as_str(), fence.grade.as_str()),
+            ("redfish", "power")
+        );
+        assert!(fence.hold_checked_at.is_some());
+        let told: Vec<(&str, &str)> = status
+            .conditions
+            .iter()
+            .map(|one| (one.type_.as_str(), one.status.as_str()))
+            .collect();
+        assert_eq!(
+            told,
+            [("Open", "True"), ("Fenced", "True"), ("Recovered", "False")]
+        );
+    }
+
+    #[test]
+    fn more_guests_than_fit_continue_elsewhere() {
+        let planned = Entry::Planned {
+            incident: id(),
+            vms: (0..1700).map(vm).collect(),
+        };
+        let (status, more) = status(&story(vec![opened(), planned]), &Now::default(), &[]);
+        let sizes: Vec<usize> = more.iter().map(|part| part.vms.len()).collect();
+        assert_eq!((status.vms.len(), sizes), (800, vec![800, 100]));
+        assert_eq!(status.summary.unwrap().done, "0/1700");
+    }
+
+    #[test]
+    fn a_long_detail_is_cut_between_letters() {
+        assert_eq!(cut("ä".repeat(300)).len(), 512);
+        assert_eq!(cut(format!("a{}", "ä".repeat(300))).len(), 511);
+    }
+
+    #[test]
+    fn every_word_of_the_engine_is_one_of_the_definition() {
+        for held in [
+            HeldReason::Paused,
+            HeldReason::HaDisabled,
+            HeldReason::OperatorCleared,
+            HeldReason::VmListIncomplete,
+        ] {
+            assert!(HaHeldReason::WORDS.contains(&format!("{held:?}").as_str()));
+        }
+        for state in [
+            IncidentState::Confirmed,
+            IncidentState::Evacuating,
+            IncidentState::Closed,
+        ] {
+            assert!(HaIncidentState::WORDS.contains(&format!("{state:?}").as_str()));
+        }
+    }
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the service does about troubles that are no deaths: a group of signals that fails as a
+//! whole, a host whose memory fails, locks that were left behind.
+
+#![allow(clippy::unwrap_used, reason = "a test that unwraps says where it failed")]
+
+mod common;
+
+use cobaltcore_ha_wire::Kind;
+use cobaltcore_sim::world::Lock;
+use common::scene::{DEAD, Scene, incident};
+use common::{ALONE, Agent, until};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_in_which_many_fall_silent_together_is_not_believed_and_says_so() {
+    let scene = Scene::new(6, 1).await;
+    let service = scene.start(&scene.config(ALONE), None).await;
+    scene.heard(&service).await;
+    let names: Vec<String> = scene
+        .world
+        .read(|state| state.hosts.keys().map(ToString::to_string).collect());
+    for name in &names {
+        scene.mute(name);
+    }
+    until("agents are not believed any more", async || {
+        let figures = service.figures().await;
+        (figures.of("kvm_ha_group_untrusted", r#"group="A""#) == 1.0).then_some(())
+    })
+    .await;
+    assert!(incident(&service).await.is_none(), "nobody is dead");
+    assert!(scene.evacuations().is_empty());
+    scene.check();
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_whose_memory_fails_gets_no_new_guests_where_that_is_wanted() {
+    let scene = Scene::new(3, 1).await;
+    let config = scene.config(&format!("{ALONE}degraded_action: disable\n"));
+    let service = scene.start(&config, None).await;
+    scene.heard(&service).await;
+    // A second agent of the same host would be odd; a second stream of its records is not.
+    let mut agent = Agent::new(DEAD);
+    agent.id.0 = "another-stream".into();
+    let mut batch = agent.events(1..=2);
+    for event in &mut batch.events {
+        event.kind = Kind::MemoryFailure;
+        event.event = "fatal".into();
+        event.detail = String::new();
+    }
+    assert_eq!(agent.report(&service, &batch).await.0, 200);
+    let reason = until("Nova places nothing there", async || {
+        scene.world.read(|state| {
+            let host = state.hosts.get(DEAD)?;
+            let service = host.service.as_ref()?;
+            (service.disabled && !service.forced_down)
+                .then(|| service.disabled_reason.clone())
+                .flatten()
+        })
+    })
+    .await;
+    assert!(reason.contains("memory"), "{reason}");
+    let others = scene.world.read(|state| {
+        state
+            .hosts
+            .values()
+            .filter_map(|host| host.service.as_ref())
+            .filter(|one| one.disabled)
+            .count()
+    });
+    assert_eq!(others, 1, "the others are left alone");
+    assert!(scene.evacuations().is_empty(), "its guests stay where they are");
+    scene.check();
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_was_left_behind_is_removed_and_that_of_an_owner_is_not() {
+    let scene = Scene::new(3, 1).await;
+    let guests = scene.guests_of_the_dead();
+    let [ours] = guests.as_slice() else {
+        panic!("one guest was asked for: {guests:?}");
+    };
+    let theirs = scene.world.read(|state| {
+        let other = state.servers.keys().find(|id| *id != ours);
+        other.copied().unwrap()
+    });
+    let reason = |text: &str| {
+        Some(Lock {
+            by: "admin".to_owned(),
+            reason: Some(text.to_owned()),
+        })
+    };
+    scene.world.change(|state| {
+        state.servers.get_mut(ours).unwrap().lock = reason("cobaltcore-ha node001-bb1-1-1");
+        state.servers.get_mut(&theirs).unwrap().lock = reason("mine");
+    });
+    let service = scene.start(&scene.config(ALONE), None).await;
+    scene.heard(&service).await;
+    until("only the owner's lock is there", async || {
+        (scene.locked() == 1).then_some(())
+    })
+    .await;
+    let kept = scene
+        .world
+        .read(|state| state.servers.get(&theirs).unwrap().lock.clone());
+    assert_eq!(kept.and_then(|lock| lock.reason).as_deref(), Some("mine"));
+    service.stop().await;
+}
