@@ -43,6 +43,9 @@ pub(crate) struct Guests {
     storm: bool,
 }
 
+/// How long a host may take to list its guests after one of them crashed.
+const LISTED: Duration = Duration::from_secs(180);
+
 impl Guests {
     /// Restarts that a predecessor wrote down count from now: rather too few restarts than too many.
     pub(crate) fn resume(&mut self, ledger: &Ledger, now: Mono) {
@@ -125,7 +128,7 @@ impl Engine {
             );
             return;
         };
-        let shown = self.guest_runs(server, &case.host);
+        let shown = self.guest_runs(server, &case);
         if case.restarted.is_some() {
             if shown == Some(true) {
                 self.guests.cases.remove(server);
@@ -135,6 +138,10 @@ impl Engine {
             } else if case.restarted.is_some_and(|at| now.mono.since(at) > SECOND * 120) {
                 self.guests.cases.remove(server);
             }
+            return;
+        }
+        // Its host has not listed its guests since; what it said before is no answer.
+        if shown.is_none() && now.mono.since(case.since) <= LISTED {
             return;
         }
         match facts
@@ -158,9 +165,16 @@ impl Engine {
         }
     }
 
-    fn guest_runs(&self, server: &ServerId, host: &HostName) -> Option<bool> {
-        let (_, inventory) = self.hosts.get(host)?.inventory.as_ref()?;
-        Some(inventory.domains.get(server).is_some_and(|state| state.active()))
+    /// Whether its host shows the guest, if it listed its guests after what happened to it.
+    fn guest_runs(&self, server: &ServerId, case: &Case) -> Option<bool> {
+        let (at, inventory) = self.hosts.get(&case.host)?.inventory.as_ref()?;
+        let since = match case.restarted {
+            Some(restarted) => restarted,
+            // The list of the new boot is what opened the case.
+            None if case.by_reboot => Mono(0),
+            None => case.since,
+        };
+        (*at >= since).then(|| inventory.domains.get(server).is_some_and(|state| state.active()))
     }
 
     fn wants_restart(&self, facts: &ServerFacts, case: &Case, shown: Option<bool>, now: Now) -> bool {

@@ -455,7 +455,11 @@ fn decide(incident: &mut Incident, decision: Decision) {
         Decision::Retry => {
             incident.state = IncidentState::Evacuating;
             for vm in incident.vms.values_mut() {
-                if matches!(vm.progress, VmProgress::Failed { .. }) {
+                // Whether it still runs elsewhere is looked at again before anything is asked for.
+                if matches!(
+                    vm.progress,
+                    VmProgress::Failed { .. } | VmProgress::Conflict { .. }
+                ) {
                     vm.progress = VmProgress::Pending;
                     vm.attempt = 0;
                 }

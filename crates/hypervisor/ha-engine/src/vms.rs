@@ -12,7 +12,7 @@ use crate::action::{Effect, lock_reason};
 use crate::engine::{Engine, Slot, VmRun};
 use crate::ids::{IncidentId, MigrationId, Mono, Now};
 use crate::input::{
-    Answer, MigrationFacts, MigrationKind, MigrationStatus, Refusal, ServerFacts, Trouble, VmState,
+    Answer, Inventory, MigrationFacts, MigrationKind, MigrationStatus, Refusal, ServerFacts, Trouble, VmState,
 };
 use crate::journal::{Entry, LOCK};
 use crate::ledger::{
@@ -66,6 +66,7 @@ fn prepared(vm: &VmRecord) -> bool {
 
 impl Engine {
     pub(crate) fn drive_vms(&mut self, id: &IncidentId, now: Now) {
+        self.end_conflicts(id, now);
         let Some(incident) = self.ledger.incidents.get(id) else {
             return;
         };
@@ -441,6 +442,53 @@ impl Engine {
         !patient
     }
 
+    /// A guest that ran elsewhere and certainly does not any more is looked at again. That nothing is
+    /// heard from there is no such certainty.
+    fn end_conflicts(&mut self, id: &IncidentId, now: Now) {
+        let Some(incident) = self.ledger.incidents.get(id) else {
+            return;
+        };
+        let over: Vec<ServerId> = incident
+            .vms
+            .values()
+            .filter(|vm| match &vm.progress {
+                VmProgress::Conflict { seen_on } => self.gone_from(&vm.server, seen_on, now),
+                _ => false,
+            })
+            .map(|vm| vm.server.clone())
+            .collect();
+        for server in over {
+            self.set(id, &server, VmProgress::Pending, now);
+        }
+    }
+
+    /// Whether a host says that the guest is not there, or is off.
+    fn gone_from(&self, server: &ServerId, host: &HostName, now: Now) -> bool {
+        let says = |(at, inventory): &(Mono, Inventory)| {
+            let shows = inventory.domains.get(server).is_some_and(|state| state.active());
+            now.mono.since(*at) <= self.config.inventory_fresh && !shows
+        };
+        let known = self.hosts.get(host).and_then(|host| host.inventory.as_ref());
+        known.is_some_and(says) || self.kept_off(host, now)
+    }
+
+    /// Whether a host is off and was seen to be kept off right now: nothing runs there, whatever it
+    /// said last.
+    fn kept_off(&self, host: &HostName, now: Now) -> bool {
+        // A fence of somebody else's incident counts only while it is seen to hold, like our own.
+        let looked_at = |id: &IncidentId| {
+            let checked = self.runs.get(id).and_then(|run| run.hold_ok);
+            checked.is_some_and(|at| now.mono.since(at) <= self.config.hold_max_age)
+        };
+        self.ledger.incidents.values().any(|incident| {
+            incident.id.host == *host
+                && incident.state.open()
+                && incident.fenced(self.config.required_grade)
+                && !incident.fence_release_intended
+                && looked_at(&incident.id)
+        })
+    }
+
     /// Another host whose fresh inventory shows the guest.
     fn runs_elsewhere(&self, server: &ServerId, not: &HostName, now: Now) -> Option<HostName> {
         if self.broken.is(Mutation::IgnoreGuestElsewhere) {
@@ -449,7 +497,9 @@ impl Engine {
         self.hosts.iter().find_map(|(name, host)| {
             let (at, inventory) = host.inventory.as_ref()?;
             let shows = inventory.domains.get(server).is_some_and(|state| state.active());
-            (name != not && shows && now.mono.since(*at) <= self.config.inventory_fresh).then(|| name.clone())
+            let fresh = now.mono.since(*at) <= self.config.inventory_fresh;
+            // What a host said before it was switched off is not true any more.
+            (name != not && shows && fresh && !self.kept_off(name, now)).then(|| name.clone())
         })
     }
 
@@ -458,19 +508,10 @@ impl Engine {
         let Some(destination) = &migration.destination else {
             return false;
         };
-        // A fence of somebody else's incident counts only while it is seen to hold, like our own.
-        let looked_at = |id: &IncidentId| {
-            let checked = self.runs.get(id).and_then(|run| run.hold_ok);
-            checked.is_some_and(|at| now.mono.since(at) <= self.config.hold_max_age)
+        let planned = |incident: &Incident| {
+            incident.id.host == *destination && incident.state.open() && incident.planned
         };
-        self.ledger.incidents.values().any(|incident| {
-            incident.id.host == *destination
-                && incident.state.open()
-                && incident.fenced(self.config.required_grade)
-                && !incident.fence_release_intended
-                && incident.planned
-                && looked_at(&incident.id)
-        })
+        self.ledger.incidents.values().any(planned) && self.kept_off(destination, now)
     }
 
     /// Whether Nova has had its time to settle what was going on when the host died.

@@ -17,6 +17,7 @@ use cobaltcore_ha_wire::{
 };
 use parking_lot::Mutex;
 use rusqlite::params;
+use uuid::Uuid;
 
 use crate::commands::{Order, Waiting};
 use crate::directory::HostEntry;
@@ -26,9 +27,15 @@ use crate::store::Stored;
 /// A clock that runs ahead by more than this is counted.
 const SKEW_MS: i64 = 60_000;
 
-/// What was last written of each host's guests. Cheap to clone; clones share.
+/// What was last written of each host's guests, as numbers: a fleet has many. Cheap to clone; clones
+/// share.
 #[derive(Clone, Default)]
-pub(crate) struct Inventories(Arc<Mutex<HashMap<HostName, HashMap<ServerId, DomainState>>>>);
+pub(crate) struct Inventories(Arc<Mutex<HashMap<HostName, HashMap<Uuid, DomainState>>>>);
+
+/// The number of a guest. Its id is known to be a UUID; one that is none is never remembered.
+fn number(server: &ServerId) -> Option<Uuid> {
+    Uuid::try_parse(server.as_str()).ok()
+}
 
 /// Takes a report of `host`; says up to which number its records are stored.
 pub(crate) async fn take(app: &App, host: &HostName, batch: Batch) -> Result<u64, Problem> {
@@ -159,17 +166,20 @@ fn take_inventory(
 
 /// Writes what changed since the last inventory of this host.
 fn keep_inventory(app: &App, host: &HostName, inventory: &Inventory, received: jiff::Timestamp) {
-    let now: HashMap<ServerId, DomainState> = inventory
+    let now: HashMap<Uuid, DomainState> = inventory
         .domains
         .iter()
-        .map(|domain| (domain.uuid.clone(), domain.state))
+        .filter_map(|domain| Some((number(&domain.uuid)?, domain.state)))
         .collect();
     let mut known = app.door.inventories.0.lock();
     let before = known.get(host);
     let changed: Vec<(String, String, &'static str)> = inventory
         .domains
         .iter()
-        .filter(|domain| before.and_then(|before| before.get(&domain.uuid)) != Some(&domain.state))
+        .filter(|domain| {
+            let known = number(&domain.uuid).and_then(|uuid| before?.get(&uuid));
+            known != Some(&domain.state)
+        })
         .map(|domain| {
             (
                 domain.uuid.to_string(),

@@ -8,7 +8,7 @@ mod common;
 
 use cobaltcore_ha_wire::Kind;
 use cobaltcore_sim::world::Lock;
-use common::scene::{DEAD, Scene, incident};
+use common::scene::{DEAD, Scene, incident, until_state};
 use common::{ALONE, Agent, until};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -105,5 +105,37 @@ async fn a_lock_that_was_left_behind_is_removed_and_that_of_an_owner_is_not() {
         .world
         .read(|state| state.servers.get(&theirs).unwrap().lock.clone());
     assert_eq!(kept.and_then(|lock| lock.reason).as_deref(), Some("mine"));
+    service.stop().await;
+}
+
+/// Nothing switches these hosts off; what the monitors see of them must reach the device that is
+/// none, or nothing is ever moved.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_device_the_word_of_everybody_who_looked_is_what_counts() {
+    let scene = Scene::in_zones(6, 1, &["qa-de-1a", "qa-de-1b"]).await;
+    let config = scene.config(ALONE);
+    let (usual, _) = config.split_once("fencing:").unwrap();
+    let unsafe_choice = format!(
+        "{usual}fencing:\n  required_grade: none\n  levels:\n    \
+         - - {{driver: nova-force-down-only, accept_split_brain: true, dwell: 2s}}\n"
+    );
+    let service = scene.start(&unsafe_choice, None).await;
+    scene.heard(&service).await;
+    let guests = scene.guests_of_the_dead();
+    scene.world.power_off(DEAD).unwrap();
+    let found = until_state(&service, &["Recovered", "Failed"]).await;
+    assert_eq!(found["state"], "Recovered", "{found}");
+    let (_, detail) = service
+        .get(&format!("/api/v1/incidents/{}", found["id"].as_str().unwrap()))
+        .await;
+    let fenced = detail["journal"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|record| record["entry"] == "fenced")
+        .unwrap();
+    assert_eq!(fenced["grade"], "none", "nobody claims more than is known");
+    assert!(scene.settled(&guests));
+    scene.check();
     service.stop().await;
 }

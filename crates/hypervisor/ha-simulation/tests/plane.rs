@@ -42,6 +42,24 @@ fn a_leader_may_crash_at_any_step() {
     }
 }
 
+/// What a dead host said of its guests before it was switched off must not keep them down.
+#[test]
+fn a_destination_may_die_at_any_moment() {
+    for seed in 0..48 {
+        let run = run_scenario("f34-destination-dies", options(seed, false)).unwrap();
+        assert!(run.violation.is_none(), "seed {seed}: {}", run.violation.unwrap());
+    }
+}
+
+/// Whenever its host listed its guests last, before the crash or after it.
+#[test]
+fn a_guest_may_crash_at_any_moment() {
+    for seed in 0..24 {
+        let run = run_scenario("f45-guest-dies", options(seed, false)).unwrap();
+        assert!(run.violation.is_none(), "seed {seed}: {}", run.violation.unwrap());
+    }
+}
+
 #[test]
 fn a_seed_repeats_exactly() {
     let first = run_seed(options(42, true));

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cobaltcore_ha_wire::{DomainEntry, DomainState, Job, Machine};
+use cobaltcore_ha_wire::{
+    BatchAnswer, Command, CommandKind, DomainEntry, DomainState, Job, Machine, ProbeOutcome, ProbeReport,
+};
 use cobaltcore_sim::bmc;
 use cobaltcore_sim::world::{MigrationKind, Power};
 use cobaltcore_sim::{Bmcs, Cloud, World};
@@ -61,8 +63,14 @@ impl Silence {
 
 impl Scene {
     pub(crate) async fn new(hosts: usize, guests: usize) -> Self {
+        Self::in_zones(hosts, guests, &["qa-de-1a"]).await
+    }
+
+    /// The same with hosts in several zones, in turn.
+    pub(crate) async fn in_zones(hosts: usize, guests: usize, zones: &[&str]) -> Self {
         let world = World::builder()
             .hosts(hosts)
+            .zones(zones.iter().copied())
             .vms_per_host(guests)
             .settings(|settings| {
                 settings.evacuate = Duration::from_secs(3);
@@ -240,6 +248,7 @@ async fn live(world: World, name: String, services: Arc<Mutex<Vec<String>>>, mut
     let mut agent = Agent::new(&name);
     let client = super::client();
     let mut version = 0;
+    let mut probes: Vec<ProbeReport> = Vec::new();
     loop {
         tokio::time::sleep(Duration::from_millis(700)).await;
         let seen = world.read(|state| {
@@ -292,6 +301,9 @@ async fn live(world: World, name: String, services: Arc<Mutex<Vec<String>>>, mut
         };
         version += 1;
         let mut batch = agent.beat();
+        if let Some(beat) = &mut batch.heartbeat {
+            beat.probes = std::mem::take(&mut probes);
+        }
         batch.inventory = agent.inventory(version, domains).inventory;
         let body = batch.encode().unwrap();
         let targets = services.lock().clone();
@@ -302,9 +314,37 @@ async fn live(world: World, name: String, services: Arc<Mutex<Vec<String>>>, mut
                 .timeout(Duration::from_secs(5))
                 .body(body.clone());
             // A service that is gone is no concern of an agent.
-            let _ = sent.send().await;
+            if let Ok(answer) = sent.send().await
+                && let Ok(answer) = answer.json::<BatchAnswer>().await
+            {
+                for command in answer.commands {
+                    probes.extend(knock(command).await);
+                }
+            }
         }
     }
+}
+
+/// Does what a service wants to know of another host.
+async fn knock(command: Command) -> Vec<ProbeReport> {
+    let CommandKind::Probe { targets, .. } = command.kind else {
+        return Vec::new();
+    };
+    let mut reports = Vec::new();
+    for target in targets {
+        let connect = TcpStream::connect((target.address, target.port));
+        let outcome = match tokio::time::timeout(Duration::from_millis(200), connect).await {
+            Ok(_) => ProbeOutcome::Kernel,
+            Err(_) => ProbeOutcome::Timeout,
+        };
+        reports.push(ProbeReport {
+            command: command.id.clone(),
+            target,
+            outcome,
+            took_ms: 200,
+        });
+    }
+    reports
 }
 
 pub(crate) async fn incident(service: &Running) -> Option<Value> {
