@@ -28,11 +28,11 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Take a host's power away
+    /// Take a host's power away, at once and without a word
     Kill { host: String },
-    /// Give a host its power back
+    /// Give a host its power back; it takes a while to boot
     Boot { host: String },
-    /// Cut a host's network
+    /// Cut a host's network: its guests run on where nobody sees them
     Cut { host: String },
     /// Mend a host's network
     Mend { host: String },
@@ -40,14 +40,36 @@ enum Command {
     HangLibvirt { host: String },
     /// Let it answer again
     UnhangLibvirt { host: String },
+    /// Fill a host's disk: guests that arrive or are made there fail, and its Node is under disk pressure
+    FillDisk { host: String },
+    /// Make room on it again
+    ClearDisk { host: String },
+    /// Let every live migration from a host break on its way
+    FailMigrations { host: String },
+    /// Let them arrive again
+    MendMigrations { host: String },
     /// Let a service of the cloud (compute, placement, identity, image, network, volume) answer later; 0 ends it
     Slow {
         service: String,
         #[arg(value_name = "MS")]
         milliseconds: u64,
     },
+    /// Let a service of the cloud refuse every call with an HTTP status, 503 say; 0 ends it
+    Refuse {
+        service: String,
+        #[arg(value_name = "CODE")]
+        code: u16,
+    },
     /// Let the process of a guest die, by the server's UUID
-    CrashGuest { server: String },
+    CrashGuest {
+        #[arg(value_name = "UUID")]
+        server: String,
+    },
+    /// Let a guest do nothing any more while its process lives on
+    HangGuest {
+        #[arg(value_name = "UUID")]
+        server: String,
+    },
 }
 
 impl From<Command> for Fault {
@@ -59,6 +81,10 @@ impl From<Command> for Fault {
             Command::Mend { host } => Self::Mend { host },
             Command::HangLibvirt { host } => Self::HangLibvirt { host, hangs: true },
             Command::UnhangLibvirt { host } => Self::HangLibvirt { host, hangs: false },
+            Command::FillDisk { host } => Self::FillDisk { host, full: true },
+            Command::ClearDisk { host } => Self::FillDisk { host, full: false },
+            Command::FailMigrations { host } => Self::FailMigrations { host, fail: true },
+            Command::MendMigrations { host } => Self::FailMigrations { host, fail: false },
             Command::Slow {
                 service,
                 milliseconds,
@@ -66,7 +92,9 @@ impl From<Command> for Fault {
                 service,
                 milliseconds,
             },
+            Command::Refuse { service, code } => Self::Refuse { service, code },
             Command::CrashGuest { server } => Self::CrashGuest { server },
+            Command::HangGuest { server } => Self::HangGuest { server },
         }
     }
 }

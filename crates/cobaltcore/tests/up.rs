@@ -146,8 +146,47 @@ fn faults_reach_the_running_world_and_nonsense_is_refused() {
         text(&sim(&["slow", "compute", "5"])),
         "compute takes 5 ms longer for each call\n"
     );
+    assert_eq!(text(&sim(&["slow", "compute", "0"])), "compute answers as ever\n");
     assert_eq!(
-        text(&sim(&["slow", "compute", "0"])),
-        "compute is as fast as ever\n"
+        text(&sim(&["refuse", "compute", "503"])),
+        "compute refuses each call with 503\n"
     );
+    assert_eq!(
+        text(&sim(&["refuse", "compute", "0"])),
+        "compute answers as ever\n"
+    );
+    for nonsense in [["refuse", "compute", "200"], ["slow", "kompute", "5"]] {
+        assert!(!sim(&nonsense).status.success(), "{nonsense:?}");
+    }
+    assert_eq!(
+        text(&sim(&["fail-migrations", "node001-bb1"])),
+        "migrations from node001-bb1 break\n"
+    );
+    assert_eq!(
+        text(&sim(&["hang-libvirt", "node001-bb1"])),
+        "libvirt on node001-bb1 hangs\n"
+    );
+}
+
+#[test]
+fn a_full_disk_is_told_by_the_node_and_seen_by_the_operator() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = &folder.path().join("up");
+    let platform = Platform::start(folder, &["--hypervisors", "2", "--vms-per-host", "1"]);
+    all_in(folder, "Active", 2);
+    let sim = |fault: &str| {
+        let mut command = Command::new(PROGRAM);
+        command.arg("sim").arg("--data-dir").arg(folder);
+        text(&run(command.args([fault, "node001-bb1"])))
+    };
+    let viewer = Viewer::sign_in(&platform.said);
+    let page = || viewer.get("/hypervisors/node001-bb1");
+    assert_eq!(sim("fill-disk"), "the disk of node001-bb1 is full\n");
+    eventually("the pressure among the conditions of the host", || {
+        page().contains("NodePressure is True") && page().contains("its disk is full")
+    });
+    assert_eq!(sim("clear-disk"), "the disk of node001-bb1 has room\n");
+    eventually("a host that is well again", || {
+        page().contains("Nothing: it carries guests and takes new ones.")
+    });
 }

@@ -226,3 +226,34 @@ fn whatever_happens_the_books_agree_and_no_guest_runs_twice() {
         "{migrated} migrations, {evacuated} evacuations were tried"
     );
 }
+
+#[test]
+fn a_full_disk_and_broken_paths_keep_guests_where_they_are() {
+    let world = fixed(5);
+    let (server, source) = world.read(|state| {
+        let server = state.servers.values().next().unwrap();
+        (server.id, server.host.clone().unwrap())
+    });
+    let others: Vec<String> = world.read(|state| {
+        let names = state.hosts.keys().filter(|name| **name != source);
+        names.map(ToString::to_string).collect()
+    });
+    let moves_away = || {
+        world.live_migrate(server).unwrap();
+        world.step(Duration::from_secs(120));
+        world.server(server).unwrap().host.as_ref() != Some(&source)
+    };
+    for other in &others {
+        world.set_disk_full(other, true).unwrap();
+    }
+    assert!(!moves_away(), "no disk has room for it");
+    for other in &others {
+        world.set_disk_full(other, false).unwrap();
+    }
+    world.set_migrations_fail(source.as_str(), true).unwrap();
+    assert!(!moves_away(), "it breaks on its way");
+    assert!(world.read(|state| state.faults.fail_from(&source)));
+    world.set_migrations_fail(source.as_str(), false).unwrap();
+    assert!(moves_away());
+    assert_eq!(world.running_twice(), []);
+}

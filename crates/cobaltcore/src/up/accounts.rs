@@ -15,7 +15,7 @@ pub(crate) const AGENTS: &str = "monsoon3";
 pub(crate) const PLATFORM: &str = "cobaltcore";
 
 /// The manifests, word for word. Those of agents are moved to their namespace, as an overlay would.
-const MANIFESTS: [(&str, &str, &str); 8] = [
+const MANIFESTS: [(&str, &str, &str); 11] = [
     (
         "hypervisor-operator/service-account.yaml",
         PLATFORM,
@@ -45,6 +45,21 @@ const MANIFESTS: [(&str, &str, &str); 8] = [
         "ha-service/namespaced-rbac.yaml",
         PLATFORM,
         include_str!("../../../../deploy/ha-service/namespaced-rbac.yaml"),
+    ),
+    (
+        "console/service-account.yaml",
+        PLATFORM,
+        include_str!("../../../../deploy/console/service-account.yaml"),
+    ),
+    (
+        "console/rbac.yaml",
+        PLATFORM,
+        include_str!("../../../../deploy/console/rbac.yaml"),
+    ),
+    (
+        "console/people.yaml",
+        PLATFORM,
+        include_str!("../../../../deploy/console/people.yaml"),
     ),
     (
         "node-agent/serviceaccount.yaml",
@@ -87,6 +102,12 @@ pub(crate) fn node_agent(cluster: &Cluster) -> anyhow::Result<kube::Client> {
 /// The same as the hypervisor operator.
 pub(crate) fn operator(cluster: &Cluster) -> anyhow::Result<kube::Client> {
     cluster.account(PLATFORM, "hypervisor-operator")
+}
+
+/// How the console speaks to the API by itself, beside the people who sign in there.
+pub(crate) fn console(mut config: kube::Config) -> kube::Config {
+    config.auth_info.impersonate = Some(format!("system:serviceaccount:{PLATFORM}:console"));
+    config
 }
 
 /// The same as the HA service.

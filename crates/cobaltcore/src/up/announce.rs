@@ -12,7 +12,7 @@ use super::cluster::Cluster;
 /// Says it.
 pub(super) fn ready(
     cluster: &Cluster,
-    fleet: Option<&Fleet>,
+    fleet: Option<(&Fleet, &Path)>,
     auth_url: &str,
     console: &Console,
     code: Option<&str>,
@@ -33,7 +33,7 @@ pub(super) fn ready(
     if let Some(path) = &kubeconfig {
         say!("  kubeconfig      {path}");
     }
-    if let Some(fleet) = fleet {
+    if let Some((fleet, _)) = fleet {
         simulated(fleet);
     } else {
         say!("  cloud           {auth_url}");
@@ -43,8 +43,8 @@ pub(super) fn ready(
     if let Some(path) = &kubeconfig {
         say!("  KUBECONFIG={path} kubectl get hypervisors --watch");
     }
-    if let Some(fleet) = fleet {
-        attempts(fleet);
+    if let Some((fleet, folder)) = fleet {
+        attempts(fleet, folder);
     }
     say!();
     say!("Ctrl-C stops it; the state is kept.");
@@ -67,17 +67,44 @@ fn simulated(fleet: &Fleet) {
     );
 }
 
-fn attempts(fleet: &Fleet) {
+/// How to call this program: by its name where a shell finds it, by its path elsewhere.
+fn program() -> String {
+    const NAME: &str = "cobaltcore";
+    let Ok(own) = std::env::current_exe() else {
+        return NAME.into();
+    };
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path)
+        .map(|folder| folder.join(NAME))
+        .find(|file| file.is_file());
+    if found.and_then(|file| file.canonicalize().ok()).as_deref() == Some(&*own) {
+        return NAME.into();
+    }
+    let here = std::env::current_dir().unwrap_or_default();
+    own.strip_prefix(&here).unwrap_or(&own).display().to_string()
+}
+
+/// What has to be said to reach this `up`, if it is not where everybody looks first.
+fn elsewhere(folder: &Path) -> String {
+    if folder == crate::run::state_dir("up") {
+        String::new()
+    } else {
+        format!(" --data-dir {}", folder.display())
+    }
+}
+
+fn attempts(fleet: &Fleet, folder: &Path) {
+    let program = program();
     say!(
         "  OS_CLIENT_CONFIG_FILE={} openstack --os-cloud sim server list --all-projects",
         fleet.simulated.clouds_yaml.display()
     );
     if let Some((host, uri)) = fleet.simulated.a_host() {
         say!("  virsh -c '{uri}' list");
-        say!("  cobaltcore sim kill {host}");
+        say!("  {program} sim kill {host}{}", elsewhere(folder));
     }
     say!(
-        "  KVM_HA_SERVICE_URL={} KVM_HA_TOKEN_FILE={} cobaltcore incidents list --watch",
+        "  KVM_HA_SERVICE_URL={} KVM_HA_TOKEN_FILE={} {program} incidents list --watch",
         fleet.ha.url(),
         fleet.ha.operator_file().display()
     );

@@ -6,38 +6,23 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow, bail};
+use cobaltcore_console::faults::{CloudService, Truth};
 use cobaltcore_sim::World;
-use cobaltcore_sim::world::{ApiEffect, ApiFault, Libvirt, Power};
+use cobaltcore_sim::cloud::Service;
+use cobaltcore_sim::world::{ApiEffect, Host, Libvirt, Power, State};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio_util::task::AbortOnDropHandle;
+use uuid::Uuid;
+
+pub(crate) use cobaltcore_console::faults::Fault;
 
 /// The socket's name in the data directory.
 pub(crate) const SOCKET: &str = "sim.sock";
 const LONGEST_LINE: u64 = 64 * 1024;
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// What can be done to a simulated world.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Fault {
-    /// Take a host's power away.
-    Kill { host: String },
-    /// Give it back.
-    Boot { host: String },
-    /// Cut a host's network.
-    Cut { host: String },
-    /// Mend it.
-    Mend { host: String },
-    /// Let a host's libvirt hang, or answer again.
-    HangLibvirt { host: String, hangs: bool },
-    /// Let a service of the cloud take this much longer for each call; zero ends it.
-    Slow { service: String, milliseconds: u64 },
-    /// Let the process of a guest die.
-    CrashGuest { server: String },
-}
 
 /// What came of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -88,32 +73,67 @@ async fn kept(world: &World, reply: Reply) -> Reply {
 pub(crate) struct Buttons(pub(crate) World);
 
 impl cobaltcore_console::faults::Faults for Buttons {
-    fn inject(&self, fault: &cobaltcore_console::faults::Fault) -> Result<String, String> {
-        use cobaltcore_console::faults::Fault as Asked;
-        let fault = match fault.clone() {
-            Asked::Kill { host } => Fault::Kill { host },
-            Asked::Boot { host } => Fault::Boot { host },
-            Asked::Cut { host } => Fault::Cut { host },
-            Asked::Mend { host } => Fault::Mend { host },
-            Asked::CrashGuest { server } => Fault::CrashGuest { server },
-        };
+    fn inject(&self, fault: &Fault) -> Result<String, String> {
         // Called on a thread that may wait.
-        let reply = kept(&self.0, carry_out(&self.0, &fault));
+        let reply = kept(&self.0, carry_out(&self.0, fault));
         match tokio::runtime::Handle::current().block_on(reply) {
             Reply::Done { text } => Ok(text),
             Reply::Refused { why } => Err(why),
         }
     }
 
-    fn truth(&self, host: &str) -> Option<cobaltcore_console::faults::Truth> {
+    fn truth(&self, host: &str) -> Option<Truth> {
+        self.0
+            .read(|state| state.hosts.get(host).map(|host| truth(host, state)))
+    }
+
+    fn broken(&self) -> Vec<(String, Truth)> {
+        let well = Truth {
+            powered: true,
+            ..Truth::default()
+        };
         self.0.read(|state| {
-            let host = state.hosts.get(host)?;
-            Some(cobaltcore_console::faults::Truth {
-                powered: host.power == Power::On,
-                booting: host.power == Power::Booting,
-                cut: host.cut,
-            })
+            let all = state
+                .hosts
+                .values()
+                .map(|host| (host.name.to_string(), truth(host, state)));
+            all.filter(|(_, truth)| *truth != well).collect()
         })
+    }
+
+    fn services(&self) -> Vec<CloudService> {
+        self.0.read(|state| {
+            let service = |service: Service| CloudService {
+                name: service.to_string(),
+                trouble: state
+                    .faults
+                    .standing(service.name())
+                    .map(trouble)
+                    .unwrap_or_default(),
+            };
+            Service::ALL.map(service).to_vec()
+        })
+    }
+}
+
+fn truth(host: &Host, state: &State) -> Truth {
+    Truth {
+        powered: host.power == Power::On,
+        booting: host.power == Power::Booting,
+        cut: host.cut,
+        libvirt_hangs: host.libvirt != Libvirt::Up,
+        disk_full: host.disk_full,
+        migrations_fail: state.faults.fail_from(&host.name),
+    }
+}
+
+/// What calls run into, in words.
+fn trouble(effect: &ApiEffect) -> String {
+    match effect {
+        ApiEffect::Delay(span) => format!("takes {} ms longer for each call", span.as_millis()),
+        ApiEffect::Refuse(code) => format!("refuses each call with {code}"),
+        ApiEffect::FailAfter(code) => format!("does what it is told and answers {code}"),
+        ApiEffect::Hang | ApiEffect::HangAfter => "answers nothing".into(),
     }
 }
 
@@ -136,49 +156,76 @@ async fn answer(stream: UnixStream, world: &World) -> std::io::Result<()> {
 }
 
 fn carry_out(world: &World, fault: &Fault) -> Reply {
-    let outcome = match fault {
-        Fault::Kill { host } => world.power_off(host).map(|()| format!("{host} has no power")),
-        Fault::Boot { host } => world.power_on(host).map(|()| format!("{host} boots")),
-        Fault::Cut { host } => world.cut(host).map(|()| format!("{host} is cut off")),
-        Fault::Mend { host } => world.mend(host).map(|()| format!("{host} is connected")),
+    match on_demand(world, fault) {
+        Ok(text) => Reply::Done { text },
+        Err(error) => Reply::Refused {
+            why: format!("{error:#}"),
+        },
+    }
+}
+
+/// What a fault does, and in words what it did.
+fn on_demand(world: &World, fault: &Fault) -> anyhow::Result<String> {
+    Ok(match fault {
+        Fault::Kill { host } => world.power_off(host).map(|()| format!("{host} has no power"))?,
+        Fault::Boot { host } => world.power_on(host).map(|()| format!("{host} boots"))?,
+        Fault::Cut { host } => world.cut(host).map(|()| format!("{host} is cut off"))?,
+        Fault::Mend { host } => world.mend(host).map(|()| format!("{host} is connected"))?,
         Fault::HangLibvirt { host, hangs } => {
-            let (state, text) = if *hangs {
-                (Libvirt::Hung, "hangs")
-            } else {
-                (Libvirt::Up, "answers")
-            };
-            world
-                .set_libvirt(host, state)
-                .map(|()| format!("libvirt on {host} {text}"))
+            let (state, text) = either(*hangs, (Libvirt::Hung, "hangs"), (Libvirt::Up, "answers"));
+            world.set_libvirt(host, state)?;
+            format!("libvirt on {host} {text}")
         }
-        Fault::Slow {
-            service,
-            milliseconds: 0,
-        } => {
-            world.heal();
-            Ok(format!("{service} is as fast as ever"))
+        Fault::FillDisk { host, full } => {
+            world.set_disk_full(host, *full)?;
+            format!("the disk of {host} {}", either(*full, "is full", "has room"))
+        }
+        Fault::FailMigrations { host, fail } => {
+            world.set_migrations_fail(host, *fail)?;
+            format!("migrations from {host} {}", either(*fail, "break", "arrive"))
         }
         Fault::Slow {
             service,
             milliseconds,
         } => {
             let effect = ApiEffect::Delay(Duration::from_millis(*milliseconds));
-            world.break_api(ApiFault::all(effect).service(service.clone()));
-            Ok(format!("{service} takes {milliseconds} ms longer for each call"))
+            afflict(world, service, (*milliseconds > 0).then_some(effect))?
         }
-        Fault::CrashGuest { server } => match server.parse() {
-            Ok(id) => world.crash_guest(id).map(|()| format!("{server} crashed")),
-            Err(_) => {
-                return Reply::Refused {
-                    why: format!("\"{server}\" is not the UUID of a server"),
-                };
+        Fault::Refuse { service, code } => {
+            if *code != 0 && !(400..=599).contains(code) {
+                bail!("{code} is not a refusal: name an HTTP status from 400 to 599, or 0 to end it");
             }
-        },
-    };
-    match outcome {
-        Ok(text) => Reply::Done { text },
-        Err(error) => Reply::Refused {
-            why: error.to_string(),
-        },
+            afflict(world, service, (*code > 0).then_some(ApiEffect::Refuse(*code)))?
+        }
+        Fault::CrashGuest { server } => {
+            world.crash_guest(guest(server)?)?;
+            format!("{server} crashed")
+        }
+        Fault::HangGuest { server } => {
+            world.hang_guest(guest(server)?)?;
+            format!("{server} hangs")
+        }
+    })
+}
+
+fn either<T>(so: bool, yes: T, no: T) -> T {
+    if so { yes } else { no }
+}
+
+/// Lets a service of the cloud run into something, or into nothing any more.
+fn afflict(world: &World, service: &str, effect: Option<ApiEffect>) -> anyhow::Result<String> {
+    if !Service::ALL.iter().any(|known| known.name() == service) {
+        let known = Service::ALL.map(Service::name).join(", ");
+        bail!("the simulated cloud has no service {service}; it has {known}");
     }
+    let text = effect
+        .as_ref()
+        .map_or_else(|| "answers as ever".to_owned(), trouble);
+    world.set_api(service, effect);
+    Ok(format!("{service} {text}"))
+}
+
+fn guest(server: &str) -> anyhow::Result<Uuid> {
+    let id = server.parse();
+    id.map_err(|_| anyhow!("\"{server}\" is not the UUID of a server"))
 }

@@ -5,9 +5,11 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use cobaltcore_ha_service::metrics::CloudCalls;
 use cobaltcore_ha_service::{Config, Service, Surroundings};
 use cobaltcore_kit::health::Health;
 use cobaltcore_kit::shutdown::Shutdown;
@@ -41,10 +43,9 @@ pub(crate) enum Pace {
 /// A running HA service, with what it reaches hosts by.
 pub(crate) struct Ha {
     address: SocketAddr,
-    pace: Pace,
     operator: String,
     operator_file: PathBuf,
-    agents: BTreeMap<HostName, String>,
+    told: Arc<Told>,
     _bmcs: Bmcs,
     task: JoinHandle<()>,
     shutdown: Shutdown,
@@ -101,10 +102,13 @@ impl Ha {
         });
         Ok(Self {
             address,
-            pace,
             operator,
             operator_file,
-            agents,
+            told: Arc::new(Told {
+                url: format!("http://{address}"),
+                pace,
+                tokens: agents,
+            }),
             _bmcs: bmcs,
             task,
             shutdown,
@@ -136,13 +140,27 @@ impl Ha {
         }
     }
 
+    /// What agents are told of it.
+    pub(crate) fn told(&self) -> Arc<Told> {
+        Arc::clone(&self.told)
+    }
+}
+
+/// What the agents of all hosts are told: where the service is, how fast it judges, and a token for each.
+pub(crate) struct Told {
+    url: String,
+    pace: Pace,
+    tokens: BTreeMap<HostName, String>,
+}
+
+impl Told {
     /// Writes what the agent of a host is told into the host's folder; answers with the file.
-    pub(crate) fn tell_agent(&self, name: &HostName, root: &Path) -> anyhow::Result<PathBuf> {
+    pub(crate) fn write_for(&self, name: &HostName, root: &Path) -> anyhow::Result<PathBuf> {
         std::fs::create_dir_all(root).with_context(|| format!("cannot make {}", root.display()))?;
         let (file, token_file) = (root.join("ha-agent.yaml"), root.join("ha-token"));
-        write_private(&token_file, self.agents.get(name).map_or("", String::as_str))?;
+        write_private(&token_file, self.tokens.get(name).map_or("", String::as_str))?;
         let mut told = json!({
-            "service": {"endpoints": [self.url()], "token_file": token_file},
+            "service": {"endpoints": [self.url], "token_file": token_file},
             "spool": {"dir": root.join("ha-spool")},
             "metrics": {"listen": ""},
         });
@@ -191,19 +209,21 @@ fn surroundings(
     shutdown: &Shutdown,
 ) -> anyhow::Result<Surroundings> {
     let cloud = simulated.cloud_config()?;
-    let settings = Settings {
-        deadline: DEADLINE,
-        ..Settings::default()
-    };
     let component = Component {
         name: "kvm-ha-service",
         version: env!("CARGO_PKG_VERSION"),
         commit: option_env!("COBALTCORE_COMMIT").unwrap_or("unknown"),
     };
+    let telemetry = Telemetry::new(&component);
+    let settings = Settings {
+        deadline: DEADLINE,
+        observer: Some(Arc::new(CloudCalls::new(&telemetry))),
+        ..Settings::default()
+    };
     Ok(Surroundings {
         client: Some(client),
         openstack: Some(Session::new(cloud, settings)?),
-        telemetry: Telemetry::new(&component),
+        telemetry,
         health: Health::new(),
         shutdown: shutdown.clone(),
         own_host: None,

@@ -20,9 +20,7 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use clap::Args as ClapArgs;
-use cobaltcore_kit::shutdown::Shutdown;
 use cobaltcore_openstack::CloudConfig;
-use tokio::task::JoinHandle;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::apiserver::{ServeArgs, signals};
@@ -94,6 +92,7 @@ async fn up(args: Args) -> Result<(), Failure> {
     let named = cloud.as_deref().map(named_cloud).transpose()?;
     let config = serve.into_config("up");
     let folder = config.data_dir.clone().context("a data directory is needed")?;
+    let simulated = named.is_none().then(|| world::world_of(&folder, &world));
     let cluster = match &kubeconfig {
         Some(path) => Cluster::real(path).await?,
         None => Cluster::embedded(config).await?,
@@ -105,13 +104,18 @@ async fn up(args: Args) -> Result<(), Failure> {
     } else {
         ha::Pace::Production
     };
-    let fleet = match named {
-        Some(_) => None,
-        None => Some(Fleet::start(&cluster, &folder, &world, pace, &shutdown).await?),
+    let fleet = match simulated {
+        Some(made) => {
+            let made = made.await.context("the simulated world could not be made")?;
+            let far =
+                Simulated::start(&folder, world.cloud_listen, made.map_err(anyhow::Error::from)?).await?;
+            Some(Fleet::start(&cluster, &folder, far, pace).await?)
+        }
+        None => {
+            accounts::install(&cluster).await?;
+            None
+        }
     };
-    if fleet.is_none() {
-        accounts::install(&cluster).await?;
-    }
     let cloud_config = match (named, &fleet) {
         (Some(named), _) => named,
         (None, Some(fleet)) => fleet.simulated.cloud_config()?,
@@ -126,9 +130,14 @@ async fn up(args: Args) -> Result<(), Failure> {
         console_listen,
     )
     .await?;
+    // A thousand agents have much to do at first; what people look at is there before them.
+    let agents = fleet
+        .as_ref()
+        .map(|fleet| roles::agents(fleet, &folder, &accounts::node_agent(&cluster)?, &shutdown))
+        .transpose()?;
     announce::ready(
         &cluster,
-        fleet.as_ref(),
+        fleet.as_ref().map(|fleet| (fleet, folder.as_path())),
         &auth_url,
         &console,
         code.as_deref(),
@@ -140,6 +149,9 @@ async fn up(args: Args) -> Result<(), Failure> {
         .drain(async {
             console.stop().await;
             operator.await.ok();
+            if let Some(agents) = agents {
+                agents.await.ok();
+            }
             if let Some(fleet) = fleet {
                 fleet.stop().await;
             }
@@ -159,11 +171,10 @@ fn named_cloud(name: &str) -> Result<CloudConfig, Failure> {
     CloudConfig::from_variables(lookup).map_err(|error| Failure::config(format!("--cloud {name}: {error}")))
 }
 
-/// Everything that is simulated, with the roles that live on it.
+/// Everything that is simulated, with the HA service that looks after it. Agents live on it and end before it.
 struct Fleet {
     simulated: Simulated,
     ha: Ha,
-    agents: JoinHandle<()>,
     kept: (AbortOnDropHandle<()>, AbortOnDropHandle<()>),
 }
 
@@ -171,39 +182,25 @@ impl Fleet {
     async fn start(
         cluster: &Cluster,
         folder: &Path,
-        args: &world::WorldArgs,
+        simulated: Simulated,
         pace: ha::Pace,
-        shutdown: &Shutdown,
     ) -> anyhow::Result<Self> {
-        let simulated = Simulated::start(folder, args).await?;
         let world = &simulated.world;
         cluster
             .has_no_others(|name| world.read(|state| state.hosts.contains_key(name)))
             .await?;
         accounts::install(cluster).await?;
         let client = cluster.administrator()?;
-        nodes::register(&client, world).await?;
+        let service = Ha::start(&simulated, folder, accounts::ha_service(cluster)?, pace);
+        let ((), ha) = tokio::try_join!(nodes::register(&client, world), service)?;
         let kept = (nodes::keep(client, world.clone()), control::serve(folder, world)?);
-        let ha = Ha::start(&simulated, folder, accounts::ha_service(cluster)?, pace).await?;
-        let agents = roles::agents(&simulated, folder, &accounts::node_agent(cluster)?, &ha, shutdown);
-        Ok(Self {
-            simulated,
-            ha,
-            agents,
-            kept,
-        })
+        Ok(Self { simulated, ha, kept })
     }
 
-    /// Waits for the roles, which end by themselves, and keeps the world.
+    /// Keeps the world, once nobody lives on it any more.
     async fn stop(self) {
-        let Self {
-            simulated,
-            ha,
-            agents,
-            kept,
-        } = self;
+        let Self { simulated, ha, kept } = self;
         drop(kept);
-        agents.await.ok();
         ha.stop().await;
         if let Err(error) = simulated.stop() {
             tracing::error!("{error:#}");

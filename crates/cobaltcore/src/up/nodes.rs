@@ -13,20 +13,35 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
 
 const MANAGER: &str = "simulated-kubelet";
 /// After this long without a sign of life a cluster calls a node's state unknown.
 const GRACE: Duration = Duration::from_secs(40);
 const LOOK: Duration = Duration::from_millis(500);
+/// Nodes that are made one after the other; each such row stands beside the others.
+const AT_ONCE: usize = 32;
 
-/// Makes a Node for every host.
+/// Makes a Node for every host, several at a time: what waits for the disk waits together.
 pub(crate) async fn register(client: &kube::Client, world: &World) -> anyhow::Result<()> {
-    let nodes: Api<Node> = Api::all(client.clone());
-    let objects: Vec<(String, Value)> = world.read(|state| {
+    let mut objects: Vec<(String, Value)> = world.read(|state| {
         let hosts = state.hosts.values();
         hosts.map(|host| (host.name.to_string(), node(host))).collect()
     });
+    let mut under_way = JoinSet::new();
+    while !objects.is_empty() {
+        let rest = objects.split_off(objects.len().min(AT_ONCE));
+        let some = std::mem::replace(&mut objects, rest);
+        under_way.spawn(make(Api::all(client.clone()), some));
+    }
+    while let Some(made) = under_way.join_next().await {
+        made.context("a Node could not be made")??;
+    }
+    Ok(())
+}
+
+async fn make(nodes: Api<Node>, objects: Vec<(String, Value)>) -> anyhow::Result<()> {
     let params = PatchParams::apply(MANAGER).force();
     for (name, object) in objects {
         nodes
@@ -62,7 +77,17 @@ fn node(host: &Host) -> Value {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
     Ready,
+    /// It speaks, and says that its disk is full.
+    DiskPressure,
     Unknown,
+}
+
+/// What a kubelet would say of its host; nothing when it cannot be heard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Voice {
+    Well,
+    DiskFull,
+    Silent,
 }
 
 /// What is known about one kubelet.
@@ -74,10 +99,14 @@ struct Kubelet {
 
 impl Kubelet {
     /// What a cluster would say now. A silence is noticed only after a while.
-    fn judge(&mut self, speaks: bool, now: Instant) -> Standing {
-        if speaks {
+    fn judge(&mut self, voice: Voice, now: Instant) -> Standing {
+        if voice != Voice::Silent {
             self.silent_since = None;
-            return Standing::Ready;
+        }
+        match voice {
+            Voice::Well => return Standing::Ready,
+            Voice::DiskFull => return Standing::DiskPressure,
+            Voice::Silent => {}
         }
         let since = *self.silent_since.get_or_insert(now);
         if now.duration_since(since) < GRACE {
@@ -92,7 +121,7 @@ impl Kubelet {
 struct Seen {
     name: HostName,
     ip: String,
-    speaks: bool,
+    voice: Voice,
 }
 
 impl Seen {
@@ -100,14 +129,20 @@ impl Seen {
         Self {
             name: host.name.clone(),
             ip: host.ip.clone(),
-            speaks: host.power == Power::On && !host.cut,
+            voice: match host {
+                host if host.power != Power::On || host.cut => Voice::Silent,
+                host if host.disk_full => Voice::DiskFull,
+                _ => Voice::Well,
+            },
         }
     }
 }
 
 fn status(host: &Seen, standing: Standing) -> Value {
     let (status, reason, message) = match standing {
-        Standing::Ready => ("True", "KubeletReady", "kubelet is posting ready status"),
+        Standing::Ready | Standing::DiskPressure => {
+            ("True", "KubeletReady", "kubelet is posting ready status")
+        }
         Standing::Unknown => (
             "Unknown",
             "NodeStatusUnknown",
@@ -115,7 +150,11 @@ fn status(host: &Seen, standing: Standing) -> Value {
         ),
     };
     let now = Timestamp::now().to_string();
-    let calm = |type_: &str, reason: &str| json!({"type": type_, "status": "False", "reason": reason, "lastTransitionTime": now, "lastHeartbeatTime": now});
+    let pressure = |type_: &str, so: bool, calm: &str, pressed: &str| {
+        let (status, reason) = if so { ("True", pressed) } else { ("False", calm) };
+        json!({"type": type_, "status": status, "reason": reason, "lastTransitionTime": now, "lastHeartbeatTime": now})
+    };
+    let full = standing == Standing::DiskPressure;
     json!({
         "apiVersion": "v1", "kind": "Node",
         "metadata": {"name": host.name.as_str()},
@@ -127,8 +166,8 @@ fn status(host: &Seen, standing: Standing) -> Value {
             "conditions": [
                 {"type": "Ready", "status": status, "reason": reason, "message": message,
                  "lastTransitionTime": now, "lastHeartbeatTime": now},
-                calm("MemoryPressure", "KubeletHasSufficientMemory"),
-                calm("DiskPressure", "KubeletHasNoDiskPressure"),
+                pressure("MemoryPressure", false, "KubeletHasSufficientMemory", "KubeletHasInsufficientMemory"),
+                pressure("DiskPressure", full, "KubeletHasNoDiskPressure", "KubeletHasDiskPressure"),
             ],
         },
     })
@@ -143,7 +182,7 @@ pub(crate) fn keep(client: kube::Client, world: World) -> AbortOnDropHandle<()> 
             let hosts: Vec<Seen> = world.read(|state| state.hosts.values().map(Seen::of).collect());
             for host in &hosts {
                 let kubelet = kubelets.entry(host.name.clone()).or_default();
-                let standing = kubelet.judge(host.speaks, Instant::now());
+                let standing = kubelet.judge(host.voice, Instant::now());
                 if kubelet.told == Some(standing) {
                     continue;
                 }
@@ -172,17 +211,21 @@ mod tests {
     fn a_silence_is_noticed_after_a_while_and_forgotten_at_once() {
         let begin = Instant::now();
         let mut kubelet = Kubelet::default();
-        assert_eq!(kubelet.judge(true, begin), Standing::Ready);
+        assert_eq!(kubelet.judge(Voice::Well, begin), Standing::Ready);
         kubelet.told = Some(Standing::Ready);
-        assert_eq!(kubelet.judge(false, begin), Standing::Ready);
-        assert_eq!(kubelet.judge(false, begin + GRACE / 2), Standing::Ready);
-        assert_eq!(kubelet.judge(false, begin + GRACE), Standing::Unknown);
+        assert_eq!(kubelet.judge(Voice::Silent, begin), Standing::Ready);
+        assert_eq!(kubelet.judge(Voice::Silent, begin + GRACE / 2), Standing::Ready);
+        assert_eq!(kubelet.judge(Voice::Silent, begin + GRACE), Standing::Unknown);
         kubelet.told = Some(Standing::Unknown);
-        assert_eq!(kubelet.judge(false, begin + GRACE * 2), Standing::Unknown);
-        assert_eq!(kubelet.judge(true, begin + GRACE * 2), Standing::Ready);
+        assert_eq!(kubelet.judge(Voice::Silent, begin + GRACE * 2), Standing::Unknown);
+        assert_eq!(
+            kubelet.judge(Voice::DiskFull, begin + GRACE * 2),
+            Standing::DiskPressure
+        );
+        assert_eq!(kubelet.judge(Voice::Well, begin + GRACE * 2), Standing::Ready);
         kubelet.told = Some(Standing::Ready);
         assert_eq!(
-            kubelet.judge(false, begin + GRACE * 3),
+            kubelet.judge(Voice::Silent, begin + GRACE * 3),
             Standing::Ready,
             "a new silence is a new wait"
         );

@@ -15,7 +15,7 @@ use cobaltcore_kit::health::Health;
 use cobaltcore_kit::shutdown::Shutdown;
 use cobaltcore_kit::startup::Component;
 use cobaltcore_kit::telemetry::Telemetry;
-use cobaltcore_openstack::{CloudConfig, Session, Settings};
+use cobaltcore_openstack::CloudConfig;
 use cobaltcore_operator::config::HaMode;
 use cobaltcore_sim::system::{Bus, Unit};
 use cobaltcore_sim::world::{Host, HostName, Power};
@@ -26,58 +26,53 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
+use super::Fleet;
 use super::cluster::Cluster;
-use super::ha::Ha;
-use super::world::{LONGEST_SOCKET, Simulated};
+use super::ha::{Ha, Told};
+use super::world::LONGEST_SOCKET;
 
 /// Agents that failed are started again after this.
 const AGAIN: Duration = Duration::from_secs(1);
 const GRACE: Duration = Duration::from_secs(5);
+/// The link that a start prints works for as long as anybody leaves it running.
+const SIGNED_IN_SECONDS: i64 = 365 * 24 * 3_600;
 
 /// Runs a node agent and an HA agent on every host that has power and a network, until the end.
-pub(crate) fn agents(
-    simulated: &Simulated,
+pub(super) fn agents(
+    fleet: &Fleet,
     folder: &Path,
     client: &kube::Client,
-    ha: &Ha,
     shutdown: &Shutdown,
-) -> JoinHandle<()> {
+) -> anyhow::Result<JoinHandle<()>> {
+    let Fleet { simulated, ha, .. } = fleet;
     let names: Vec<HostName> = simulated
         .world
         .read(|state| state.hosts.keys().cloned().collect());
     let mut agents = tokio::task::JoinSet::new();
     for name in names {
-        let Some(uri) = simulated.hosts.uri(name.as_str()) else {
-            continue;
-        };
-        let root = folder.join("hosts").join(name.as_str());
-        let ha_config = match ha.tell_agent(&name, &root) {
-            Ok(file) => file,
-            Err(error) => {
-                tracing::error!(host = %name, "its agents cannot run: {error:#}");
-                continue;
-            }
-        };
+        let uri = simulated.hosts.uri(name.as_str());
         let agent = Agent {
-            ha_config,
-            root,
+            uri: uri.with_context(|| format!("{name} has no libvirt"))?,
+            root: folder.join("hosts").join(name.as_str()),
+            told: ha.told(),
             world: simulated.world.clone(),
             client: client.clone(),
             shutdown: shutdown.clone(),
             name,
-            uri,
         };
         agents.spawn(agent.live());
     }
-    tokio::spawn(async move { while agents.join_next().await.is_some() {} })
+    Ok(tokio::spawn(async move {
+        while agents.join_next().await.is_some() {}
+    }))
 }
 
 /// The agents of one host.
 struct Agent {
     name: HostName,
-    ha_config: PathBuf,
     uri: String,
     root: PathBuf,
+    told: Arc<Told>,
     world: World,
     client: kube::Client,
     shutdown: Shutdown,
@@ -116,12 +111,13 @@ impl Agent {
         let bus = self.system_bus(&host).await?;
         let own = Shutdown::new(GRACE);
         let config = self.config(bus.as_ref())?;
+        let told = self.told.write_for(&self.name, &self.root)?;
         let node_agent = async {
             let ended = cobaltcore_node_agent::run(config, self.client.clone(), own.clone()).await;
             ended.context("the node agent cannot run")
         };
         let agents = async {
-            let ha_agent = self.ha_agent(own.clone());
+            let ha_agent = self.ha_agent(told, own.clone());
             tokio::try_join!(node_agent, ha_agent).map(|_| ())
         };
         let asked = async {
@@ -167,10 +163,10 @@ impl Agent {
     }
 
     /// Runs the HA agent until the host is gone.
-    async fn ha_agent(&self, shutdown: Shutdown) -> anyhow::Result<()> {
+    async fn ha_agent(&self, config: PathBuf, shutdown: Shutdown) -> anyhow::Result<()> {
         let args = cobaltcore_ha_agent::Args {
             node_name: Some(self.name.to_string()),
-            config: self.ha_config.clone(),
+            config,
             libvirt_uri: self.uri.clone(),
             libvirt_socket: None,
             host_root: self.root.clone(),
@@ -216,7 +212,6 @@ pub(crate) fn operator(
     client: kube::Client,
     shutdown: &Shutdown,
 ) -> anyhow::Result<JoinHandle<()>> {
-    let session = Session::new(cloud, Settings::default())?;
     let config = cobaltcore_operator::Config {
         ha_mode: HaMode::Delegated,
         agent_namespaces: vec![super::accounts::AGENTS.into()],
@@ -229,9 +224,11 @@ pub(crate) fn operator(
         version: env!("CARGO_PKG_VERSION"),
         commit: option_env!("COBALTCORE_COMMIT").unwrap_or("unknown"),
     };
+    let telemetry = Telemetry::new(&component);
+    let session = cobaltcore_operator::session_with(cloud, &config, &telemetry, &component.user_agent())?;
     let surroundings = cobaltcore_operator::Surroundings {
         client,
-        telemetry: Telemetry::new(&component),
+        telemetry,
         health: Health::new(),
         shutdown: shutdown.clone(),
         clock: cobaltcore_operator::Clock::new(),
@@ -255,7 +252,7 @@ pub(crate) async fn console(
     let path = cluster
         .kubeconfig()
         .ok_or_else(|| anyhow!("the embedded API has no kubeconfig"))?;
-    let kube = crate::run::cluster(Some(path)).await?;
+    let kube = super::accounts::console(crate::run::cluster(Some(path)).await?);
     let code = match cluster {
         Cluster::Embedded(_) => {
             let token = administrator(&cluster.administrator()?).await;
@@ -276,7 +273,7 @@ pub(crate) async fn console(
 
 /// The bearer token of an account that may do everything.
 async fn administrator(client: &kube::Client) -> anyhow::Result<String> {
-    use k8s_openapi::api::authentication::v1::TokenRequest;
+    use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
     use k8s_openapi::api::core::v1::ServiceAccount;
     use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
     const NAME: &str = "administrator";
@@ -294,7 +291,13 @@ async fn administrator(client: &kube::Client) -> anyhow::Result<String> {
     bindings
         .patch("cobaltcore:administrator", &params, &Patch::Apply(&binding))
         .await?;
-    let request = TokenRequest::default();
+    let request = TokenRequest {
+        spec: Some(TokenRequestSpec {
+            expiration_seconds: Some(SIGNED_IN_SECONDS),
+            ..TokenRequestSpec::default()
+        }),
+        ..TokenRequest::default()
+    };
     let answer = accounts
         .create_token_request(NAME, &PostParams::default(), &request)
         .await?;

@@ -12,7 +12,9 @@ use cobaltcore_openstack::CloudConfig;
 use cobaltcore_sim::hosts::Place;
 use cobaltcore_sim::world::Kept;
 use cobaltcore_sim::{Cloud, Doors, Hosts, World};
+use tokio::task::JoinHandle;
 
+const FILE: &str = "world.json";
 const ZONES: [&str; 3] = ["qa-de-1a", "qa-de-1b", "qa-de-1d"];
 /// Local sockets have short names; the kernel allows 107 bytes.
 pub(crate) const LONGEST_SOCKET: usize = 100;
@@ -55,7 +57,7 @@ pub(crate) struct WorldArgs {
         value_name = "ADDR",
         help_heading = "Simulation"
     )]
-    cloud_listen: SocketAddr,
+    pub(super) cloud_listen: SocketAddr,
 }
 
 /// A world with its far sides.
@@ -68,23 +70,29 @@ pub(crate) struct Simulated {
     kept: Kept,
 }
 
+/// Loads the world that was kept, or makes one. A large one takes a while; it is worked on beside everything else.
+pub(crate) fn world_of(folder: &Path, args: &WorldArgs) -> JoinHandle<Result<World, cobaltcore_sim::Error>> {
+    let file = folder.join(FILE);
+    let (hosts, guests, seed) = (args.hypervisors, args.vms_per_host, args.seed);
+    tokio::task::spawn_blocking(move || {
+        if file.exists() {
+            return World::load(&file, 1.0);
+        }
+        let new = World::builder()
+            .hosts(hosts)
+            .zones(zones(hosts))
+            .vms_per_host(guests)
+            .seed(seed);
+        Ok(new.build())
+    })
+}
+
 impl Simulated {
-    pub(crate) async fn start(folder: &Path, args: &WorldArgs) -> anyhow::Result<Self> {
-        let file = folder.join("world.json");
-        let world = if file.exists() {
-            World::load(&file, 1.0)?
-        } else {
-            World::builder()
-                .hosts(args.hypervisors)
-                .zones(zones(args.hypervisors))
-                .vms_per_host(args.vms_per_host)
-                .seed(args.seed)
-                .build()
-        };
-        let kept = world.keep(&file)?;
+    pub(crate) async fn start(folder: &Path, listen: SocketAddr, world: World) -> anyhow::Result<Self> {
+        let kept = world.keep(&folder.join(FILE))?;
         // First of all: everybody else tells the addresses on.
         let doors = Doors::open(&world).await?;
-        let cloud = Cloud::start_on(world.clone(), args.cloud_listen).await?;
+        let cloud = Cloud::start_on(world.clone(), listen).await?;
         let hosts = Hosts::start(&world, place(folder)?).await?;
         let clouds_yaml = folder.join("clouds.yaml");
         write_private(&clouds_yaml, &cloud.clouds_yaml())?;

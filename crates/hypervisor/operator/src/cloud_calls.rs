@@ -42,6 +42,16 @@ pub fn openstack_session(
     {
         return Ok(None);
     }
+    session(CloudConfig::from_env()?, config, telemetry, user_agent).map(Some)
+}
+
+/// A session with this cloud under the operator's limits, counted in `telemetry`.
+pub fn session(
+    cloud: CloudConfig,
+    config: &Config,
+    telemetry: &Telemetry,
+    user_agent: &str,
+) -> Result<Session, ConfigError> {
     let settings = Settings {
         deadline: config.openstack_timeout.0,
         max_in_flight: config.openstack_max_inflight as usize,
@@ -49,7 +59,7 @@ pub fn openstack_session(
         observer: Some(Arc::new(count(telemetry))),
         ..Settings::default()
     };
-    Session::new(CloudConfig::from_env()?, settings).map(Some)
+    Session::new(cloud, settings)
 }
 
 /// Counts calls.

@@ -42,7 +42,7 @@ pub mod traits;
 mod wanted;
 
 pub use clock::Clock;
-pub use cloud_calls::openstack_session;
+pub use cloud_calls::{openstack_session, session as session_with};
 pub use config::{Config, Flags};
 pub use context::{Caches, Context};
 pub use error::Error;

@@ -67,14 +67,66 @@ function step(from, key) {
   return rows[0]?.tile;
 }
 
-addEventListener("keydown", (event) => {
+const keys = document.getElementById("keys");
+const keysButton = document.getElementById("keys-button");
+if (keys && keysButton) {
+  keysButton.hidden = false;
+  keysButton.addEventListener("click", () => keys.showModal());
+}
+
+// Rows are walked by their first link or, where they have none, not at all.
+function row(sign) {
+  const links = [...document.querySelectorAll("main tbody tr")].map((tr) => tr.querySelector("a[href]")).filter(Boolean);
+  const stops = links.length ? links : [...document.querySelectorAll(".tile")];
+  const here = document.activeElement.closest?.("tr")?.querySelector("a[href]") || document.activeElement;
+  const at = stops.indexOf(here);
+  return at < 0 ? stops[0] : stops[at + sign];
+}
+
+// "g" and a letter lead to a place; the letters are those of the list of keys.
+let going = -Infinity;
+function go(letter) {
+  const link = keys?.querySelector(`[data-go="${CSS.escape(letter)}"]`);
+  if (link) location.href = link.getAttribute("href");
+  return Boolean(link);
+}
+
+function plainKey(event) {
   const typing = ["INPUT", "SELECT", "TEXTAREA"].includes(event.target.tagName);
-  if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey) {
-    const search = document.querySelector("[data-search]");
-    event.preventDefault();
-    if (search) search.focus();
-    else location.href = "/hypervisors";
-  } else if (event.key === "Escape" && typing) {
+  return !typing && !event.ctrlKey && !event.metaKey && !event.altKey && !keys?.open;
+}
+
+function act(event) {
+  if (event.timeStamp - going < 1500) {
+    going = -Infinity;
+    return go(event.key);
+  }
+  switch (event.key) {
+    case "g":
+      going = event.timeStamp;
+      return true;
+    case "?":
+      keys?.showModal();
+      return true;
+    case "j":
+    case "k": {
+      const next = row(event.key === "j" ? 1 : -1);
+      next?.focus();
+      next?.scrollIntoView({ block: "nearest" });
+      return true;
+    }
+    case "/": {
+      const search = document.querySelector("[data-search]");
+      if (search) search.focus();
+      else location.href = "/hypervisors";
+      return true;
+    }
+  }
+  return false;
+}
+
+addEventListener("keydown", (event) => {
+  if (event.key === "Escape" && event.target.matches("input, select")) {
     event.target.blur();
   } else if (event.key.startsWith("Arrow") && event.target.classList.contains("tile")) {
     const next = step(event.target, event.key);
@@ -82,6 +134,8 @@ addEventListener("keydown", (event) => {
       event.preventDefault();
       next.focus();
     }
+  } else if (plainKey(event) && act(event)) {
+    event.preventDefault();
   }
 });
 

@@ -8,13 +8,13 @@ use axum::Router;
 use axum::extract::{Form, Path, State};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
-use cobaltcore_api::EvictionSpec;
 use cobaltcore_api::annotations;
-use cobaltcore_api::{Eviction, Hypervisor};
+use cobaltcore_api::{Eviction, EvictionSpec, Hypervisor};
 use jiff::Timestamp;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::error::Error;
@@ -25,21 +25,154 @@ use crate::site::{Name, SignedIn, Site};
 const MANAGER: &str = "cobaltcore-console";
 const MOST_REASON: usize = 200;
 
+/// What can be done with a host or an eviction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Action {
+    Enter,
+    Leave,
+    Evict,
+    Onboard,
+    Retry,
+    Cancel,
+}
+
+/// What an action is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Subject {
+    Hypervisor,
+    Eviction,
+}
+
+/// What is asked before an action.
+struct Asked {
+    subject: Subject,
+    right: Right,
+    /// The last part of its address.
+    step: &'static str,
+    title: &'static str,
+    text: &'static str,
+    verb: &'static str,
+    reason: bool,
+    dangerous: bool,
+}
+
+impl Action {
+    const ALL: [Self; 6] = [
+        Self::Enter,
+        Self::Leave,
+        Self::Evict,
+        Self::Onboard,
+        Self::Retry,
+        Self::Cancel,
+    ];
+
+    fn asked(self) -> Asked {
+        match self {
+            Self::Enter => Asked {
+                subject: Subject::Hypervisor,
+                right: Right::ChangeHypervisors,
+                step: "maintenance/enter",
+                title: "Maintenance of",
+                text: "The host leaves scheduling at once, and every guest is moved to another host by live migration, \
+                       a few at a time. It stays out until maintenance is ended.",
+                verb: "Start maintenance",
+                reason: true,
+                dangerous: false,
+            },
+            Self::Leave => Asked {
+                subject: Subject::Hypervisor,
+                right: Right::ChangeHypervisors,
+                step: "maintenance/leave",
+                title: "End maintenance of",
+                text: "The operator gives the host back to scheduling once it is healthy. Guests that were moved away stay \
+                       where they are.",
+                verb: "End maintenance",
+                reason: false,
+                dangerous: false,
+            },
+            Self::Evict => Asked {
+                subject: Subject::Hypervisor,
+                right: Right::CreateEvictions,
+                step: "evict",
+                title: "Evict",
+                text: "The host leaves scheduling and every guest is moved to another host by live migration, a few at a \
+                       time. It stays out until the eviction is removed.",
+                verb: "Evict",
+                reason: true,
+                dangerous: true,
+            },
+            Self::Onboard => Asked {
+                subject: Subject::Hypervisor,
+                right: Right::ChangeHypervisors,
+                step: "onboard",
+                title: "Onboard again:",
+                text: "The operator starts from the beginning, with a new test server.",
+                verb: "Onboard again",
+                reason: false,
+                dangerous: false,
+            },
+            Self::Retry => Asked {
+                subject: Subject::Eviction,
+                right: Right::ChangeEvictions,
+                step: "retry",
+                title: "Try again:",
+                text: "Servers that were given up on are tried again.",
+                verb: "Try again",
+                reason: false,
+                dangerous: false,
+            },
+            Self::Cancel => Asked {
+                subject: Subject::Eviction,
+                right: Right::DeleteEvictions,
+                step: "cancel",
+                title: "Take back",
+                text: "No further server is moved; those on their way arrive. The host takes servers again unless it is in \
+                       maintenance.",
+                verb: "Take back",
+                reason: false,
+                dangerous: true,
+            },
+        }
+    }
+}
+
+impl Subject {
+    /// What it is called, in addresses and in words.
+    fn kind(self) -> &'static str {
+        match self {
+            Self::Hypervisor => "hypervisor",
+            Self::Eviction => "eviction",
+        }
+    }
+
+    fn is_known(self, site: &Site, name: &str) -> bool {
+        let known = site.fleet.known();
+        match self {
+            Self::Hypervisor => known.hypervisors.get(name).is_some(),
+            Self::Eviction => known.evictions.get(name).is_some(),
+        }
+    }
+
+    /// The page that shows it.
+    fn page(self, name: &str) -> String {
+        match self {
+            Self::Hypervisor => format!("/hypervisors/{name}"),
+            Self::Eviction => "/evictions".into(),
+        }
+    }
+}
+
 /// What can be done, with one address each.
 pub(crate) fn router() -> Router<Site> {
-    Router::new()
-        .route(
-            "/hypervisors/{name}/maintenance/enter",
-            get(ask_enter).post(enter),
+    Action::ALL.into_iter().fold(Router::new(), |router, action| {
+        let Asked { subject, step, .. } = action.asked();
+        let ask = move |site: State<Site>, who: SignedIn, name: Name| ask(action, site, who, name);
+        let act = move |who: SignedIn, name: Name, form: Form<Confirmed>| act(action, who, name, form);
+        router.route(
+            &format!("/{}s/{{name}}/{step}", subject.kind()),
+            get(ask).post(act),
         )
-        .route(
-            "/hypervisors/{name}/maintenance/leave",
-            get(ask_leave).post(leave),
-        )
-        .route("/hypervisors/{name}/evict", get(ask_evict).post(evict))
-        .route("/hypervisors/{name}/onboard", get(ask_onboard).post(onboard))
-        .route("/evictions/{name}/retry", get(ask_retry).post(retry))
-        .route("/evictions/{name}/cancel", get(ask_cancel).post(cancel))
+    })
 }
 
 /// A form of ours.
@@ -79,7 +212,8 @@ impl Confirmed {
     }
 }
 
-#[derive(Template)]
+/// What is asked before anything happens. Beyond the words and the way back everything is left out unless it is needed.
+#[derive(Default, Template)]
 #[template(path = "confirm.html")]
 pub(crate) struct Question<'a> {
     pub(crate) title: &'a str,
@@ -88,7 +222,8 @@ pub(crate) struct Question<'a> {
     pub(crate) back: &'a str,
     pub(crate) csrf: &'a str,
     pub(crate) verb: &'a str,
-    pub(crate) reason: Option<&'a str>,
+    /// Whether a reason has to be given.
+    pub(crate) reason: bool,
     /// What has to be written out.
     pub(crate) confirm: Option<&'a str>,
     /// Minutes to choose from, in words.
@@ -103,262 +238,107 @@ impl Question<'_> {
     }
 }
 
-/// What is asked before an action on a host.
-struct Asked {
-    right: Right,
-    step: &'static str,
-    title: &'static str,
-    text: &'static str,
-    verb: &'static str,
-    reason: Option<&'static str>,
-    dangerous: bool,
-}
-
 async fn ask(
-    site: &Site,
-    session: &Session,
-    kind: &'static str,
-    name: &str,
-    asked: Asked,
+    action: Action,
+    State(site): State<Site>,
+    SignedIn(session): SignedIn,
+    Path(name): Name,
 ) -> Result<Response, Error> {
+    let asked = action.asked();
     session.need(asked.right).await?;
-    let (known, back) = match kind {
-        "eviction" => (
-            site.fleet.known().evictions.get(name).is_some(),
-            "/evictions".to_owned(),
-        ),
-        _ => (
-            site.fleet.known().hypervisors.get(name).is_some(),
-            format!("/hypervisors/{name}"),
-        ),
-    };
-    if !known {
-        return Err(Error::NotFound {
-            kind,
-            name: name.to_owned(),
-        });
+    let (kind, step) = (asked.subject.kind(), asked.step);
+    if !asked.subject.is_known(&site, &name) {
+        return Err(Error::NotFound { kind, name });
     }
-    let title = format!("{} {name}?", asked.title);
-    let question = Question {
-        title: &title,
+    Question {
+        title: &format!("{} {name}?", asked.title),
         text: asked.text,
-        action: &format!("/{kind}s/{name}/{}", asked.step),
-        back: &back,
+        action: &format!("/{kind}s/{name}/{step}"),
+        back: &asked.subject.page(&name),
         csrf: &session.csrf,
         verb: asked.verb,
         reason: asked.reason,
-        confirm: None,
-        spans: &[],
         dangerous: asked.dangerous,
-    };
-    question.ask(session)
+        ..Question::default()
+    }
+    .ask(&session)
 }
 
-async fn ask_enter(
-    State(site): State<Site>,
-    SignedIn(session): SignedIn,
-    Path(name): Name,
-) -> Result<Response, Error> {
-    let asked = Asked {
-        right: Right::ChangeHypervisors,
-        step: "maintenance/enter",
-        title: "Maintenance of",
-        text: "The host leaves scheduling. Its guests stay; evict it to move them away.",
-        verb: "Start maintenance",
-        reason: Some("Reason"),
-        dangerous: false,
-    };
-    ask(&site, &session, "hypervisor", &name, asked).await
-}
-
-async fn ask_leave(
-    State(site): State<Site>,
-    SignedIn(session): SignedIn,
-    Path(name): Name,
-) -> Result<Response, Error> {
-    let asked = Asked {
-        right: Right::ChangeHypervisors,
-        step: "maintenance/leave",
-        title: "End maintenance of",
-        text: "The operator gives the host back to scheduling once it is healthy.",
-        verb: "End maintenance",
-        reason: None,
-        dangerous: false,
-    };
-    ask(&site, &session, "hypervisor", &name, asked).await
-}
-
-async fn ask_evict(
-    State(site): State<Site>,
-    SignedIn(session): SignedIn,
-    Path(name): Name,
-) -> Result<Response, Error> {
-    let asked = Asked {
-        right: Right::CreateEvictions,
-        step: "evict",
-        title: "Evict",
-        text: "The host leaves scheduling and every guest is moved to another host by live migration, a few at a time.",
-        verb: "Evict",
-        reason: Some("Reason"),
-        dangerous: true,
-    };
-    ask(&site, &session, "hypervisor", &name, asked).await
-}
-
-async fn ask_onboard(
-    State(site): State<Site>,
-    SignedIn(session): SignedIn,
-    Path(name): Name,
-) -> Result<Response, Error> {
-    let asked = Asked {
-        right: Right::ChangeHypervisors,
-        step: "onboard",
-        title: "Onboard again:",
-        text: "The operator starts from the beginning, with a new test server.",
-        verb: "Onboard again",
-        reason: None,
-        dangerous: false,
-    };
-    ask(&site, &session, "hypervisor", &name, asked).await
-}
-
-async fn ask_retry(
-    State(site): State<Site>,
-    SignedIn(session): SignedIn,
-    Path(name): Name,
-) -> Result<Response, Error> {
-    let asked = Asked {
-        right: Right::ChangeEvictions,
-        step: "retry",
-        title: "Try again:",
-        text: "Servers that were given up on are tried again.",
-        verb: "Try again",
-        reason: None,
-        dangerous: false,
-    };
-    ask(&site, &session, "eviction", &name, asked).await
-}
-
-async fn ask_cancel(
-    State(site): State<Site>,
-    SignedIn(session): SignedIn,
-    Path(name): Name,
-) -> Result<Response, Error> {
-    let asked = Asked {
-        right: Right::DeleteEvictions,
-        step: "cancel",
-        title: "Take back",
-        text: "No further server is moved. Those on their way arrive.",
-        verb: "Take back",
-        reason: None,
-        dangerous: true,
-    };
-    ask(&site, &session, "eviction", &name, asked).await
-}
-
-async fn enter(
+async fn act(
+    action: Action,
     SignedIn(session): SignedIn,
     Path(name): Name,
     Form(form): Form<Confirmed>,
 ) -> Result<Response, Error> {
     form.check(&session)?;
-    let change = json!({"spec": {"maintenance": "manual", "maintenanceReason": form.reason()?}});
-    patch_host(&session, &name, &change, "start the maintenance").await
+    let to = match action {
+        Action::Enter => {
+            let change = json!({"spec": {"maintenance": "manual", "maintenanceReason": form.reason()?}});
+            patch::<Hypervisor>(&session, &name, &change, "start the maintenance").await?;
+            Subject::Hypervisor.page(&name)
+        }
+        Action::Leave => {
+            let change = json!({"spec": {"maintenance": null, "maintenanceReason": null}});
+            patch::<Hypervisor>(&session, &name, &change, "end the maintenance").await?;
+            Subject::Hypervisor.page(&name)
+        }
+        Action::Onboard => {
+            let change = noted(annotations::RESTART_ONBOARDING);
+            patch::<Hypervisor>(&session, &name, &change, "start the onboarding").await?;
+            Subject::Hypervisor.page(&name)
+        }
+        Action::Retry => {
+            let change = noted(annotations::RETRY);
+            patch::<Eviction>(&session, &name, &change, "try the eviction again").await?;
+            Subject::Eviction.page(&name)
+        }
+        Action::Evict => {
+            evict(&session, &name, form.reason()?).await?;
+            Subject::Eviction.page(&name)
+        }
+        Action::Cancel => {
+            let evictions: Api<Eviction> = Api::all(session.client());
+            let how = DeleteParams::default();
+            within("take the eviction back", evictions.delete(&name, &how)).await?;
+            Subject::Eviction.page(&name)
+        }
+    };
+    tracing::info!(user = session.user, name, "asked for: {}", action.asked().verb);
+    Ok(Redirect::to(&to).into_response())
 }
 
-async fn leave(
-    SignedIn(session): SignedIn,
-    Path(name): Name,
-    Form(form): Form<Confirmed>,
-) -> Result<Response, Error> {
-    form.check(&session)?;
-    let change = json!({"spec": {"maintenance": null, "maintenanceReason": null}});
-    patch_host(&session, &name, &change, "end the maintenance").await
+/// A wish that is told by an annotation with the time.
+fn noted(annotation: cobaltcore_api::Key) -> Value {
+    json!({"metadata": {"annotations": {annotation.as_str(): Timestamp::now().to_string()}}})
 }
 
-async fn onboard(
-    SignedIn(session): SignedIn,
-    Path(name): Name,
-    Form(form): Form<Confirmed>,
-) -> Result<Response, Error> {
-    form.check(&session)?;
-    let change = json!({"metadata": {"annotations": {annotations::RESTART_ONBOARDING.as_str(): Timestamp::now().to_string()}}});
-    patch_host(&session, &name, &change, "start the onboarding").await
-}
-
-async fn patch_host(
-    session: &Session,
-    name: &str,
-    change: &Value,
-    what: &'static str,
-) -> Result<Response, Error> {
-    let hosts: Api<Hypervisor> = Api::all(session.client());
+async fn patch<K>(session: &Session, name: &str, change: &Value, what: &'static str) -> Result<(), Error>
+where
+    K: kube::Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+{
+    let objects: Api<K> = Api::all(session.client());
     let params = PatchParams {
         field_manager: Some(MANAGER.into()),
         ..PatchParams::default()
     };
-    within(what, hosts.patch(name, &params, &Patch::Merge(change))).await?;
-    tracing::info!(user = session.user, hypervisor = name, "asked to {what}");
-    Ok(Redirect::to(&format!("/hypervisors/{name}")).into_response())
+    within(what, objects.patch(name, &params, &Patch::Merge(change))).await?;
+    Ok(())
 }
 
-async fn evict(
-    SignedIn(session): SignedIn,
-    Path(name): Name,
-    Form(form): Form<Confirmed>,
-) -> Result<Response, Error> {
-    form.check(&session)?;
+async fn evict(session: &Session, host: &str, reason: &str) -> Result<(), Error> {
     let spec = EvictionSpec {
-        hypervisor: name.clone(),
-        reason: form.reason()?.to_owned(),
+        hypervisor: host.to_owned(),
+        reason: reason.to_owned(),
         ..EvictionSpec::default()
     };
     let mut eviction = Eviction::new("", spec);
     eviction.metadata.name = None;
-    eviction.metadata.generate_name = Some(format!("{name}-"));
+    eviction.metadata.generate_name = Some(format!("{host}-"));
     let params = PostParams {
         field_manager: Some(MANAGER.into()),
         ..PostParams::default()
     };
     let evictions: Api<Eviction> = Api::all(session.client());
     within("create the eviction", evictions.create(&params, &eviction)).await?;
-    tracing::info!(user = session.user, hypervisor = name, "asked for an eviction");
-    Ok(Redirect::to("/evictions").into_response())
-}
-
-async fn retry(
-    SignedIn(session): SignedIn,
-    Path(name): Name,
-    Form(form): Form<Confirmed>,
-) -> Result<Response, Error> {
-    form.check(&session)?;
-    let change =
-        json!({"metadata": {"annotations": {annotations::RETRY.as_str(): Timestamp::now().to_string()}}});
-    let evictions: Api<Eviction> = Api::all(session.client());
-    let params = PatchParams {
-        field_manager: Some(MANAGER.into()),
-        ..PatchParams::default()
-    };
-    within(
-        "try the eviction again",
-        evictions.patch(&name, &params, &Patch::Merge(&change)),
-    )
-    .await?;
-    Ok(Redirect::to("/evictions").into_response())
-}
-
-async fn cancel(
-    SignedIn(session): SignedIn,
-    Path(name): Name,
-    Form(form): Form<Confirmed>,
-) -> Result<Response, Error> {
-    form.check(&session)?;
-    let evictions: Api<Eviction> = Api::all(session.client());
-    within(
-        "take the eviction back",
-        evictions.delete(&name, &DeleteParams::default()),
-    )
-    .await?;
-    tracing::info!(user = session.user, eviction = name, "took an eviction back");
-    Ok(Redirect::to("/evictions").into_response())
+    Ok(())
 }

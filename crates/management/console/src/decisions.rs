@@ -135,10 +135,10 @@ async fn ask(
         back: &back,
         csrf: &session.csrf,
         verb: meaning.verb,
-        reason: Some("Reason"),
+        reason: true,
         confirm: meaning.written.then_some(detail.summary.host.as_str()),
-        spans: &[],
         dangerous: meaning.written,
+        ..Question::default()
     }
     .ask(&session)
 }
@@ -200,10 +200,10 @@ async fn ask_pause(SignedIn(session): SignedIn, Query(scope): Query<Scope>) -> R
         back: "/incidents",
         csrf: &session.csrf,
         verb: "Pause recovery",
-        reason: Some("Reason"),
-        confirm: None,
+        reason: true,
         spans: &SPANS,
         dangerous: true,
+        ..Question::default()
     }
     .ask(&session)
 }
@@ -239,10 +239,7 @@ async fn ask_resume(SignedIn(session): SignedIn, Query(scope): Query<Scope>) -> 
         back: "/incidents",
         csrf: &session.csrf,
         verb: "End the pause",
-        reason: None,
-        confirm: None,
-        spans: &[],
-        dangerous: false,
+        ..Question::default()
     }
     .ask(&session)
 }

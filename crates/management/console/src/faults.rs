@@ -2,8 +2,11 @@
 //! What can be broken on purpose. Only a simulated world offers this; the console shows the buttons where it does and
 //! knows nothing else of simulations.
 
+use serde::{Deserialize, Serialize};
+
 /// Something to break or to mend.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Fault {
     /// Take a host's power away.
     Kill {
@@ -25,15 +28,55 @@ pub enum Fault {
         /// Which host.
         host: String,
     },
+    /// Let a host's libvirt accept connections and answer nothing, or answer again.
+    HangLibvirt {
+        /// Which host.
+        host: String,
+        /// Whether it hangs.
+        hangs: bool,
+    },
+    /// Fill a host's disk, or make room.
+    FillDisk {
+        /// Which host.
+        host: String,
+        /// Whether it is full.
+        full: bool,
+    },
+    /// Let every migration from a host break on its way, or no longer.
+    FailMigrations {
+        /// Which host.
+        host: String,
+        /// Whether they fail.
+        fail: bool,
+    },
+    /// Let every call of a service of the cloud take this much longer; zero ends it.
+    Slow {
+        /// Which service.
+        service: String,
+        /// How much.
+        milliseconds: u64,
+    },
+    /// Let every call of a service of the cloud be refused with this code; zero ends it.
+    Refuse {
+        /// Which service.
+        service: String,
+        /// An HTTP status.
+        code: u16,
+    },
     /// Let the process of a guest die.
     CrashGuest {
+        /// The server's UUID.
+        server: String,
+    },
+    /// Let a guest do nothing any more while its process lives on.
+    HangGuest {
         /// The server's UUID.
         server: String,
     },
 }
 
 /// How a host is in the simulated world, whatever anybody has noticed of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Truth {
     /// It has power.
     pub powered: bool,
@@ -41,6 +84,44 @@ pub struct Truth {
     pub booting: bool,
     /// Its network is cut.
     pub cut: bool,
+    /// Its libvirt answers nothing.
+    pub libvirt_hangs: bool,
+    /// Its disk is full.
+    pub disk_full: bool,
+    /// Migrations from it break on their way.
+    pub migrations_fail: bool,
+}
+
+impl Truth {
+    /// In one sentence.
+    pub fn words(self) -> String {
+        let power = match (self.powered, self.booting) {
+            (_, true) => "boots",
+            (true, _) => "has power",
+            _ => "has no power",
+        };
+        let more = [
+            (self.cut, "its network is cut"),
+            (self.libvirt_hangs, "its libvirt answers nothing"),
+            (self.disk_full, "its disk is full"),
+            (self.migrations_fail, "every migration from it breaks"),
+        ];
+        let more: String = more
+            .iter()
+            .filter(|(so, _)| *so)
+            .map(|(_, words)| format!(", {words}"))
+            .collect();
+        format!("In truth it {power}{more}.")
+    }
+}
+
+/// How a service of the simulated cloud answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CloudService {
+    /// Its name.
+    pub name: String,
+    /// What its calls run into, in words; empty while all is well.
+    pub trouble: String,
 }
 
 /// A world that can be broken.
@@ -49,4 +130,31 @@ pub trait Faults: Send + Sync {
     fn inject(&self, fault: &Fault) -> Result<String, String>;
     /// How a host is, if there is such a host.
     fn truth(&self, host: &str) -> Option<Truth>;
+    /// The hosts that are not as they should be.
+    fn broken(&self) -> Vec<(String, Truth)>;
+    /// The services of the cloud.
+    fn services(&self) -> Vec<CloudService>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_truth_names_everything_that_is_broken() {
+        let well = Truth {
+            powered: true,
+            ..Truth::default()
+        };
+        assert_eq!(well.words(), "In truth it has power.");
+        let broken = Truth {
+            cut: true,
+            disk_full: true,
+            ..Truth::default()
+        };
+        assert_eq!(
+            broken.words(),
+            "In truth it has no power, its network is cut, its disk is full."
+        );
+    }
 }

@@ -183,6 +183,8 @@ trait Shown:
     kube::Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + Sync + 'static
 {
     fn shelf(known: &mut Known) -> &mut Shelf<Self>;
+    /// Leaves out what no page shows.
+    fn slim(&mut self) {}
     fn remember(_known: &mut Known, _key: &str, _before: Option<&Self>, _now: &Self) {}
     fn forget(_known: &mut Known, _key: &str) {}
 }
@@ -190,6 +192,13 @@ trait Shown:
 impl Shown for Hypervisor {
     fn shelf(known: &mut Known) -> &mut Shelf<Self> {
         &mut known.hypervisors
+    }
+
+    fn slim(&mut self) {
+        if let Some(status) = &mut self.status {
+            status.capabilities = None;
+            status.domain_capabilities = None;
+        }
     }
 
     fn remember(known: &mut Known, key: &str, before: Option<&Self>, now: &Self) {
@@ -358,8 +367,11 @@ impl Fleet {
         let revision = known.revision + 1;
         match change {
             watcher::Event::Init => K::shelf(&mut known).arriving = Some(BTreeSet::new()),
-            watcher::Event::InitApply(object) | watcher::Event::Apply(object) => {
+            watcher::Event::InitApply(mut object) | watcher::Event::Apply(mut object) => {
                 let key = key_of(&object);
+                // Who wrote which field is most of an object, and nobody looks at it here.
+                object.meta_mut().managed_fields = None;
+                object.slim();
                 let object = Arc::new(object);
                 let before = K::shelf(&mut known).put(key.clone(), object.clone(), revision);
                 K::remember(&mut known, &key, before.as_deref(), &object);

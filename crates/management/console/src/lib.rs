@@ -108,8 +108,8 @@ impl Console {
         let site = site::Site {
             fleet,
             ha,
+            sessions: Arc::new(Sessions::new(kube, codes, faults.is_some())),
             faults,
-            sessions: Arc::new(Sessions::new(kube, codes)),
             secure: behind_tls,
         };
         let ended = stop.clone();

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 
 use crate::error::Error;
 use crate::fleet::{Known, Revision};
-use crate::session::Session;
+use crate::session::{Allowed, Session};
 use crate::site::{Place, SignedIn, Site, trouble};
 use crate::views::tiles::{Summary, Tile};
 
@@ -67,13 +67,16 @@ struct Viewer {
 
 impl Viewer {
     /// The pieces that look different now.
-    fn news(&mut self, now: Timestamp) -> Result<Vec<Piece>, Error> {
+    fn news(&mut self, allowed: Allowed, now: Timestamp) -> Result<Vec<Piece>, Error> {
         let site = self.site.clone();
         let known = site.fleet.known();
         let seen = std::mem::replace(&mut self.seen, known.revision);
         let pieces = match self.place {
             Place::Fleet if known.hypervisors.shape <= seen => tiles(&known, seen)?,
-            _ => vec![Piece::inside("content", self.place.content(&site, &known, now)?)],
+            _ => vec![Piece::inside(
+                "content",
+                self.place.content(&site, &known, allowed, now)?,
+            )],
         };
         let mut pieces = pieces;
         pieces.push(Piece::inside("trouble", banner(&trouble(&known))));
@@ -103,7 +106,7 @@ impl Viewer {
                 // What is known is shown until the service answers again.
                 continue;
             }
-            match self.news(Timestamp::now()) {
+            match self.news(self.session.allowed().await, Timestamp::now()) {
                 Ok(pieces) if pieces.is_empty() => {}
                 Ok(pieces) => return Some(pieces),
                 Err(_) => return None,
@@ -181,7 +184,8 @@ pub(crate) async fn stream(
         session,
         changes,
     };
-    let first = viewer.news(Timestamp::now())?;
+    let allowed = viewer.session.allowed().await;
+    let first = viewer.news(allowed, Timestamp::now())?;
     let events = stream::unfold((viewer, Some(first)), |(mut viewer, ready)| async move {
         let pieces = match ready {
             Some(pieces) => pieces,

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::session::Session;
 
 /// The places of the console: address and name.
-pub(crate) const PLACES: [(&str, &str); 7] = [
+const PLACES: [(&str, &str); 7] = [
     ("/", "Fleet"),
     ("/hypervisors", "Hypervisors"),
     ("/incidents", "Incidents"),
@@ -19,6 +19,8 @@ pub(crate) const PLACES: [(&str, &str); 7] = [
     ("/capacity", "Capacity"),
     ("/activity", "Activity"),
 ];
+/// Where the world is simulated.
+const SIMULATION: (&str, &str) = ("/simulation", "Simulation");
 
 #[derive(Template)]
 #[template(path = "frame.html")]
@@ -30,7 +32,16 @@ struct Frame<'a> {
     live: Option<&'a str>,
     trouble: &'a str,
     main: &'a str,
-    places: &'static [(&'static str, &'static str)],
+    places: Vec<(&'static str, &'static str)>,
+}
+
+impl Frame<'_> {
+    /// The name of somebody without what every account of a cluster begins with.
+    fn short<'n>(&self, user: &'n str) -> &'n str {
+        user.strip_prefix("system:serviceaccount:")
+            .and_then(|account| account.split_once(':'))
+            .map_or(user, |(_, name)| name)
+    }
 }
 
 /// A page for somebody who is signed in. With `live` it keeps itself current.
@@ -50,7 +61,10 @@ pub(crate) fn page(
         live,
         trouble,
         main,
-        places: &PLACES,
+        places: PLACES
+            .into_iter()
+            .chain(session.simulated.then_some(SIMULATION))
+            .collect(),
     };
     Ok(Html(frame.render()?).into_response())
 }
@@ -65,7 +79,7 @@ pub(crate) fn outside(title: &str, main: &str) -> Result<Response, Error> {
         live: None,
         trouble: "",
         main,
-        places: &[],
+        places: Vec::new(),
     };
     Ok(Html(frame.render()?).into_response())
 }

@@ -67,6 +67,41 @@ impl Right {
     }
 }
 
+/// What a person may see and do beside what a page is about, so that pages offer only what leads somewhere.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Allowed {
+    /// See evictions.
+    pub see_evictions: bool,
+    /// See migrations.
+    pub see_migrations: bool,
+    /// See events.
+    pub see_events: bool,
+    /// Change hypervisors, and decide about their incidents.
+    pub change_hypervisors: bool,
+    /// Ask for evictions.
+    pub create_evictions: bool,
+    /// Try evictions again.
+    pub change_evictions: bool,
+    /// Take evictions back.
+    pub delete_evictions: bool,
+}
+
+impl Allowed {
+    /// Everything, for the tests of views.
+    #[cfg(test)]
+    pub(crate) fn everything() -> Self {
+        Self {
+            see_evictions: true,
+            see_migrations: true,
+            see_events: true,
+            change_hypervisors: true,
+            create_evictions: true,
+            change_evictions: true,
+            delete_evictions: true,
+        }
+    }
+}
+
 impl fmt::Display for Right {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (verb, group, resource) = self.words();
@@ -80,6 +115,8 @@ pub struct Session {
     pub user: String,
     /// What a form must carry to be taken as theirs.
     pub csrf: String,
+    /// Whether what they see is a simulation.
+    pub simulated: bool,
     client: Client,
     rights: Mutex<HashMap<Right, (Instant, bool)>>,
     used: Mutex<Instant>,
@@ -127,6 +164,31 @@ impl Session {
         Ok(allowed)
     }
 
+    /// What this person may see and do; what cannot be asked is not offered.
+    pub async fn allowed(&self) -> Allowed {
+        let may = async |right| self.may(right).await.unwrap_or(false);
+        let (see_evictions, see_migrations, see_events, change_hypervisors) = futures::join!(
+            may(Right::Evictions),
+            may(Right::Migrations),
+            may(Right::Events),
+            may(Right::ChangeHypervisors),
+        );
+        let (create_evictions, change_evictions, delete_evictions) = futures::join!(
+            may(Right::CreateEvictions),
+            may(Right::ChangeEvictions),
+            may(Right::DeleteEvictions),
+        );
+        Allowed {
+            see_evictions,
+            see_migrations,
+            see_events,
+            change_hypervisors,
+            create_evictions,
+            change_evictions,
+            delete_evictions,
+        }
+    }
+
     /// The right, or the refusal to show.
     pub async fn need(&self, right: Right) -> Result<(), Error> {
         if self.may(right).await? {
@@ -144,6 +206,7 @@ pub struct Sessions {
     config: kube::Config,
     /// Short codes that stand for a bearer token, so that a start can print a link.
     codes: HashMap<String, String>,
+    simulated: bool,
     open: Mutex<HashMap<String, Arc<Session>>>,
 }
 
@@ -157,10 +220,11 @@ impl fmt::Debug for Sessions {
 
 impl Sessions {
     /// Signs people in against the API server of `config`; its own credentials are not used.
-    pub fn new(config: &kube::Config, codes: HashMap<String, String>) -> Self {
+    pub fn new(config: &kube::Config, codes: HashMap<String, String>, simulated: bool) -> Self {
         Self {
             config: config.clone(),
             codes,
+            simulated,
             open: Mutex::default(),
         }
     }
@@ -193,6 +257,7 @@ impl Sessions {
         let session = Arc::new(Session {
             user,
             csrf: random()?,
+            simulated: self.simulated,
             client,
             rights: Mutex::default(),
             used: Mutex::new(Instant::now()),

@@ -18,14 +18,15 @@ use crate::error::Error;
 use crate::faults::Faults;
 use crate::fleet::{Fleet, Known};
 use crate::ha::Ha;
-use crate::session::{Right, Session, Sessions};
-use crate::views::activity::Activity;
+use crate::session::{Allowed, Right, Session, Sessions};
+use crate::views::activity::{Activity, Feed};
 use crate::views::capacity::Capacity;
 use crate::views::evictions::Evictions;
 use crate::views::host::Host;
 use crate::views::hosts::{Hosts, Wanted};
 use crate::views::incidents::{Incident, Incidents};
 use crate::views::migrations::Migrations;
+use crate::views::simulation::Simulation;
 use crate::views::tiles::Tiles;
 use crate::{actions, assets, decisions, live, page, simulation};
 
@@ -58,6 +59,7 @@ pub(crate) fn router(site: Site) -> Router {
         .route("/incidents/{id}", get(show))
         .route("/capacity", get(show))
         .route("/activity", get(show))
+        .route("/simulation", get(show))
         .route("/live", get(live::stream))
         .route("/sign-in", get(sign_in_page).post(sign_in))
         .route("/sign-out", post(sign_out))
@@ -124,7 +126,8 @@ pub(crate) enum Place {
     Incidents,
     Incident(String),
     Capacity,
-    Activity,
+    Activity(Feed),
+    Simulation,
 }
 
 impl Place {
@@ -132,16 +135,13 @@ impl Place {
     pub(crate) fn at(uri: &http::Uri) -> Option<Self> {
         Some(match uri.path() {
             "/" => Self::Fleet,
-            "/hypervisors" => Self::Hosts(
-                Query::try_from_uri(uri)
-                    .map(|Query(wanted)| wanted)
-                    .unwrap_or_default(),
-            ),
+            "/hypervisors" => Self::Hosts(query(uri)),
             "/evictions" => Self::Evictions,
             "/migrations" => Self::Migrations,
             "/incidents" => Self::Incidents,
             "/capacity" => Self::Capacity,
-            "/activity" => Self::Activity,
+            "/activity" => Self::Activity(query(uri)),
+            "/simulation" => Self::Simulation,
             path => {
                 let named = |place| path.strip_prefix(place).filter(|name| plain(name));
                 match named("/hypervisors/") {
@@ -156,18 +156,16 @@ impl Place {
     pub(crate) fn rights(&self) -> &'static [Right] {
         match self {
             // The HA service speaks of hypervisors; whoever may see those may see what became of them.
-            Self::Fleet | Self::Hosts(_) | Self::Capacity | Self::Incidents | Self::Incident(_) => {
-                &[Right::Hypervisors]
-            }
-            Self::Host(_) => &[
-                Right::Hypervisors,
-                Right::Evictions,
-                Right::Migrations,
-                Right::Events,
-            ],
+            Self::Fleet
+            | Self::Hosts(_)
+            | Self::Host(_)
+            | Self::Capacity
+            | Self::Incidents
+            | Self::Incident(_)
+            | Self::Simulation => &[Right::Hypervisors],
             Self::Evictions => &[Right::Evictions],
             Self::Migrations => &[Right::Migrations],
-            Self::Activity => &[Right::Events],
+            Self::Activity(_) => &[Right::Events],
         }
     }
 
@@ -180,7 +178,8 @@ impl Place {
             Self::Evictions => "Evictions",
             Self::Migrations => "Migrations",
             Self::Capacity => "Capacity",
-            Self::Activity => "Activity",
+            Self::Activity(_) => "Activity",
+            Self::Simulation => "Simulation",
         }
     }
 
@@ -192,7 +191,8 @@ impl Place {
             Self::Migrations => "/migrations",
             Self::Incidents | Self::Incident(_) => "/incidents",
             Self::Capacity => "/capacity",
-            Self::Activity => "/activity",
+            Self::Activity(_) => "/activity",
+            Self::Simulation => "/simulation",
         }
     }
 
@@ -206,7 +206,13 @@ impl Place {
     }
 
     /// The content of the page.
-    pub(crate) fn content(&self, site: &Site, known: &Known, now: Timestamp) -> Result<String, Error> {
+    pub(crate) fn content(
+        &self,
+        site: &Site,
+        known: &Known,
+        allowed: Allowed,
+        now: Timestamp,
+    ) -> Result<String, Error> {
         let nothing = |kind, name: &str| Error::NotFound {
             kind,
             name: name.to_owned(),
@@ -216,24 +222,39 @@ impl Place {
             Self::Hosts(wanted) => Hosts::of(known, wanted.clone(), now).render()?,
             Self::Host(name) => {
                 let truth = site.faults.as_ref().and_then(|faults| faults.truth(name));
-                let host = Host::of(known, name, truth, now);
+                let host = Host::of(known, name, truth, allowed, now);
                 host.ok_or_else(|| nothing("hypervisor", name))?.render()?
             }
-            Self::Incidents => Incidents::of(known, now).render()?,
+            Self::Incidents => Incidents::of(known, allowed, now).render()?,
             Self::Incident(id) => {
-                let incident = Incident::of(known, id, now);
+                let incident = Incident::of(known, id, allowed, now);
                 incident.ok_or_else(|| nothing("incident", id))?.render()?
             }
-            Self::Evictions => Evictions::of(known, now).render()?,
+            Self::Evictions => Evictions::of(known, allowed, now).render()?,
             Self::Migrations => Migrations::of(known, now, |_| true).render()?,
             Self::Capacity => Capacity::of(known).render()?,
-            Self::Activity => Activity::of(known, now, FEED, |_| true).render()?,
+            Self::Activity(feed) => {
+                let mut page = Activity::of(known, now, FEED, |entry| feed.wants(entry));
+                page.feed = feed.clone();
+                page.render()?
+            }
+            Self::Simulation => {
+                let faults = site.faults.as_ref().ok_or(Error::NoFaults)?;
+                Simulation::of(faults.as_ref(), allowed.change_hypervisors).render()?
+            }
         })
     }
 }
 
+/// What follows the question mark; what is not understood is not wished for.
+fn query<T: serde::de::DeserializeOwned + Default>(uri: &http::Uri) -> T {
+    Query::try_from_uri(uri)
+        .map(|Query(wanted)| wanted)
+        .unwrap_or_default()
+}
+
 /// Names of hosts are DNS names; nothing else is worth looking up.
-fn plain(name: &str) -> bool {
+pub(crate) fn plain(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= 253
         && name
@@ -274,9 +295,13 @@ async fn show(
         session.need(*right).await?;
     }
     place.prepare(&site).await?;
+    let allowed = session.allowed().await;
     let (content, trouble) = {
         let known = site.fleet.known();
-        (place.content(&site, &known, Timestamp::now())?, trouble(&known))
+        (
+            place.content(&site, &known, allowed, Timestamp::now())?,
+            trouble(&known),
+        )
     };
     let here = uri.path_and_query().map_or("/", |there| there.as_str());
     page::page(

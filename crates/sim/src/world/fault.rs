@@ -74,6 +74,12 @@ impl ApiFault {
         self.times = Some(times);
         self
     }
+
+    /// Whether it meets every call of this service, and goes on doing so.
+    pub(crate) fn stands(&self, service: &str) -> bool {
+        let whole = self.method.is_none() && self.part.is_none() && self.times.is_none();
+        whole && self.service.as_deref() == Some(service)
+    }
 }
 
 /// What a live migration runs into.
@@ -100,6 +106,13 @@ pub struct MigrationFault {
     pub trouble: MigrationTrouble,
     /// How often; none for always.
     pub times: Option<u32>,
+}
+
+impl MigrationFault {
+    /// Whether it meets every migration that starts on this host, and goes on doing so.
+    pub(crate) fn stands(&self, source: &HostName) -> bool {
+        self.server.is_none() && self.times.is_none() && self.source.as_ref() == Some(source)
+    }
 }
 
 /// What the making of a server runs into.
@@ -154,6 +167,17 @@ fn draw<T: Clone>(
 }
 
 impl Faults {
+    /// What every call of a service runs into until somebody ends it.
+    pub fn standing(&self, service: &str) -> Option<&ApiEffect> {
+        let fault = self.api.iter().find(|fault| fault.stands(service))?;
+        Some(&fault.effect)
+    }
+
+    /// The migrations that start on a host and fail until somebody ends it.
+    pub fn fail_from(&self, source: &HostName) -> bool {
+        self.migrations.iter().any(|fault| fault.stands(source))
+    }
+
     pub(crate) fn api(&mut self, service: &str, method: &str, text: &[&str]) -> Option<ApiEffect> {
         let wanted = |fault: &ApiFault| {
             fault.service.as_deref().is_none_or(|name| name == service)
@@ -203,5 +227,20 @@ mod tests {
         assert_eq!(hit("compute"), Some(ApiEffect::Refuse(503)));
         assert_eq!(hit("compute"), Some(ApiEffect::Refuse(503)));
         assert_eq!(hit("compute"), None);
+    }
+
+    #[test]
+    fn only_what_meets_every_call_stands() {
+        let slow = ApiEffect::Delay(Duration::from_secs(1));
+        let faults = Faults {
+            api: vec![
+                ApiFault::all(ApiEffect::Hang).service("compute").times(1),
+                ApiFault::all(ApiEffect::Hang),
+                ApiFault::all(slow.clone()).service("compute"),
+            ],
+            ..Faults::default()
+        };
+        assert_eq!(faults.standing("compute"), Some(&slow));
+        assert_eq!(faults.standing("image"), None);
     }
 }

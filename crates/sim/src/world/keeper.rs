@@ -12,6 +12,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::World;
 use super::state::State;
+use super::store::draft_of;
 use crate::error::Error;
 
 /// A change is on disk this much later at most, as long as saving takes a tenth of the time at most.
@@ -49,11 +50,15 @@ impl Kept {
 }
 
 impl World {
-    /// Saves the world now and keeps the file current from here on. A world is kept in one place.
+    /// Saves the world soon and keeps the file current from here on. Whether there is a place for it is told now; writing
+    /// a large world takes a while that nobody has to wait for. A world is kept in one place.
     pub fn keep(&self, path: &Path) -> Result<Kept, Error> {
-        let saved = self.save_counted(path)?;
+        let draft = draft_of(path);
+        std::fs::File::create(&draft).map_err(|source| Error::Save { path: draft, source })?;
+        // What it is now counts as a change that nothing has saved yet.
+        let unsaved = self.0.changes.fetch_add(1, Ordering::Relaxed);
         let keeper = Arc::new(Keeper {
-            saved: watch::Sender::new(saved),
+            saved: watch::Sender::new(unsaved),
             urgent: Notify::new(),
         });
         *self.0.keeper.lock() = Some(Arc::clone(&keeper));

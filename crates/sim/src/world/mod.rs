@@ -335,6 +335,30 @@ impl World {
         self.change(|state| state.faults.api.push(fault));
     }
 
+    /// What every call of a service runs into from now on, in place of what it ran into so far; nothing mends it.
+    pub fn set_api(&self, service: &str, effect: Option<ApiEffect>) {
+        self.change(|state| {
+            state.faults.api.retain(|fault| !fault.stands(service));
+            let fault = effect.map(|effect| ApiFault::all(effect).service(service));
+            state.faults.api.extend(fault);
+        });
+    }
+
+    /// Lets every migration that starts on a host break on its way, or no longer.
+    pub fn set_migrations_fail(&self, host: &str, fail: bool) -> Result<(), Error> {
+        self.on_host(host, |state, name| {
+            state.faults.migrations.retain(|fault| !fault.stands(name));
+            if fail {
+                state.faults.migrations.push(MigrationFault {
+                    server: None,
+                    source: Some(name.clone()),
+                    trouble: MigrationTrouble::Fails,
+                    times: None,
+                });
+            }
+        })
+    }
+
     /// Makes migrations fail.
     pub fn break_migrations(&self, fault: MigrationFault) {
         self.change(|state| state.faults.migrations.push(fault));

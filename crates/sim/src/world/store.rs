@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A world on disk: one file, a line that names its form and then JSON, that is replaced as a whole, so that a crash leaves the old or the new world and never
-//! half of one. A loaded world goes on where it stood; the time in between has not passed in it.
+//! A world on disk: one file, a line that names its form and then JSON, that is replaced as a whole, so that a crash leaves
+//! the old or the new world and never half of one. A loaded world goes on where it stood; the time in between has not passed in it.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::World;
 use super::clock::{Clock, Moment};
@@ -13,6 +13,11 @@ use crate::error::Error;
 
 /// First line of the file; the number goes up when the form changes.
 const FORM: &str = "cobaltcore simulated world 1";
+
+/// Where the next version of the file is written before it takes the place of the old one.
+pub(super) fn draft_of(path: &Path) -> PathBuf {
+    path.with_extension("new")
+}
 
 impl World {
     /// Writes the world to a file.
@@ -57,7 +62,7 @@ impl State {
             path: path.to_owned(),
             source,
         };
-        let draft = path.with_extension("new");
+        let draft = draft_of(path);
         let file = File::create(&draft).map_err(failed)?;
         let mut out = BufWriter::new(file);
         writeln!(out, "{FORM}").map_err(failed)?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cobaltcore_api::conditions::EvictionCondition::{Evicting, PreflightChecksSucceeded};
 use cobaltcore_api::reasons::EvictingReason;
-use cobaltcore_api::{Eviction, EvictionState, Migration};
+use cobaltcore_api::{Eviction, EvictionState, Migration, MigrationPhase, MigrationProgress};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 
@@ -39,9 +39,11 @@ impl Progress {
         let count = |count: Option<i64>| usize::try_from(count.unwrap_or_default()).unwrap_or_default();
         let (done, failed) = (count(status.migrated_instances), count(status.failed_instances));
         let outstanding = status.outstanding_instances.len();
+        // The object of an earlier move of the same server is kept for a while.
         let figures = || {
             migrations
                 .iter()
+                .filter(|migration| !is_past(migration))
                 .filter_map(|migration| migration.status.as_ref()?.progress.clone())
         };
         let speed: u64 = figures()
@@ -52,12 +54,13 @@ impl Progress {
             .sum();
         let total = status.total_instances;
         let total = total.map_or(done + outstanding, |total| count(Some(total)));
-        // Those under way know best about the last ones; what is done tells about the many.
+        // Those under way know best about the last ones; what is done, finished or in part, tells about the many.
         let under_way =
             (figures().next().is_some() && speed > 0).then(|| Duration::from_secs(rest.div_ceil(speed)));
         let waiting = outstanding.saturating_sub(failed);
         let took = status.started_at.as_ref().map(|began| elapsed(began.0, now));
-        let by_pace = took.filter(|_| done > 0).map(|took| pace(took, done, waiting));
+        let parts: f64 = figures().map(|figures| moved_part(&figures)).sum();
+        let by_pace = took.and_then(|took| pace(took, done as f64 + parts, waiting as f64 - parts));
         let last_ones = waiting <= status.in_flight.len();
         Self {
             done,
@@ -77,11 +80,27 @@ impl Progress {
     }
 }
 
-/// How long `waiting` servers take if `done` of them took so long.
-fn pace(took: Duration, done: usize, waiting: usize) -> Duration {
-    let (done, waiting) = (done.max(1) as u128, waiting as u128);
-    let seconds = u128::from(took.as_secs()).saturating_mul(waiting) / done;
-    Duration::from_secs(u64::try_from(seconds).unwrap_or(u64::MAX))
+/// Less than this of one server is too little to tell the pace by.
+const ENOUGH: f64 = 0.1;
+
+/// How long `waiting` servers take if `done` of them took so long. Both count servers in parts, so that a slow move makes
+/// the estimate better as it goes on and not longer.
+fn pace(took: Duration, done: f64, waiting: f64) -> Option<Duration> {
+    let whole = (done >= ENOUGH).then(|| took.as_secs_f64() * waiting.max(0.0) / done)?;
+    Duration::try_from_secs_f64(whole.round()).ok()
+}
+
+/// How much of a server has moved, from nothing to one.
+fn moved_part(figures: &MigrationProgress) -> f64 {
+    match (figures.data_total_bytes, figures.data_remaining_bytes) {
+        (Some(total), Some(left)) if total > 0 => (1.0 - left as f64 / total as f64).clamp(0.0, 1.0),
+        _ => 0.0,
+    }
+}
+
+fn is_past(migration: &Migration) -> bool {
+    let phase = migration.status.as_ref().and_then(|status| status.phase.as_ref());
+    phase.is_some_and(|phase| !matches!(phase, MigrationPhase::Preparing | MigrationPhase::Running))
 }
 
 fn end(eviction: &Eviction) -> Option<(bool, String)> {
@@ -219,6 +238,32 @@ mod tests {
         );
         status["migratedInstances"] = json!(0);
         assert_eq!(line(&status), "[......] 0/6 moved, moving a", "nobody knows yet");
+    }
+
+    #[test]
+    fn a_slow_move_does_not_make_the_rest_look_longer() {
+        let status = json!({
+            "outstandingRamMb": 0, "outstandingInstances": ["c", "b", "a"], "totalInstances": 4, "migratedInstances": 1,
+            "inFlight": [{"id": "a", "attempt": 1}], "startedAt": "2026-01-01T00:00:00Z",
+        });
+        let left = |phase: &str, seconds: i64, remaining: i64| {
+            let migration: Migration = serde_json::from_value(json!({
+                "metadata": {"name": "a", "namespace": "x"}, "spec": {},
+                "status": {"phase": phase, "progress": {"memoryBps": 1, "dataTotalBytes": 1000, "dataRemainingBytes": remaining}},
+            }))
+            .unwrap();
+            let at = "2026-01-01T00:00:00Z".parse::<Timestamp>().unwrap()
+                + jiff::SignedDuration::from_secs(seconds);
+            Progress::new(&eviction(status.clone()), &[migration], at)
+                .left
+                .map(|left| left.as_secs())
+        };
+        // One server took ten seconds; the next one moves at the same pace, and the estimate falls as it goes.
+        assert_eq!(left("Running", 10, 1000), Some(30));
+        assert_eq!(left("Running", 15, 500), Some(25));
+        assert_eq!(left("Running", 19, 100), Some(21));
+        // What an earlier move says does not count.
+        assert_eq!(left("Failed", 15, 500), Some(45));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use askama::Template;
 use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;
+use serde::Deserialize;
 
 use super::{Tone, ago, moment};
 use crate::fleet::Known;
@@ -16,6 +17,38 @@ const KINDS: [&str; 4] = ["Hypervisor", "Eviction", "Migration", "Node"];
 pub struct Activity {
     /// The newest first.
     pub entries: Vec<Entry>,
+    /// What of it was asked for.
+    pub feed: Feed,
+}
+
+/// Which part of the feed is wanted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct Feed {
+    /// Words that an entry must contain.
+    #[serde(default)]
+    pub q: String,
+    /// Anything: only warnings.
+    #[serde(default)]
+    pub warnings: String,
+}
+
+impl Feed {
+    /// Whether an entry is wanted.
+    pub fn wants(&self, entry: &Entry) -> bool {
+        let text = [
+            entry.kind.as_str(),
+            entry.name.as_str(),
+            entry.reason.as_str(),
+            entry.note.as_str(),
+        ];
+        let text = text.join(" ").to_lowercase();
+        let worth = self.warnings.is_empty() || entry.tone >= Tone::Warn;
+        worth
+            && self
+                .q
+                .split_whitespace()
+                .all(|word| text.contains(&word.to_lowercase()))
+    }
 }
 
 /// One Event.
@@ -96,6 +129,36 @@ impl Activity {
         entries.truncate(most);
         Self {
             entries: entries.into_iter().map(|(_, entry)| entry).collect(),
+            feed: Feed::default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_word_has_to_be_there_and_warnings_can_be_had_alone() {
+        let entry = |tone| Entry {
+            age: String::new(),
+            at: String::new(),
+            kind: "Hypervisor".into(),
+            name: "node001".into(),
+            link: None,
+            reason: "PhaseChanged".into(),
+            note: "Ready -> Active".into(),
+            count: 1,
+            tone,
+        };
+        let feed = |q: &str, warnings: &str| Feed {
+            q: q.into(),
+            warnings: warnings.into(),
+        };
+        assert!(feed("", "").wants(&entry(Tone::Good)));
+        assert!(feed("NODE001 active", "").wants(&entry(Tone::Good)));
+        assert!(!feed("node001 gone", "").wants(&entry(Tone::Good)));
+        assert!(!feed("", "on").wants(&entry(Tone::Good)));
+        assert!(feed("", "on").wants(&entry(Tone::Warn)));
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Room in the fleet: how full hosts are, zone by zone, and what still fits. Free memory that is
-//! spread thinly over many hosts is room that no large guest can use; the page says how much.
+//! Room in the fleet: how full hosts are, zone by zone, how CPU and memory are balanced, and what still fits. Free memory
+//! that is spread thinly over many hosts is room that no large guest can use; the page shows how much.
 
 use std::collections::BTreeMap;
 
@@ -15,6 +15,12 @@ const SIZES_GIB: [i128; 6] = [4, 16, 64, 128, 256, 512];
 const BUCKETS: usize = 10;
 /// How far the bars of the plot stand apart.
 const BAR_STEP: usize = 30;
+/// Steps of each axis of the plot of CPU against memory.
+const STEPS: usize = 20;
+/// The side of that plot.
+const SIDE: usize = 200;
+/// The widest dot of it.
+const WIDEST: f64 = 9.0;
 const GIB: i128 = 1 << 30;
 
 /// The page.
@@ -25,8 +31,12 @@ pub struct Capacity {
     pub zones: Vec<Zone>,
     /// Hosts by how full their memory is.
     pub bars: Vec<Bar>,
+    /// Hosts by how full both their processors and their memory are.
+    pub dots: Vec<Dot>,
     /// What still fits.
     pub fits: Vec<Fit>,
+    /// Memory that is free on hosts that take new guests.
+    pub free: String,
     /// Hosts that take new guests.
     pub open: usize,
 }
@@ -49,12 +59,29 @@ pub struct Zone {
 pub struct Bar {
     /// From how many percent.
     pub from: usize,
-    /// How many hosts.
-    pub hosts: usize,
-    /// The bar's height in percent of the highest.
-    pub height: i64,
+    /// How many hosts by memory.
+    pub memory: usize,
+    /// That bar's height in percent of the highest.
+    pub memory_height: i64,
+    /// How many hosts by processors.
+    pub cpu: usize,
+    /// That bar's height.
+    pub cpu_height: i64,
     /// Where it stands in the plot.
     pub x: usize,
+}
+
+/// Hosts that are alike in both.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Dot {
+    /// Where it stands, by processors.
+    pub x: usize,
+    /// Where it stands, by memory.
+    pub y: usize,
+    /// How wide it is.
+    pub radius: String,
+    /// In words.
+    pub words: String,
 }
 
 /// Guests of one size.
@@ -64,6 +91,8 @@ pub struct Fit {
     pub size: String,
     /// How many more fit.
     pub count: i128,
+    /// Free memory that they can use, in percent of what is free.
+    pub used: i128,
     /// Free memory that is of no use to them, in percent of what is free.
     pub lost: i128,
 }
@@ -72,7 +101,8 @@ impl Capacity {
     /// The room of the fleet. Hosts out of use have none.
     pub fn of(known: &Known) -> Self {
         let mut zones: BTreeMap<String, Zone> = BTreeMap::new();
-        let mut counts = [0usize; BUCKETS];
+        let (mut by_memory, mut by_cpu) = ([0usize; BUCKETS], [0usize; BUCKETS]);
+        let mut alike: BTreeMap<(usize, usize), usize> = BTreeMap::new();
         let mut free: Vec<i128> = Vec::new();
         for host in known.hypervisors.objects() {
             let (cpu, memory) = shares(host);
@@ -86,46 +116,81 @@ impl Capacity {
             zone.hosts += 1;
             zone.cpu = zone.cpu.plus(cpu);
             zone.memory = zone.memory.plus(memory);
-            let bucket = usize::try_from(memory.percent().clamp(0, 99)).unwrap_or_default() * BUCKETS / 100;
-            if let Some(count) = counts.get_mut(bucket) {
-                *count += 1;
+            for (counts, share) in [(&mut by_memory, memory), (&mut by_cpu, cpu)] {
+                if let Some(count) = counts.get_mut(bucket(share, BUCKETS)) {
+                    *count += 1;
+                }
             }
+            *alike
+                .entry((bucket(cpu, STEPS), bucket(memory, STEPS)))
+                .or_default() += 1;
             if phase(host) == "Active" && tone(host) < Tone::Warn {
                 free.push((memory.total - memory.used).max(0));
             }
         }
         Self {
             zones: zones.into_values().collect(),
-            bars: bars(&counts),
+            bars: bars(&by_memory, &by_cpu),
+            dots: dots(&alike),
             fits: SIZES_GIB.iter().map(|size| fit(*size * GIB, &free)).collect(),
+            free: bytes(free.iter().sum()),
             open: free.len(),
         }
     }
 }
 
-fn bars(counts: &[usize; BUCKETS]) -> Vec<Bar> {
-    let highest = counts.iter().copied().max().unwrap_or_default().max(1);
-    let bar = |(index, hosts): (usize, &usize)| Bar {
-        from: index * 100 / BUCKETS,
-        hosts: *hosts,
-        height: i64::try_from(hosts * 100 / highest).unwrap_or_default(),
-        x: index * BAR_STEP,
+/// Which of `steps` equal steps a share falls into.
+fn bucket(share: Share, steps: usize) -> usize {
+    usize::try_from(share.percent().clamp(0, 99)).unwrap_or_default() * steps / 100
+}
+
+fn bars(by_memory: &[usize; BUCKETS], by_cpu: &[usize; BUCKETS]) -> Vec<Bar> {
+    let highest = by_memory.iter().chain(by_cpu).copied().max();
+    let height =
+        |hosts: usize| i64::try_from(hosts * 100 / highest.unwrap_or_default().max(1)).unwrap_or_default();
+    let both = by_memory.iter().copied().zip(by_cpu.iter().copied());
+    both.enumerate()
+        .map(|(index, (memory, cpu))| Bar {
+            from: index * 100 / BUCKETS,
+            memory,
+            memory_height: height(memory),
+            cpu,
+            cpu_height: height(cpu),
+            x: index * BAR_STEP,
+        })
+        .collect()
+}
+
+/// One dot for all hosts that are alike, its area by how many they are: thousands of hosts make a few hundred dots.
+fn dots(alike: &BTreeMap<(usize, usize), usize>) -> Vec<Dot> {
+    let most = alike.values().copied().max().unwrap_or_default().max(1) as f64;
+    let (step, width) = (100 / STEPS, SIDE / STEPS);
+    let dot = |((cpu, memory), hosts): (&(usize, usize), &usize)| Dot {
+        x: cpu * width + width / 2,
+        y: SIDE - (memory * width + width / 2),
+        radius: format!("{:.1}", (WIDEST * (*hosts as f64 / most).sqrt()).max(2.0)),
+        words: format!(
+            "{hosts} {} with {} to {} % of CPU and {} to {} % of memory taken",
+            if *hosts == 1 { "host" } else { "hosts" },
+            cpu * step,
+            (cpu + 1) * step,
+            memory * step,
+            (memory + 1) * step
+        ),
     };
-    counts.iter().enumerate().map(bar).collect()
+    alike.iter().map(dot).collect()
 }
 
 /// How many guests of `size` fit into the free memory of single hosts.
 fn fit(size: i128, free: &[i128]) -> Fit {
     let total: i128 = free.iter().sum();
     let count: i128 = free.iter().map(|free| free / size).sum();
+    let lost = (total - count * size) * 100 / total.max(1);
     Fit {
         size: bytes(size),
         count,
-        lost: if total == 0 {
-            0
-        } else {
-            (total - count * size) * 100 / total
-        },
+        used: if total == 0 { 0 } else { 100 - lost },
+        lost,
     }
 }
 
@@ -159,8 +224,16 @@ mod tests {
         );
         assert_eq!(capacity.zones.len(), 1);
         assert_eq!(
-            capacity.bars.get(1).map(|bar| (bar.hosts, bar.height)),
-            Some((2, 100))
+            capacity
+                .bars
+                .get(1)
+                .map(|bar| (bar.memory, bar.memory_height, bar.cpu)),
+            Some((2, 100, 0))
+        );
+        let dots: Vec<&str> = capacity.dots.iter().map(|dot| dot.words.as_str()).collect();
+        assert_eq!(
+            dots,
+            ["2 hosts with 0 to 5 % of CPU and 10 to 15 % of memory taken"]
         );
     }
 }

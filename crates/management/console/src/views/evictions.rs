@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Evictions with what is left to do, server by server.
 
-use std::sync::Arc;
-
 use askama::Template;
-use cobaltcore_api::EvictionState;
-use cobaltcore_api::{Eviction, Migration};
+use cobaltcore_api::{Eviction, EvictionState, Migration, MigrationPhase};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 
+use super::migrations::Curve;
 use super::{Tone, ago, bytes};
 use crate::fleet::Known;
+use crate::session::Allowed;
 
 /// All evictions, those under way first.
 #[derive(Debug, Template)]
@@ -18,6 +17,8 @@ use crate::fleet::Known;
 pub struct Evictions {
     /// One entry each.
     pub evictions: Vec<Progress>,
+    /// What the person who looks may do.
+    pub allowed: Allowed,
 }
 
 /// How far one eviction got.
@@ -64,8 +65,12 @@ pub struct Moving {
     pub kind: String,
     /// Moved so far, in percent, where the host reports it.
     pub percent: Option<i64>,
+    /// Where to, as soon as it is known.
+    pub to: String,
     /// How fast.
     pub speed: String,
+    /// The curve of the speed.
+    pub curve: Option<Curve>,
 }
 
 impl Progress {
@@ -142,10 +147,12 @@ impl Moving {
     fn of(id: String, attempt: i64, kind: Option<String>, known: &Known) -> Self {
         let seen = known
             .migrations
-            .objects()
-            .find(|migration| migration.name_any() == id);
-        let progress =
-            seen.and_then(|migration: &Arc<Migration>| migration.status.as_ref()?.progress.clone());
+            .iter()
+            .find(|(_, kept)| kept.object.name_any() == id);
+        // The object of an earlier move is kept for a while; it says nothing of this one.
+        let running = seen.filter(|(_, kept)| !over(&kept.object));
+        let status = running.and_then(|(_, kept)| kept.object.status.as_ref());
+        let progress = status.and_then(|status| status.progress.clone());
         let percent = progress.as_ref().and_then(|progress| {
             let total = progress.data_total_bytes.filter(|total| *total > 0)?;
             Some((progress.data_processed_bytes? * 100 / total).clamp(0, 100))
@@ -156,6 +163,14 @@ impl Moving {
             attempt,
             kind: kind.unwrap_or_else(|| "live".into()),
             percent,
+            to: status.map_or_else(String::new, |status| {
+                if status.destination_node.is_empty() {
+                    status.destination.clone()
+                } else {
+                    status.destination_node.clone()
+                }
+            }),
+            curve: running.and_then(|(key, _)| Curve::of(known.samples(key))),
             speed: speed
                 .map(|speed| format!("{}/s", bytes(i128::from(speed))))
                 .unwrap_or_default(),
@@ -163,9 +178,14 @@ impl Moving {
     }
 }
 
+fn over(migration: &Migration) -> bool {
+    let phase = migration.status.as_ref().and_then(|status| status.phase.as_ref());
+    phase.is_some_and(|phase| !matches!(phase, MigrationPhase::Preparing | MigrationPhase::Running))
+}
+
 impl Evictions {
     /// The evictions, those under way first, then the newest.
-    pub fn of(known: &Known, now: Timestamp) -> Self {
+    pub fn of(known: &Known, allowed: Allowed, now: Timestamp) -> Self {
         let mut evictions: Vec<(bool, Option<Timestamp>, Progress)> = known
             .evictions
             .objects()
@@ -178,6 +198,7 @@ impl Evictions {
         evictions.sort_by_key(|(ended, born, _)| (*ended, std::cmp::Reverse(*born)));
         Self {
             evictions: evictions.into_iter().map(|(_, _, progress)| progress).collect(),
+            allowed,
         }
     }
 }

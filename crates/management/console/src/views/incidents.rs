@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use super::timeline::{self, Step};
 use super::{Tone, ago, moment, span};
 use crate::fleet::Known;
+use crate::session::Allowed;
 
 /// All incidents.
 #[derive(Debug, Template)]
@@ -25,6 +26,8 @@ pub struct Incidents {
     pub rows: Vec<Row>,
     /// Pauses in force.
     pub pauses: Vec<PauseRow>,
+    /// Whether the person who looks may decide.
+    pub may_decide: bool,
 }
 
 /// One incident in a list.
@@ -126,7 +129,7 @@ impl Row {
 
 impl Incidents {
     /// The page.
-    pub fn of(known: &Known, now: Timestamp) -> Self {
+    pub fn of(known: &Known, allowed: Allowed, now: Timestamp) -> Self {
         let incidents = &known.incidents;
         let pauses = incidents.pauses.iter().map(|pause| PauseRow {
             place: place(&pause.scope),
@@ -144,6 +147,7 @@ impl Incidents {
                 .map(|incident| Row::of(incident, now))
                 .collect(),
             pauses: pauses.collect(),
+            may_decide: allowed.change_hypervisors,
         }
     }
 }
@@ -180,6 +184,8 @@ pub struct Incident {
     pub steps: Vec<Step>,
     /// The guests.
     pub vms: Vec<Vm>,
+    /// Whether the person who looks may decide.
+    pub may_decide: bool,
 }
 
 /// A stage on the way.
@@ -229,18 +235,33 @@ pub struct Vm {
 
 impl Incident {
     /// The page of an incident, if its details are known.
-    pub fn of(known: &Known, id: &str, now: Timestamp) -> Option<Self> {
+    pub fn of(known: &Known, id: &str, allowed: Allowed, now: Timestamp) -> Option<Self> {
         let detail: &IncidentDetail = known.incidents.details.get(id)?;
         Some(Self {
             row: Row::of(&detail.summary, now),
             opened_by: detail.opened_by.clone(),
-            next: detail.next.clone(),
+            next: sentence(&detail.next),
             way: way(detail),
             actions: detail.actions.iter().map(|action| words(*action)).collect(),
             evidence: detail.signals.iter().map(accusation).collect(),
             steps: timeline::steps(detail),
             vms: detail.vms.iter().map(vm).collect(),
+            may_decide: allowed.change_hypervisors,
         })
+    }
+}
+
+/// What the service says in passing, as a sentence of its own.
+fn sentence(text: &str) -> String {
+    let mut letters = text.trim().chars();
+    let Some(first) = letters.next() else {
+        return String::new();
+    };
+    let whole: String = first.to_uppercase().chain(letters).collect();
+    if whole.ends_with(['.', '!', '?']) {
+        whole
+    } else {
+        whole + "."
     }
 }
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Migrations as the hosts report them, with a curve of their speed.
 
-use std::fmt::Write as _;
-
 use askama::Template;
 use cobaltcore_api::Migration;
 use cobaltcore_api::MigrationPhase;
@@ -48,8 +46,8 @@ pub struct Row {
     pub downtime: String,
     /// What went wrong.
     pub error: String,
-    /// The curve of the speed as the points of a line, and its highest value.
-    pub curve: Option<(String, String)>,
+    /// How fast it ran over time.
+    pub curve: Option<Curve>,
     order: (bool, std::cmp::Reverse<Option<Timestamp>>),
 }
 
@@ -58,7 +56,6 @@ impl Row {
     pub fn of(key: &str, migration: &Migration, known: &Known, now: Timestamp) -> Self {
         let status = migration.status.clone().unwrap_or_default();
         let phase = status.phase.clone().unwrap_or(MigrationPhase::Unknown);
-        let samples: Vec<Sample> = known.samples(key).copied().collect();
         let ended = !matches!(phase, MigrationPhase::Preparing | MigrationPhase::Running);
         let started = status.started.map(|time| time.0);
         Self {
@@ -87,35 +84,60 @@ impl Row {
             speed: status.mem_bps,
             downtime: status.downtime,
             error: status.err_msg,
-            curve: curve(&samples),
+            curve: Curve::of(known.samples(key)),
             order: (ended, std::cmp::Reverse(started)),
         }
     }
 }
 
-/// The line of a curve in a box of fixed size, and the label of its highest point.
-fn curve(samples: &[Sample]) -> Option<(String, String)> {
-    let (first, last) = (samples.first()?, samples.last()?);
-    let highest = samples
-        .iter()
-        .map(|sample| sample.bytes_per_second)
-        .max()
-        .filter(|speed| *speed > 0)?;
-    let length = (last.elapsed_ms - first.elapsed_ms).max(1);
-    if samples.len() < 2 {
-        return None;
+/// How fast a migration ran and how much was left, over time, in a box of fixed size.
+#[derive(Debug, Clone, PartialEq, Eq, Template)]
+#[template(path = "curve.html")]
+pub struct Curve {
+    /// The points of the speed.
+    pub speed: String,
+    /// The points of what was left.
+    pub left: String,
+    /// The highest speed.
+    pub highest: String,
+    /// How long it shows.
+    pub span: String,
+}
+
+impl Curve {
+    /// The curve of the samples of a migration; fewer than two, or none that moved anything, make none.
+    pub(crate) fn of<'a>(samples: impl Iterator<Item = &'a Sample>) -> Option<Self> {
+        let samples: Vec<Sample> = samples.copied().collect();
+        let [first, .., last] = samples.as_slice() else {
+            return None;
+        };
+        let length = (last.elapsed_ms - first.elapsed_ms).max(1);
+        let line = |value: &dyn Fn(&Sample) -> i64, highest: i64| -> String {
+            let points = samples.iter().map(|sample| {
+                let x = (sample.elapsed_ms - first.elapsed_ms) * WIDTH / length;
+                let part = i128::from(value(sample).max(0)) * i128::from(HEIGHT) / i128::from(highest.max(1));
+                format!("{x},{}", i128::from(HEIGHT) - part)
+            });
+            points.collect::<Vec<_>>().join(" ")
+        };
+        let most = |value: &dyn Fn(&Sample) -> i64| samples.iter().map(value).max().unwrap_or_default();
+        let (speed, left) = (
+            |sample: &Sample| sample.bytes_per_second,
+            |sample: &Sample| sample.remaining,
+        );
+        let highest = most(&speed);
+        (highest > 0).then(|| Self {
+            speed: line(&speed, highest),
+            left: line(&left, most(&left)),
+            highest: format!("{}/s", super::bytes(i128::from(highest))),
+            span: super::span(length / 1_000),
+        })
     }
-    let mut line = String::new();
-    for sample in samples {
-        let x = (sample.elapsed_ms - first.elapsed_ms) * WIDTH / length;
-        let y = i128::from(HEIGHT)
-            - i128::from(sample.bytes_per_second.max(0)) * i128::from(HEIGHT) / i128::from(highest);
-        let _ = write!(line, "{x},{y} ");
+
+    /// The box below the speed, to be filled.
+    fn area(&self) -> String {
+        format!("0,{HEIGHT} {} {WIDTH},{HEIGHT}", self.speed)
     }
-    Some((
-        line.trim_end().to_owned(),
-        format!("{}/s", super::bytes(i128::from(highest))),
-    ))
 }
 
 impl Migrations {
@@ -143,9 +165,11 @@ mod tests {
             bytes_per_second,
             remaining: 0,
         };
-        let (line, highest) = curve(&[sample(100, 0), sample(150, 1 << 20), sample(300, 1 << 19)]).unwrap();
-        assert_eq!(line, "0,48 60,0 240,24");
-        assert_eq!(highest, "1.0 MiB/s");
+        let curve = |samples: &[Sample]| Curve::of(samples.iter());
+        let found = curve(&[sample(100, 0), sample(150, 1 << 20), sample(2_100, 1 << 19)]).unwrap();
+        assert_eq!(found.speed, "0,48 6,0 240,24");
+        assert_eq!(found.area(), "0,48 0,48 6,0 240,24 240,48");
+        assert_eq!((found.highest.as_str(), found.span.as_str()), ("1.0 MiB/s", "2s"));
         assert_eq!(curve(&[]), None);
         assert_eq!(curve(&[sample(1, 5)]), None, "one point is no curve");
         assert_eq!(curve(&[sample(1, 0), sample(2, 0)]), None, "nothing moved");

@@ -12,6 +12,8 @@ pub mod host;
 pub mod hosts;
 pub mod incidents;
 pub mod migrations;
+pub mod next;
+pub mod simulation;
 pub mod tiles;
 pub mod timeline;
 
@@ -79,6 +81,29 @@ pub(crate) fn tone(hypervisor: &Hypervisor) -> Tone {
         return Tone::Warn;
     }
     by_phase
+}
+
+/// Conditions for which `True` is bad news.
+const BAD_WHEN_TRUE: [&str; 4] = ["Tainted", "NodePressure", "HaRecovery", "Terminating"];
+/// Conditions that only say what is going on.
+const NEUTRAL: [&str; 5] = [
+    "Onboarding",
+    "Evicting",
+    "HypervisorDisabled",
+    "Offboarded",
+    "OperatingSystemUpdate",
+];
+
+/// How a condition with this status is for its host.
+pub(crate) fn tone_of_condition(type_: &str, status: &str) -> Tone {
+    match status {
+        "True" if BAD_WHEN_TRUE.contains(&type_) => Tone::Warn,
+        "True" if NEUTRAL.contains(&type_) => Tone::Busy,
+        "True" => Tone::Good,
+        "False" if BAD_WHEN_TRUE.contains(&type_) || NEUTRAL.contains(&type_) => Tone::Good,
+        "False" => Tone::Warn,
+        _ => Tone::Off,
+    }
 }
 
 /// A condition of a host.

@@ -27,7 +27,9 @@ if (document.querySelectorAll('h1').length !== 1) faults.push(`${document.queryS
 if (!document.querySelector('main')) faults.push('no main landmark');
 for (const field of document.querySelectorAll('input:not([type=hidden]), select')) if (!field.labels?.length && !field.ariaLabel) faults.push(`no label: ${field.name}`);
 for (const link of document.querySelectorAll('a, button')) if (!link.textContent.trim() && !link.ariaLabel) faults.push(`no name: ${link.outerHTML}`);
-for (const picture of document.querySelectorAll('svg, img')) if (!picture.getAttribute('aria-label') && !picture.alt) faults.push('a picture without words');
+// A picture that only decorates says so with an empty text.
+for (const picture of document.querySelectorAll('svg, img')) if (!picture.getAttribute('aria-label') && !picture.hasAttribute('alt')) faults.push('a picture without words');
+for (const bar of document.querySelectorAll('meter')) if (!bar.labels?.length && !bar.ariaLabel) faults.push('a meter without a name');
 const ids = [...document.querySelectorAll('[id]')].map((e) => e.id);
 if (new Set(ids).size !== ids.length) faults.push('an id twice');
 if (document.documentElement.scrollWidth > innerWidth + 1) faults.push(`wider than the screen: ${document.documentElement.scrollWidth} > ${innerWidth}`);

@@ -66,7 +66,7 @@ async fn sign_in(browser: &Browser, world: &World) {
 /// The contrast of every visible text with its own ground, and what is wrong with names and roles.
 const AUDIT: &str = include_str!("audit.js");
 
-const PLACES: [(&str, &str); 11] = [
+const PLACES: [(&str, &str); 13] = [
     ("/", "fleet"),
     ("/hypervisors", "hypervisors"),
     ("/hypervisors/node003", "host"),
@@ -76,6 +76,8 @@ const PLACES: [(&str, &str); 11] = [
     ("/incidents/node001-3-1/ack-fenced", "ack-fenced"),
     ("/simulation/kill/node001", "pull-the-plug"),
     ("/evictions", "evictions"),
+    ("/migrations", "migrations"),
+    ("/simulation", "simulation"),
     ("/capacity", "capacity"),
     ("/activity", "activity"),
 ];
@@ -205,8 +207,65 @@ async fn maintenance_is_started_with_the_keyboard_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn arrows_walk_over_the_tiles() {
+async fn letters_lead_through_places_and_rows() {
     let Some(browser) = Browser::open(1440, 900).await else {
+        return;
+    };
+    let world = small_fleet().await;
+    sign_in(&browser, &world).await;
+    browser.press("?").await;
+    browser
+        .until("the list of keys", "document.getElementById('keys').open")
+        .await;
+    browser.press("\u{e00c}").await;
+    browser
+        .until("the page again", "!document.getElementById('keys').open")
+        .await;
+    browser.press("g").await;
+    browser.press("h").await;
+    browser
+        .until("the list", "location.pathname === '/hypervisors'")
+        .await;
+    browser
+        .until(
+            "rows",
+            "document.querySelectorAll('#hosts tbody tr').length === 8",
+        )
+        .await;
+    browser.press("j").await;
+    browser
+        .until(
+            "the first row",
+            "document.activeElement.textContent === 'node001'",
+        )
+        .await;
+    browser.press("j").await;
+    browser
+        .until(
+            "the second row",
+            "document.activeElement.textContent === 'node002'",
+        )
+        .await;
+    browser.press("k").await;
+    browser
+        .until(
+            "the first row again",
+            "document.activeElement.textContent === 'node001'",
+        )
+        .await;
+    browser.press("\u{e007}").await;
+    browser
+        .until(
+            "the page of the host",
+            "location.pathname === '/hypervisors/node001'",
+        )
+        .await;
+    browser.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn arrows_walk_over_the_tiles() {
+    let Some(browser) = Browser::open(700, 900).await else {
         return;
     };
     let world = small_fleet().await;

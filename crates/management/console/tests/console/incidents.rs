@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use cobaltcore_console::Config;
-use cobaltcore_console::faults::{Fault, Faults, Truth};
+use cobaltcore_console::faults::{CloudService, Fault, Faults, Truth};
 use parking_lot::Mutex;
 use reqwest::StatusCode;
 use serde_json::json;
@@ -32,9 +32,27 @@ impl Faults for Breakable {
         let killed = self.done.lock().contains(&Fault::Kill { host: host.into() });
         (host == HOST).then_some(Truth {
             powered: !killed,
-            booting: false,
-            cut: false,
+            ..Truth::default()
         })
+    }
+
+    fn broken(&self) -> Vec<(String, Truth)> {
+        let truth = self.truth(HOST).filter(|truth| !truth.powered);
+        truth.map(|truth| (HOST.to_owned(), truth)).into_iter().collect()
+    }
+
+    fn services(&self) -> Vec<CloudService> {
+        let slow = |fault: &Fault| matches!(fault, Fault::Slow { .. });
+        let slow = self.done.lock().iter().any(slow);
+        let trouble = if slow {
+            "takes 2000 ms longer for each call"
+        } else {
+            ""
+        };
+        vec![CloudService {
+            name: "compute".into(),
+            trouble: trouble.into(),
+        }]
     }
 }
 
@@ -293,5 +311,38 @@ async fn a_simulated_host_loses_its_power_only_after_a_question() {
     assert_eq!(
         person.get("/simulation/melt/node001").await.0,
         StatusCode::NOT_FOUND
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_simulated_cloud_is_slowed_down_and_healed_in_the_console() {
+    let (world, _service, breakable) = with_ha().await;
+    world.host(HOST, "zone-a", active(3, "96Gi")).await;
+    let person = Person::signed_in(&world, CODE).await;
+    person.sees("/simulation", "as ever").await;
+    person.sees("/", "href=\"/simulation\"").await;
+    person
+        .sees("/simulation/slow/compute", "takes two seconds longer")
+        .await;
+    let csrf = person.csrf().await;
+    let answer = person
+        .post("/simulation/slow/compute", &[("csrf", csrf.as_str())])
+        .await;
+    assert_eq!(answer.headers()["location"], "/simulation");
+    person
+        .sees("/simulation", "takes 2000 ms longer for each call")
+        .await;
+    for word in ["hang-libvirt", "fill-disk", "fail-migrations"] {
+        let answer = person
+            .post(&format!("/simulation/{word}/{HOST}"), &[("csrf", csrf.as_str())])
+            .await;
+        assert_eq!(answer.headers()["location"], format!("/hypervisors/{HOST}"));
+    }
+    assert_eq!(
+        breakable.done.lock().last(),
+        Some(&Fault::FailMigrations {
+            host: HOST.into(),
+            fail: true
+        })
     );
 }
