@@ -68,11 +68,12 @@ async fn watch(browser: &Browser, folder: &Path, device: &str, host: &str) -> Ve
     let plug = format!("a[href=\"/simulation/kill/{host}\"]");
     let shown = format!("document.querySelector('{plug}')");
     browser.until("the plug", &shown).await;
+    look(browser, device, "2-host", &mut faults).await;
     browser.click(&plug).await;
     browser
         .until("the question", "document.querySelector('button.danger')")
         .await;
-    look(browser, device, "2-question", &mut faults).await;
+    look(browser, device, "3-question", &mut faults).await;
     browser.click("button.danger").await;
     let dark = "document.body.textContent.includes('In truth it has no power')";
     browser.until("the truth", dark).await;
@@ -81,7 +82,7 @@ async fn watch(browser: &Browser, folder: &Path, device: &str, host: &str) -> Ve
     browser.click("nav a[href=\"/\"]").await;
     let bad = format!("!document.getElementById('tile-{host}').classList.contains('good')");
     browser.until("a tile in trouble", &bad).await;
-    look(browser, device, "3-tile", &mut faults).await;
+    look(browser, device, "4-tile", &mut faults).await;
 
     // The incident is found, and nothing is reloaded until its end.
     browser.click("nav a[href=\"/incidents\"]").await;
@@ -91,7 +92,7 @@ async fn watch(browser: &Browser, folder: &Path, device: &str, host: &str) -> Ve
             "document.querySelector('main table a[href^=\"/incidents/\"]')",
         )
         .await;
-    look(browser, device, "4-incidents", &mut faults).await;
+    look(browser, device, "5-incidents", &mut faults).await;
     browser.click("main table a[href^=\"/incidents/\"]").await;
     browser
         .until("the story", "document.querySelector('.story li')")
@@ -100,7 +101,7 @@ async fn watch(browser: &Browser, folder: &Path, device: &str, host: &str) -> Ve
     let past =
         "['Fenced', 'Evacuating', 'Recovered'].includes(document.querySelector('.way .here').textContent)";
     browser.until("a host that is off for certain", past).await;
-    look(browser, device, "5-recovery", &mut faults).await;
+    look(browser, device, "6-recovery", &mut faults).await;
     let recovered = "document.querySelector('.way .here').textContent === 'Recovered'";
     browser.until("the recovery", recovered).await;
     let guests =
@@ -108,7 +109,7 @@ async fn watch(browser: &Browser, folder: &Path, device: &str, host: &str) -> Ve
     browser.until("every guest", &guests).await;
     let untouched = browser.run("return document.body.dataset.untouched").await;
     assert_eq!(untouched, "yes", "no reload");
-    look(browser, device, "6-recovered", &mut faults).await;
+    look(browser, device, "7-recovered", &mut faults).await;
 
     let all = running(folder);
     assert_eq!(all.values().sum::<usize>(), HOSTS * PER_HOST, "{all:?}");

@@ -104,17 +104,14 @@ async fn up(args: Args) -> Result<(), Failure> {
     } else {
         ha::Pace::Production
     };
-    let fleet = match simulated {
-        Some(made) => {
-            let made = made.await.context("the simulated world could not be made")?;
-            let far =
-                Simulated::start(&folder, world.cloud_listen, made.map_err(anyhow::Error::from)?).await?;
-            Some(Fleet::start(&cluster, &folder, far, pace).await?)
-        }
-        None => {
-            accounts::install(&cluster).await?;
-            None
-        }
+    let fleet = if let Some(made) = simulated {
+        let made = made.await.context("the simulated world could not be made")?;
+        let made = made.map_err(anyhow::Error::from)?;
+        let far = Simulated::start(&folder, world.cloud_listen, made).await?;
+        Some(Fleet::start(&cluster, &folder, far, pace).await?)
+    } else {
+        accounts::install(&cluster).await?;
+        None
     };
     let cloud_config = match (named, &fleet) {
         (Some(named), _) => named,

@@ -23,6 +23,41 @@ function put(piece) {
   }
 }
 
+// Somebody who is about to click must find what they aimed at, and somebody who marks a text must be able to copy it:
+// news wait for them.
+const waiting = new Map();
+let pressed = false;
+
+function held() {
+  const marked = getSelection();
+  return pressed || (marked && !marked.isCollapsed && document.getElementById("content")?.contains(marked.anchorNode));
+}
+
+function take(pieces) {
+  for (const piece of pieces) {
+    waiting.delete(piece.id);
+    waiting.set(piece.id, piece);
+  }
+  flush();
+}
+
+function flush() {
+  if (held()) return;
+  waiting.forEach(put);
+  waiting.clear();
+}
+
+function release() {
+  pressed = false;
+  setTimeout(flush, 50);
+}
+
+addEventListener("pointerdown", () => { pressed = true; }, true);
+addEventListener("pointerup", release, true);
+addEventListener("pointercancel", release, true);
+addEventListener("blur", release);
+document.addEventListener("selectionchange", flush);
+
 // Somebody who is typing must not lose what they typed.
 function busy(element) {
   const active = document.activeElement;
@@ -34,7 +69,7 @@ function follow(page) {
   source.addEventListener("open", () => say("live"));
   source.addEventListener("error", () => say(source.readyState === EventSource.CLOSED ? "reload to go on" : "connecting"));
   source.addEventListener("pieces", (event) => {
-    JSON.parse(event.data).forEach(put);
+    take(JSON.parse(event.data));
     say("live");
   });
   addEventListener("pagehide", () => source.close());

@@ -51,6 +51,17 @@ pub enum Right {
 }
 
 impl Right {
+    /// What pages offer beside what they are about.
+    const BESIDE: [Self; 7] = [
+        Self::Evictions,
+        Self::Migrations,
+        Self::Events,
+        Self::ChangeHypervisors,
+        Self::CreateEvictions,
+        Self::ChangeEvictions,
+        Self::DeleteEvictions,
+    ];
+
     /// Verb, group and resource in Kubernetes.
     pub fn words(self) -> (&'static str, &'static str, &'static str) {
         const GROUP: &str = "kvm.cloud.sap";
@@ -166,26 +177,17 @@ impl Session {
 
     /// What this person may see and do; what cannot be asked is not offered.
     pub async fn allowed(&self) -> Allowed {
-        let may = async |right| self.may(right).await.unwrap_or(false);
-        let (see_evictions, see_migrations, see_events, change_hypervisors) = futures::join!(
-            may(Right::Evictions),
-            may(Right::Migrations),
-            may(Right::Events),
-            may(Right::ChangeHypervisors),
-        );
-        let (create_evictions, change_evictions, delete_evictions) = futures::join!(
-            may(Right::CreateEvictions),
-            may(Right::ChangeEvictions),
-            may(Right::DeleteEvictions),
-        );
+        let asked = Right::BESIDE.map(|right| async move { (right, self.may(right).await.unwrap_or(false)) });
+        let answers = futures::future::join_all(asked).await;
+        let may = |right| answers.contains(&(right, true));
         Allowed {
-            see_evictions,
-            see_migrations,
-            see_events,
-            change_hypervisors,
-            create_evictions,
-            change_evictions,
-            delete_evictions,
+            see_evictions: may(Right::Evictions),
+            see_migrations: may(Right::Migrations),
+            see_events: may(Right::Events),
+            change_hypervisors: may(Right::ChangeHypervisors),
+            create_evictions: may(Right::CreateEvictions),
+            change_evictions: may(Right::ChangeEvictions),
+            delete_evictions: may(Right::DeleteEvictions),
         }
     }
 

@@ -110,10 +110,15 @@ impl Browser {
     }
 
     async fn post(&self, path: &str, body: Value) -> Value {
-        let request = self.http.post(format!("{}/{path}", self.session)).json(&body);
-        let answer: Value = request.send().await.unwrap().json().await.unwrap();
-        let failure = answer["value"].get("error");
+        let answer = self.ask(path, &body).await;
+        let failure = answer.get("error");
         assert!(failure.is_none(), "{path} {body}: {answer}");
+        answer
+    }
+
+    async fn ask(&self, path: &str, body: &Value) -> Value {
+        let request = self.http.post(format!("{}/{path}", self.session)).json(body);
+        let answer: Value = request.send().await.unwrap().json().await.unwrap();
         answer["value"].clone()
     }
 
@@ -128,10 +133,18 @@ impl Browser {
             .await
     }
 
-    /// Clicks on what the selector finds.
+    /// Clicks on what the selector finds. A page that keeps itself current may replace it in between; then again.
     pub(crate) async fn click(&self, selector: &str) {
-        let element = self.find(selector).await;
-        self.post(&format!("element/{element}/click"), json!({})).await;
+        crate::world::eventually(selector, async || {
+            let element = self.find(selector).await;
+            let answer = self.ask(&format!("element/{element}/click"), &json!({})).await;
+            match answer.get("error").and_then(Value::as_str) {
+                None => Some(()),
+                Some("stale element reference") => None,
+                Some(_) => panic!("{selector} cannot be clicked: {answer}"),
+            }
+        })
+        .await;
     }
 
     /// Types into what the selector finds.
