@@ -22,11 +22,17 @@ impl Kind {
     /// The labels this kind supports, metadata first.
     pub fn field_labels(&self) -> Vec<&'static str> {
         let mut labels = vec!["metadata.name"];
-        if self.namespaced {
+        if self.knows_namespace() {
             labels.push("metadata.namespace");
         }
         labels.extend_from_slice(self.own_labels());
         labels
+    }
+
+    /// Kinds without labels of their own know both of the metadata, also where no object has a
+    /// namespace: selecting one there is no mistake, it finds nothing.
+    fn knows_namespace(&self) -> bool {
+        self.namespaced || self.own_labels().is_empty()
     }
 
     fn own_labels(&self) -> &'static [&'static str] {
@@ -83,7 +89,7 @@ impl Kind {
     pub fn field(&self, object: &Value, label: &str) -> Option<String> {
         match label {
             "metadata.name" => return Some(text(object, label).to_owned()),
-            "metadata.namespace" if self.namespaced => return Some(text(object, label).to_owned()),
+            "metadata.namespace" if self.knows_namespace() => return Some(text(object, label).to_owned()),
             _ => {}
         }
         if !self.own_labels().contains(&label) {

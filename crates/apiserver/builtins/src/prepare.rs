@@ -346,6 +346,11 @@ fn job_selector(object: &mut Value) {
     selector
         .entry("batch.kubernetes.io/controller-uid")
         .or_insert_with(|| json!(uid));
+    // A job without labels of its own has those of its pods.
+    if map(object, "metadata.labels").is_none_or(serde_json::Map::is_empty) {
+        let labels = map(object, "spec.template.metadata.labels").cloned();
+        *ensure(object, "metadata.labels") = labels.unwrap_or_default();
+    }
 }
 
 /// Counts template changes in the annotation older clients read.

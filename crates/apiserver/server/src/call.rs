@@ -222,6 +222,11 @@ impl Call {
         }
     }
 
+    /// As much of the body as an error text quotes.
+    pub(crate) fn body_start(&self) -> String {
+        String::from_utf8_lossy(&self.body).chars().take(256).collect()
+    }
+
     /// Answers strictness violations: warnings, a refusal, or nothing.
     pub fn judge_strictness(
         &self,

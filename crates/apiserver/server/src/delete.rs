@@ -133,6 +133,15 @@ impl Api {
             return DeleteOptions::parse(&call.query, None);
         }
         let body = call.decode_body("DeleteOptions")?;
+        if !body.value.is_object() && !body.value.is_null() {
+            return Err(call.unrecognized(
+                "DeleteOptions",
+                &format!(
+                    "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
+                    crate::decode::json_type(&body.value)
+                ),
+            ));
+        }
         DeleteOptions::parse(&call.query, Some(&body.value))
     }
 
@@ -228,6 +237,10 @@ impl Api {
                 Ok(Some(Deleted::Waiting(Outcome::Stored(shown))))
             }
             Plan::Remove => {
+                if resource.is("", "Pod") {
+                    // Pods go gracefully, also where the grace is none.
+                    self.mark_deleting(resource, &mut next, &object, 0, &[]);
+                }
                 if write.options.dry_run {
                     return Ok(Some(Deleted::Gone(next)));
                 }

@@ -10,7 +10,7 @@ use crate::api::Api;
 use crate::call::{Answer, Call};
 use crate::meta;
 use crate::negotiate::Form;
-use crate::registry::{Group, Registry, Resource, VersionEntry};
+use crate::registry::{Group, Registry, Resource};
 use crate::status::{ApiError, ApiResult};
 use crate::view;
 
@@ -124,19 +124,38 @@ fn group_entry(name: &str, group: &Group) -> Value {
     json!({"name": name, "versions": versions, "preferredVersion": preferred})
 }
 
-/// Built-in groups first, then those of definitions, each alphabetically.
+/// The order the reference lists its own groups in, which clients search them in too.
+const PRECEDENCE: [&str; 18] = [
+    "apiregistration.k8s.io",
+    "apps",
+    "events.k8s.io",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "autoscaling",
+    "batch",
+    "certificates.k8s.io",
+    "networking.k8s.io",
+    "policy",
+    "rbac.authorization.k8s.io",
+    "storage.k8s.io",
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "scheduling.k8s.io",
+    "coordination.k8s.io",
+    "node.k8s.io",
+    "discovery.k8s.io",
+];
+
+/// Built-in groups first, by precedence, then those of definitions by name.
 fn ordered_groups(registry: &Registry) -> Vec<(&str, &Group)> {
     let mut groups: Vec<(&str, &Group)> = registry
         .groups()
         .filter(|(_, g)| !g.is_empty())
         .map(|(name, group)| (&**name, group))
         .collect();
-    groups.sort_by_key(|(name, group)| {
-        let builtin = group
-            .served()
-            .flat_map(VersionEntry::served)
-            .any(|r| r.as_builtin().is_some());
-        (!builtin, (*name).to_owned())
+    groups.sort_by_key(|(name, _)| {
+        let place = PRECEDENCE.iter().position(|known| known == name);
+        (place.unwrap_or(PRECEDENCE.len()), *name)
     });
     groups
 }

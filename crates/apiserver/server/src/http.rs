@@ -30,6 +30,9 @@ use crate::status::{ApiError, ApiResult};
 const COMPRESS_ABOVE: usize = 128 << 10;
 /// As much of a body that is too large is read before the refusal is sent.
 const DRAINED: usize = 64 << 20;
+/// As much of the body of a request that was refused unread is read, and as long.
+const REFUSED_DRAIN: usize = 256 << 10;
+const REFUSED_WAIT: std::time::Duration = std::time::Duration::from_secs(5);
 /// A request that takes longer is logged.
 const SLOW: std::time::Duration = std::time::Duration::from_secs(1);
 static AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
@@ -167,22 +170,32 @@ impl Api {
         B::Data: Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        match self.admit_request(&head, origin, entry).await {
-            Err(error) => (Err(error), Vec::new()),
-            Ok(user) => {
-                let _place = match self.take_place(&head) {
-                    Ok(place) => place,
-                    Err(error) => return (Err(error), Vec::new()),
-                };
-                if let Err(error) = self.require(&self.attributes(&user, &head.info)) {
-                    return (Err(error), Vec::new());
-                }
-                match self.read_body(body).await {
-                    Ok(body) => self.handle(head, user, body).await,
-                    Err(error) => (Err(error), Vec::new()),
-                }
+        let mut body = std::pin::pin!(body);
+        let (user, _place) = match self.let_in(&head, origin, entry).await {
+            Ok(known) => known,
+            Err(error) => {
+                // A connection whose body was left unread could not be used again.
+                let _ = tokio::time::timeout(REFUSED_WAIT, drain(body.as_mut(), REFUSED_DRAIN)).await;
+                return (Err(error), Vec::new());
             }
+        };
+        match self.read_body(body).await {
+            Ok(body) => self.handle(head, user, body).await,
+            Err(error) => (Err(error), Vec::new()),
         }
+    }
+
+    /// Who asks, and a place among the requests under way, for those who may ask this at all.
+    async fn let_in(
+        &self,
+        head: &Head,
+        origin: &Origin,
+        entry: &mut Entry,
+    ) -> ApiResult<(cobaltcore_access::identity::User, crate::dispatch::Place<'_>)> {
+        let user = self.admit_request(head, origin, entry).await?;
+        let place = self.take_place(head)?;
+        self.require(&self.attributes(&user, &head.info))?;
+        Ok((user, place))
     }
 
     async fn admit_request(
@@ -232,13 +245,13 @@ impl Api {
         let limit = self.config.max_request_bytes;
         let mut body = std::pin::pin!(body);
         if body.size_hint().lower() > limit as u64 {
-            drain(body.as_mut()).await;
+            drain(body.as_mut(), DRAINED).await;
             return Err(ApiError::too_large(limit));
         }
         match Limited::new(body.as_mut(), limit).collect().await {
             Ok(collected) => Ok(collected.to_bytes()),
             Err(error) if error.is::<http_body_util::LengthLimitError>() => {
-                drain(body.as_mut()).await;
+                drain(body.as_mut(), DRAINED).await;
                 Err(ApiError::too_large(limit))
             }
             Err(error) => Err(ApiError::bad_request(format!("error reading the body: {error}"))),
@@ -248,11 +261,11 @@ impl Api {
 
 /// Reads what a client is still sending, and forgets it: most clients read the answer only when they
 /// are done. Whoever sends much more than is allowed is cut off.
-async fn drain<B>(mut body: Pin<&mut B>)
+async fn drain<B>(mut body: Pin<&mut B>, most: usize)
 where
     B: HttpBody,
 {
-    let mut rest = DRAINED;
+    let mut rest = most;
     while let Some(Ok(frame)) = std::future::poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
         let size = frame.data_ref().map_or(0, bytes::Buf::remaining);
         match rest.checked_sub(size) {

@@ -30,8 +30,12 @@ impl Resource {
             }
             Model::Custom(custom) => {
                 let schema = &custom.version().schema;
-                cobaltcore_schema::check_metadata(schema, object, Root::Resource)
-                    .map_err(ApiError::bad_request)?;
+                cobaltcore_schema::check_metadata(schema, object, Root::Resource).map_err(|why| {
+                    ApiError::bad_request(format!(
+                        "{0} in version \"{1}\" cannot be handled as a {0}: {why}",
+                        self.kind, self.version
+                    ))
+                })?;
                 Ok(prune(schema, object, Root::Resource))
             }
         }
@@ -142,6 +146,8 @@ impl Resource {
             &old["metadata"],
             "metadata",
         ));
+        // Metadata is checked before the kind's own rules and again as part of them.
+        errors.extend_from_within(..);
         errors.extend(match &self.model {
             Model::Builtin(_) if self.is_definition() => crd::validate_crd_update(new, old),
             Model::Builtin(kind) => {
@@ -242,7 +248,8 @@ impl Resource {
             Model::Builtin(kind) if kind.field_labels().contains(&label) => Ok(()),
             Model::Builtin(kind) => Err(ApiError::bad_request(kind.unknown_field_label(label))),
             Model::Custom(custom) => {
-                let known = matches!(label, "metadata.name" | "metadata.namespace")
+                let known = label == "metadata.name"
+                    || (label == "metadata.namespace" && self.namespaced)
                     || custom.version().selectable.iter().any(|path| path.name == label);
                 if known {
                     Ok(())

@@ -143,10 +143,11 @@ impl Api {
             Edit::Replace(object) if write.subresource.is_none() && resource.creates_on_update() => {
                 may_create(self)?;
                 let mut object = object.clone();
-                if !meta::text(&object, "resourceVersion").is_empty() {
-                    // The client updates something it believes to exist.
-                    return Err(resource.not_found(name));
+                if !meta::text(&object, "uid").is_empty() {
+                    return Err(uid_conflict(resource, name, &object, &Value::Null));
                 }
+                // A revision locks what exists; here there is nothing to lock.
+                meta::set(&mut object, "resourceVersion", Value::Null);
                 meta::set(&mut object, "name", json!(name));
                 self.insert(write, object, None).await
             }
@@ -163,11 +164,12 @@ impl Api {
                         ),
                     ));
                 }
-                if !meta::text(config, "resourceVersion").is_empty() {
-                    return Err(resource.not_found(name));
-                }
                 let mut object = self.apply_to(write, config, None)?;
+                meta::set(&mut object, "resourceVersion", Value::Null);
                 meta::set(&mut object, "name", json!(name));
+                if resource.namespaced {
+                    meta::set(&mut object, "namespace", json!(call.info.namespace));
+                }
                 let object = receive(
                     write,
                     Decoded {
@@ -203,7 +205,8 @@ impl Api {
             namespace: key.namespace.to_string(),
             name: key.name.to_string(),
             old: Some(&old),
-            options: json!({"kind": options_kind(edit), "apiVersion": "meta.k8s.io/v1"}),
+            // A patch is an update to those who admit it.
+            options: json!({"kind": "UpdateOptions", "apiVersion": "meta.k8s.io/v1"}),
         };
         if !edit.is_apply() {
             // What admission adds belongs to nobody.
@@ -332,6 +335,7 @@ impl Api {
             ));
         }
         let patched_text = shown_start(&patched);
+        let reset = crate::write::resets_ownership(&patched);
         // Strictness of an apply concerns its configuration and was judged when that was read.
         let unknown = resource.decode(&mut patched).map_err(|e| {
             if e.code() == 400 {
@@ -340,8 +344,13 @@ impl Api {
                 e
             }
         })?;
+        if reset {
+            meta::set(&mut patched, "managedFields", json!([{}]));
+        }
         if !edit.is_apply() {
-            let problems: Vec<String> = unknown.iter().map(|p| crate::call::unknown_field(p)).collect();
+            let mut problems: Vec<String> = unknown.iter().map(|p| crate::call::unknown_field(p)).collect();
+            // A patched object has no order of its own any more.
+            problems.sort();
             write
                 .call
                 .judge_strictness(
@@ -364,12 +373,6 @@ impl Api {
     /// Merges an apply configuration into the live object.
     fn apply_to(&self, write: &Write<'_>, config: &Value, live: Option<&Value>) -> ApiResult<Value> {
         let resource = write.resource;
-        if let Some(live) = live {
-            let uid = meta::text(config, "uid");
-            if !uid.is_empty() && uid != meta::text(live, "uid") {
-                return Err(uid_conflict(resource, config, live));
-            }
-        }
         let api_version = resource.api_version();
         let versions = version_schemas(write.registry, resource);
         let filter = resource.filter(write.subresource);
@@ -406,7 +409,7 @@ impl Api {
         let resource = write.resource;
         let (uid, live_uid) = (meta::text(new, "uid"), meta::text(old, "uid"));
         if matches!(edit, Edit::Replace(_)) && !uid.is_empty() && uid != live_uid {
-            return Err(uid_conflict(resource, new, old));
+            return Err(uid_conflict(resource, meta::name(old), new, old));
         }
         let asked = match edit {
             Edit::Apply(config) => meta::text(config, "resourceVersion"),
@@ -523,10 +526,14 @@ fn read_configuration(write: &Write<'_>, decoded: Decoded) -> ApiResult<Edit> {
         value: mut config,
         duplicates,
     } = decoded;
+    if config.is_null() {
+        config = json!({});
+    }
     if !config.is_object() {
-        return Err(ApiError::bad_request(
-            "error decoding YAML: the configuration is not an object",
-        ));
+        return Err(ApiError::bad_request(format!(
+            "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+            decode::json_type(&config)
+        )));
     }
     // Unknown fields are no matter of strictness: the typed check refuses them in every mode.
     let problems: Vec<String> = duplicates.iter().map(|p| duplicate_field(p)).collect();
@@ -536,19 +543,14 @@ fn read_configuration(write: &Write<'_>, decoded: Decoded) -> ApiResult<Edit> {
         &resource.kind,
         &resource.version,
     )?;
-    if meta::name(&config).is_empty() {
-        meta::set(&mut config, "name", json!(write.call.info.name));
+    if !meta::name(&config).is_empty() {
+        check_name(write.call, &config)?;
     }
-    check_name(write.call, &config)?;
-    if resource.namespaced {
-        let namespace = meta::namespace(&config);
-        if namespace.is_empty() {
-            meta::set(&mut config, "namespace", json!(write.call.info.namespace));
-        } else if namespace != write.call.info.namespace {
-            return Err(ApiError::bad_request(
-                "the namespace of the provided object does not match the namespace sent on the request",
-            ));
-        }
+    let namespace = meta::namespace(&config);
+    if resource.namespaced && !namespace.is_empty() && namespace != write.call.info.namespace {
+        return Err(ApiError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
     }
     Ok(Edit::Apply(config))
 }
@@ -599,19 +601,11 @@ fn is_finished(resource: &Resource, object: &Value) -> bool {
             == 0
 }
 
-fn options_kind(edit: &Edit) -> &'static str {
-    if matches!(edit, Edit::Replace(_)) {
-        "UpdateOptions"
-    } else {
-        "PatchOptions"
-    }
-}
-
-fn uid_conflict(resource: &Resource, new: &Value, old: &Value) -> ApiError {
+fn uid_conflict(resource: &Resource, name: &str, new: &Value, old: &Value) -> ApiError {
     ApiError::conflict(
         &resource.group,
         &resource.plural,
-        meta::name(old),
+        name,
         &format!(
             "Precondition failed: UID in precondition: {}, UID in object meta: {}",
             meta::text(new, "uid"),
@@ -622,23 +616,12 @@ fn uid_conflict(resource: &Resource, new: &Value, old: &Value) -> ApiError {
 
 fn envelope_changed(write: &Write<'_>, patched: &Value, old: &Value) -> ApiError {
     let resource = write.resource;
-    if resource.as_custom().is_some()
-        && patched["kind"] != old["kind"]
-        && patched["apiVersion"] == old["apiVersion"]
-    {
-        let error = FieldError::invalid("kind", &patched["kind"], &format!("must be {}", resource.kind));
-        return resource.invalid(meta::name(old), &[error]);
-    }
     let (kind, version) = (
         patched["kind"].as_str().unwrap_or_default(),
         patched["apiVersion"].as_str().unwrap_or_default(),
     );
     if resource.as_custom().is_some() {
-        return ApiError::bad_request(format!(
-            "{kind} in version {version} cannot be handled as a {}: the patch changes kind or apiVersion",
-            resource.kind,
-            version = go::quote(version)
-        ));
+        return other_envelope(resource, meta::name(old), kind, version);
     }
     let why = crate::write::foreign(write.registry, resource, kind, version);
     let why = why
@@ -646,6 +629,21 @@ fn envelope_changed(write: &Write<'_>, patched: &Value, old: &Value) -> ApiError
         .split_once(&format!(" cannot be handled as a {}: ", resource.kind))
         .map_or(why.message(), |(_, why)| why);
     undecodable(resource, &shown_start(patched), why)
+}
+
+/// 422 for a custom resource under the kind or version of another; it is called what it says it is.
+pub(crate) fn other_envelope(resource: &Resource, name: &str, kind: &str, version: &str) -> ApiError {
+    let expected = resource.api_version();
+    let mut errors = Vec::new();
+    if kind != &*resource.kind {
+        let must = format!("must be {}", resource.kind);
+        errors.push(FieldError::invalid("kind", &json!(kind), &must));
+    }
+    if version != expected {
+        let must = format!("must be {expected}");
+        errors.push(FieldError::invalid("apiVersion", &json!(version), &must));
+    }
+    ApiError::invalid(&resource.group, kind, name, &errors)
 }
 
 /// A patched object that does not decode is the patch's fault; which object it was is not said.
@@ -703,7 +701,11 @@ fn refused(resource: &Resource, object: &Value, error: PatchError) -> ApiError {
         PatchError::BadRequest(text) | PatchError::IllTyped(text) => ApiError::bad_request(text),
         // The reference has no status for these, so clients see its fallback: 500 without a reason.
         PatchError::Strategic(text) => ApiError::new(500, "", text),
-        PatchError::TooLarge(text) => ApiError::new(413, "RequestEntityTooLarge", text),
+        PatchError::TooLarge(text) => ApiError::new(
+            413,
+            "RequestEntityTooLarge",
+            format!("Request entity too large: {text}"),
+        ),
         PatchError::Operation { .. } => ApiError::new(422, "Invalid", REJECTED).with_cause(
             "FieldValueInvalid",
             &error.to_string(),

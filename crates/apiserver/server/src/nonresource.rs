@@ -48,6 +48,9 @@ impl Api {
                 ApiError::no_such_path()
             });
         }
+        if call.method == Method::HEAD && matches!(segments.first(), Some(&("api" | "apis" | "version"))) {
+            return Err(ApiError::method_not_allowed());
+        }
         match segments.as_slice() {
             [] => Ok(Answer::json(200, &json!({"paths": self.paths()}))),
             ["healthz" | "livez", rest @ ..] => self.health(call, rest, false),

@@ -351,7 +351,9 @@ impl ListOptions {
                 &["NotOlderThan"],
             ));
         }
-        if !raw_match.is_empty() && !self.token.is_empty() {
+        // A watch from the beginning asks for its initial events without saying so.
+        let from_beginning = matches!(self.resource_version.as_str(), "" | "0");
+        if (!raw_match.is_empty() || from_beginning) && !self.token.is_empty() {
             errors.push(FieldError::forbidden(
                 FIELD,
                 "resourceVersionMatch is forbidden when continue is provided",

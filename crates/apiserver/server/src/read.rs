@@ -127,7 +127,11 @@ impl Token {
     }
 
     fn decode(text: &str) -> ApiResult<Self> {
-        let bad = |why: &str| ApiError::bad_request(format!("continue key is not valid: {why}"));
+        let bad = |why: &str| {
+            ApiError::bad_request(format!(
+                "invalid continue token: continue key is not valid: {why}"
+            ))
+        };
         let bytes = LENIENT.decode(text).map_err(|e| bad(&illegal_base64(e)))?;
         let value = crate::decode::json(&bytes).map_err(|e| bad(&e))?.value;
         if value["v"] != "meta.k8s.io/v1" {
@@ -140,12 +144,16 @@ impl Token {
             .as_str()
             .unwrap_or_default()
             .trim_end_matches('\u{0}');
-        let (namespace, name) = start
-            .split_once('/')
-            .ok_or_else(|| bad("encoded start key empty (version meta.k8s.io/v1)"))?;
         let revision = value["rv"].as_i64().filter(|rv| *rv != 0);
         let revision = revision
             .ok_or_else(|| bad("incorrect encoded start resourceVersion (version meta.k8s.io/v1)"))?;
+        if start.is_empty() {
+            return Err(bad("encoded start key empty (version meta.k8s.io/v1)"));
+        }
+        let (namespace, name) = start
+            .split_once('/')
+            .filter(|_| start.split('/').all(|part| part != ".."))
+            .ok_or_else(|| bad(start))?;
         Ok(Self {
             revision: revision.max(-1).unsigned_abs(),
             start: Key::new(namespace, name),

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cobaltcore_builtins::{Kind, Verbs};
+use cobaltcore_builtins::Kind;
 use cobaltcore_schema::crd::{CustomResource, Version};
 use cobaltcore_schema::{FieldError, Schema};
 use serde_json::Value;
@@ -211,7 +211,17 @@ impl Resource {
 
     /// Verbs of the main endpoint.
     pub fn verbs(&self) -> &'static [&'static str] {
-        self.as_builtin().map_or(Verbs::All, |kind| kind.verbs).list()
+        const CUSTOM: &[&str] = &[
+            "delete",
+            "deletecollection",
+            "get",
+            "list",
+            "patch",
+            "create",
+            "update",
+            "watch",
+        ];
+        self.as_builtin().map_or(CUSTOM, |kind| kind.verbs.list())
     }
 
     /// Whether objects are kept; reviews and bindings are not.
@@ -338,7 +348,13 @@ impl Resource {
 
     /// 422 for an object of this type.
     pub fn invalid(&self, name: &str, errors: &[FieldError]) -> ApiError {
-        ApiError::invalid(&self.group, &self.kind, name, errors)
+        // Events are told by the name they are stored under, whichever group they came through.
+        let group = if self.is("events.k8s.io", "Event") {
+            ""
+        } else {
+            &*self.group
+        };
+        ApiError::invalid(group, &self.kind, name, errors)
     }
 
     /// Converts a tree of this type into the form it is stored in.

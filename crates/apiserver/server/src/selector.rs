@@ -201,8 +201,15 @@ impl Parser {
 
     fn requirements(mut self) -> Result<Vec<Requirement>, String> {
         let mut all = Vec::new();
-        if *self.peek() == Token::End {
-            return Ok(all);
+        match self.peek() {
+            Token::End => return Ok(all),
+            Token::Word(_) | Token::Not => {}
+            other => {
+                return Err(format!(
+                    "found '{}', expected: !, identifier, or 'end of string'",
+                    other.text()
+                ));
+            }
         }
         loop {
             all.push(
@@ -344,7 +351,7 @@ fn check_key(key: &str) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "key: Invalid value: {key}: {}",
+        "<nil>: Invalid value: {key}: {}",
         errors.join("; "),
         key = go::quote(key)
     ))

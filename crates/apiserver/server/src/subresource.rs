@@ -167,18 +167,10 @@ impl Api {
         }
         let media = negotiate::body_type(&call.headers);
         if media == "application/apply-patch+yaml" {
-            let mut wanted = crate::yaml::decode(&call.body)
+            let config = crate::yaml::decode(&call.body)
                 .map_err(|e| ApiError::bad_request(format!("error decoding YAML: {e}")))?
                 .value;
-            let mut next = current.clone();
-            if let Some(replicas) = wanted["spec"].get("replicas") {
-                next["spec"]["replicas"] = replicas.clone();
-            }
-            if meta::text(&wanted, "resourceVersion").is_empty() {
-                meta::set(&mut next, "resourceVersion", Value::Null);
-            }
-            wanted = next;
-            return Ok(wanted);
+            return applied_scale(current, &config);
         }
         let patch = crate::decode::json(&call.body)
             .map_err(|e| ApiError::bad_request(format!("error decoding patch: {e}")))?
@@ -238,6 +230,11 @@ impl Api {
             options: &options,
             form: Form::JSON,
         };
+        if meta::name(&binding) != name {
+            return Err(ApiError::bad_request(
+                "name in URL does not match name in Binding object",
+            ));
+        }
         let attempt = self.admit_part(&write, name, &mut binding).await?;
         let errors = cobaltcore_builtins::validate_binding(&binding);
         if !errors.is_empty() {
@@ -511,6 +508,36 @@ pub(crate) fn scale_of(resource: &Resource, parent: &Value) -> Value {
         spec["replicas"] = replicas.clone();
     }
     json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status})
+}
+
+/// The Scale that results from applying a configuration to the current one.
+fn applied_scale(current: &Value, config: &Value) -> ApiResult<Value> {
+    let text = |name: &str| config[name].as_str().unwrap_or_default();
+    if text("apiVersion") != "autoscaling/v1" || text("kind") != "Scale" {
+        let (group, version) = text("apiVersion")
+            .split_once('/')
+            .unwrap_or(("", text("apiVersion")));
+        return Err(ApiError::bad_request(format!(
+            "invalid object type: {group}/{version}, Kind={}",
+            text("kind")
+        )));
+    }
+    let mut next = current.clone();
+    if let Some(replicas) = config["spec"].get("replicas") {
+        next["spec"]["replicas"] = replicas.clone();
+    }
+    for key in ["name", "namespace", "uid"] {
+        if !meta::text(config, key).is_empty() {
+            meta::set(&mut next, key, config["metadata"][key].clone());
+        }
+    }
+    // A revision is a lock only when the configuration names one.
+    meta::set(
+        &mut next,
+        "resourceVersion",
+        config["metadata"]["resourceVersion"].clone(),
+    );
+    Ok(next)
 }
 
 fn check_scale(call: &Call, resource: &Resource, current: &Value, wanted: &Value) -> ApiResult<i64> {

@@ -39,12 +39,23 @@ impl View<'_> {
     pub fn tree(&self, record: &Record) -> Value {
         let mut object = record.parse();
         if !self.serves_stored_bytes(record) {
+            self.reread(&mut object);
             self.resource.convert_stored(&mut object, self.registry);
-            if let Some(custom) = self.resource.as_custom() {
-                custom.reread(&mut object);
-            }
         }
         object
+    }
+
+    /// Brings a stored custom resource under today's schema of the version it is stored in; another
+    /// version then differs in its name alone.
+    fn reread(&self, object: &mut Value) {
+        let Some(own) = self.resource.as_custom() else {
+            return;
+        };
+        let (group, version) = meta::split_api_version(object["apiVersion"].as_str().unwrap_or_default());
+        let stored = self.registry.get(group, version, &self.resource.plural);
+        let custom = stored.as_ref().and_then(|r| r.as_custom()).unwrap_or(own);
+        custom.reread(object);
+        meta::fields(object).insert("apiVersion".into(), Value::String(self.resource.api_version()));
     }
 
     /// The JSON of the object, in the version of the resource.
@@ -94,7 +105,14 @@ impl View<'_> {
     /// A list as the body of an answer. `listmeta` is the list's metadata.
     pub fn list(&self, records: &[std::sync::Arc<Record>], listmeta: Value) -> Bytes {
         match self.form.shape {
-            Shape::Object => self.object_list(records, &listmeta),
+            Shape::Object => {
+                let mut listmeta = listmeta;
+                if self.resource.as_custom().is_some() && listmeta.get("continue").is_none() {
+                    // Lists of custom resources always say where they go on, if only nowhere.
+                    listmeta["continue"] = Value::from("");
+                }
+                self.object_list(records, &listmeta)
+            }
             Shape::Metadata { beta, .. } => {
                 let items: Vec<Value> = records.iter().map(|r| partial(&self.tree(r), beta)).collect();
                 let list = json!({

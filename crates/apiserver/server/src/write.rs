@@ -353,7 +353,11 @@ pub(crate) fn receive(write: &Write<'_>, decoded: Decoded) -> ApiResult<Value> {
         duplicates,
     } = decoded;
     check_envelope(write, &mut value)?;
+    let reset = resets_ownership(&value);
     let unknown = write.resource.decode(&mut value)?;
+    if reset {
+        meta::set(&mut value, "managedFields", json!([{}]));
+    }
     let mut problems: Vec<(String, String)> = unknown
         .iter()
         .map(|path| (path.clone(), unknown_field(path)))
@@ -364,7 +368,11 @@ pub(crate) fn receive(write: &Write<'_>, decoded: Decoded) -> ApiResult<Value> {
             .map(|path| (path.clone(), duplicate_field(path))),
     );
     if problems.len() > 1 {
-        crate::decode::sort_by_place(&write.call.body, &mut problems);
+        if write.resource.as_custom().is_some() {
+            sort_custom(&duplicates, &mut problems);
+        } else {
+            crate::decode::sort_by_place(&write.call.body, &mut problems);
+        }
     }
     let problems: Vec<String> = problems.into_iter().map(|(_, text)| text).collect();
     if write.options.validation != FieldValidation::Ignore {
@@ -376,6 +384,28 @@ pub(crate) fn receive(write: &Write<'_>, decoded: Decoded) -> ApiResult<Value> {
         )?;
     }
     Ok(value)
+}
+
+/// Whether an object says that nobody owns anything: an empty list, which decoding would drop.
+pub(crate) fn resets_ownership(object: &Value) -> bool {
+    object["metadata"]["managedFields"]
+        .as_array()
+        .is_some_and(Vec::is_empty)
+}
+
+/// Custom resources are read in three steps, and what is wrong is told in that order: keys that
+/// stand twice, then unknown metadata, then what the schema does not know, by name.
+fn sort_custom(duplicates: &[String], problems: &mut [(String, String)]) {
+    problems.sort_by_cached_key(|(path, text)| {
+        let step = if duplicates.contains(path) {
+            0
+        } else if path.starts_with("metadata.") {
+            1
+        } else {
+            2
+        };
+        (step, if step == 2 { text.clone() } else { String::new() })
+    });
 }
 
 /// kind and apiVersion of a body must be those of the endpoint.
@@ -425,16 +455,10 @@ fn check_envelope(write: &Write<'_>, value: &mut Value) -> ApiResult<()> {
         return Err(foreign(write.registry, resource, &kind, &api_version));
     }
     if kind.is_empty() {
-        return Err(ApiError::bad_request(format!(
-            "Object 'Kind' is missing in '{}'",
-            quoted_start(value)
-        )));
-    }
-    if api_version.is_empty() {
-        return Err(ApiError::bad_request(format!(
-            "Object 'apiVersion' is missing in '{}'",
-            quoted_start(value)
-        )));
+        return Err(write.call.unrecognized(
+            &resource.kind,
+            &format!("Object 'Kind' is missing in '{}'", write.call.body_start()),
+        ));
     }
     if api_version != expected {
         return Err(ApiError::bad_request(format!(
@@ -442,12 +466,8 @@ fn check_envelope(write: &Write<'_>, value: &mut Value) -> ApiResult<()> {
         )));
     }
     if kind != *resource.kind {
-        let error = cobaltcore_schema::FieldError::invalid(
-            "kind",
-            &json!(kind),
-            &format!("must be {}", resource.kind),
-        );
-        return Err(resource.invalid(meta::name(value), &[error]));
+        let name = meta::name(value);
+        return Err(crate::modify::other_envelope(resource, name, &kind, &api_version));
     }
     Ok(())
 }
@@ -484,11 +504,6 @@ pub(crate) fn foreign(registry: &Registry, resource: &Resource, kind: &str, api_
         resource.kind,
         quoted_version = go::quote(version)
     ))
-}
-
-/// The beginning of a body for an error text.
-fn quoted_start(value: &Value) -> String {
-    value.to_string().chars().take(256).collect()
 }
 
 fn taken(resource: &Resource, name: &str, existing: &Record) -> ApiError {

@@ -66,6 +66,10 @@ pub(super) fn stateful_set(object: &mut Value) {
     default_text(retention, "whenScaled", "Retain");
     for claim in list_mut(object, "spec.volumeClaimTemplates") {
         super::cluster::claim(claim);
+        if let Some(claim) = claim.as_object_mut() {
+            default(claim, "kind", "PersistentVolumeClaim");
+            default(claim, "apiVersion", "v1");
+        }
     }
     ensure(object, TEMPLATE);
     template(object, TEMPLATE);

@@ -122,6 +122,7 @@ pub(super) fn common(errors: &mut Errors, container: &Value, path: &str, pod: &P
     );
     let resources = at(container, "resources").unwrap_or(&Value::Null);
     super::resources::resources(errors, resources, &format!("{path}.resources"), false);
+    resize_policy(errors, container, &format!("{path}.resizePolicy"));
     for (position, claim) in list(resources, "claims").iter().enumerate() {
         let name = text(claim, "name");
         if !pod.claims.contains(name) {
@@ -549,5 +550,22 @@ fn http_get(errors: &mut Errors, action: &Value, path: &str) {
     for header in list(action, "httpHeaders") {
         let name = text(header, "name");
         errors.all(&format!("{path}.httpHeaders"), name, names::header_name(name));
+    }
+}
+
+/// What happens to a container whose resources change: once for each resource, in known words.
+fn resize_policy(errors: &mut Errors, container: &Value, path: &str) {
+    let mut seen = BTreeSet::new();
+    for (position, policy) in list(container, "resizePolicy").iter().enumerate() {
+        let resource = text(policy, "resourceName");
+        if !seen.insert(resource) {
+            errors.duplicate(format!("{path}[{position}]"), resource);
+        }
+        errors.choice(resource, path, &["cpu", "memory"]);
+        errors.choice(
+            text(policy, "restartPolicy"),
+            path,
+            &["NotRequired", "RestartContainer"],
+        );
     }
 }

@@ -99,11 +99,7 @@ fn pod_spec(errors: &mut Errors, spec: &Value, field: &str, is_pod: bool) {
         &preemption,
     );
     if let Some(os) = at(spec, "os") {
-        errors.choice(
-            text(os, "name"),
-            &format!("{field}.os.name"),
-            &["linux", "windows"],
-        );
+        errors.choice(text(os, "name"), &format!("{field}.os"), &["linux", "windows"]);
     }
 }
 

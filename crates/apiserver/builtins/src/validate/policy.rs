@@ -11,7 +11,7 @@ use super::webhook::{match_conditions, rule};
 use crate::json::{at, list, strings, text};
 use crate::names;
 
-const REASONS: [&str; 4] = ["Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized"];
+const REASONS: [&str; 3] = ["Forbidden", "Invalid", "RequestEntityTooLarge"];
 
 /// A policy; those that change objects say how instead of what must hold.
 pub(super) fn policy(errors: &mut Errors, object: &Value, kind: &str) {

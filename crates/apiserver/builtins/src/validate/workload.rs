@@ -276,6 +276,12 @@ pub(super) fn stateful_set_update(errors: &mut Errors, new: &Value, old: &Value)
         for name in MUTABLE {
             fields.remove(name);
         }
+        // Templates of claims did not always say what they are.
+        for claim in list_mut(&mut spec, "volumeClaimTemplates") {
+            if let Some(claim) = claim.as_object_mut() {
+                claim.retain(|name, _| name != "kind" && name != "apiVersion");
+            }
+        }
         spec
     };
     if !same(Some(&strip(new)), Some(&strip(old))) {

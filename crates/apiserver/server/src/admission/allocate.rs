@@ -58,7 +58,7 @@ impl Api {
         let mut errors = cobaltcore_builtins::prepare_service(service, old);
         let needs = cobaltcore_builtins::service_needs(service);
         let mut used = self.used_by_services(meta::namespace(service), &name);
-        errors.extend(self.check_choices(service, &used));
+        errors.extend(self.check_choices(service, old, &used));
         if !errors.is_empty() {
             return Err(ApiError::invalid("", "Service", &name, &errors));
         }
@@ -92,10 +92,13 @@ impl Api {
     }
 
     /// Addresses and ports the client chose itself must be in range and free.
-    fn check_choices(&self, service: &Value, used: &Used) -> Vec<FieldError> {
+    fn check_choices(&self, service: &Value, old: Option<&Value>, used: &Used) -> Vec<FieldError> {
         let mut errors = Vec::new();
         let text = service["spec"]["clusterIP"].as_str().unwrap_or_default();
-        if let Ok(ip) = text.parse::<Ipv4Addr>() {
+        // An address is asked for once; whether it may change or be there at all is told by validation.
+        let outside = |service: &Value| service["spec"]["type"] == "ExternalName";
+        let asks = !outside(service) && old.is_none_or(outside);
+        if asks && let Ok(ip) = text.parse::<Ipv4Addr>() {
             let why = if !self.in_service_range(ip) {
                 let (base, bits) = self.config.service_cidr;
                 Some(format!(

@@ -204,7 +204,7 @@ impl<'a> Parts<'a> {
             "type": "apiKey",
             "in": "header",
             "name": "authorization",
-            "description": "a bearer token",
+            "description": "Bearer Token authentication",
         }});
         let scheme = write(&scheme);
         let mut out = Vec::with_capacity(self.definitions.values().map(|d| d.len() + 64).sum::<usize>() * 2);

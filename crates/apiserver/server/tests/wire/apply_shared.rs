@@ -234,6 +234,26 @@ async fn replicas_are_applied_through_scale() {
     config["spec"]["replicas"] = json!(3);
     assert_eq!(apply_as(&admin, "alpha", &path, &config).await.code, 201);
     let scale = |n: i64| json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "d"}, "spec": {"replicas": n}});
+    for (key, value, message) in [
+        (
+            "metadata",
+            json!({"name": "other"}),
+            "the name of the object (other) does not match the name on the URL (d)",
+        ),
+        (
+            "kind",
+            json!("Deployment"),
+            "invalid object type: autoscaling/v1, Kind=Deployment",
+        ),
+    ] {
+        let mut config = scale(5);
+        config[key] = value;
+        let refused = apply_as(&admin, "hpa", &format!("{path}/scale?force=true"), &config).await;
+        assert_eq!(
+            (refused.code, refused.body["message"].as_str()),
+            (400, Some(message))
+        );
+    }
     let contested = apply_as(&admin, "hpa", &format!("{path}/scale"), &scale(5)).await;
     assert_eq!(
         (contested.code, contested.message()),

@@ -66,7 +66,8 @@ async fn label_selectors_that_do_not_parse() {
     let value = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
     for (selector, message) in [
         ("x=y=z", "found '=', expected: ',' or 'end of string'".to_owned()),
-        ("=x", "unable to parse requirement: found '=', expected: identifier".to_owned()),
+        ("=x", "found '=', expected: !, identifier, or 'end of string'".to_owned()),
+        (",", "found ',', expected: !, identifier, or 'end of string'".to_owned()),
         ("a b", "unable to parse requirement: found 'b', expected: in, notin, =, ==, !=, gt, lt".to_owned()),
         ("a=b,", "found '', expected: identifier after ','".to_owned()),
         ("a,,b", "found ',', expected: identifier after ','".to_owned()),
@@ -74,7 +75,7 @@ async fn label_selectors_that_do_not_parse() {
         ("n in (1", "unable to parse requirement: found '', expected: ',' or ')'".to_owned()),
         ("!", "unable to parse requirement: found '', expected: identifier".to_owned()),
         ("n>x", "unable to parse requirement: values[0]: Invalid value: \"x\": for 'Gt', 'Lt' operators, the value must be an integer".to_owned()),
-        ("-a=b", format!("unable to parse requirement: key: Invalid value: \"-a\": {part}")),
+        ("-a=b", format!("unable to parse requirement: <nil>: Invalid value: \"-a\": {part}")),
         ("a=-b", format!("unable to parse requirement: values[0][a]: Invalid value: \"-b\": {value}")),
     ] {
         let reply = call(&admin, "GET", &format!("{MAPS}?labelSelector={selector}"), "", "").await;
@@ -150,6 +151,25 @@ async fn field_selectors() {
         .get("/api/v1/namespaces?fieldSelector=status.phase=Active,metadata.name=default")
         .await;
     assert_eq!(names(&active), ["default"]);
+    // Kinds without labels of their own know both of the metadata, also at the cluster scope.
+    for (selector, found) in [
+        ("metadata.namespace=x", 0),
+        ("metadata.namespace=,metadata.name=view", 1),
+    ] {
+        let roles = admin
+            .get(&format!(
+                "/apis/rbac.authorization.k8s.io/v1/clusterroles?fieldSelector={selector}"
+            ))
+            .await;
+        assert_eq!((roles.code, names(&roles).len()), (200, found), "{selector}");
+    }
+    let nodes = admin
+        .get("/api/v1/nodes?fieldSelector=metadata.namespace=x")
+        .await;
+    assert_eq!(
+        nodes.body["message"],
+        "field label not supported: metadata.namespace"
+    );
 }
 
 #[tokio::test]

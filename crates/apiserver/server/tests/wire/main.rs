@@ -41,6 +41,7 @@ mod first_steps;
 mod health;
 mod history;
 mod kinds;
+mod letters;
 mod lists;
 mod mutations;
 mod namespaces;

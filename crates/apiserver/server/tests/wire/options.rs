@@ -292,11 +292,11 @@ async fn options_of_lists() {
         ("resourceVersion=abc", revision),
         (
             "continue=!!",
-            "continue key is not valid: illegal base64 data at input byte 0",
+            "invalid continue token: continue key is not valid: illegal base64 data at input byte 0",
         ),
         (
             "continue=e30",
-            "continue key is not valid: server does not recognize this encoded version ",
+            "invalid continue token: continue key is not valid: server does not recognize this encoded version ",
         ),
     ] {
         assert_eq!(

@@ -285,7 +285,6 @@ fn refuse(subject: &Subject<'_>, denial: &Denial) -> ApiError {
         finding.message
     );
     let (code, reason) = match finding.reason.as_deref() {
-        Some("Unauthorized") => (401, "Unauthorized"),
         Some("Forbidden") => (403, "Forbidden"),
         Some("RequestEntityTooLarge") => (413, "RequestEntityTooLarge"),
         _ => (422, "Invalid"),
