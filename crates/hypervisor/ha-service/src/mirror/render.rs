@@ -227,16 +227,15 @@ fn steps(records: &[Record]) -> Vec<HaStep> {
             }
             Some(Says::Result(key, result)) => {
                 let waits = |step: &&mut HaStep| step.key == key && step.result_at.is_none();
-                match all.iter_mut().rev().find(waits) {
-                    Some(step) => (step.result_at, step.result) = (at, result),
-                    None => {
-                        let step = next_step(&all, key);
-                        all.push(HaStep {
-                            result_at: at,
-                            result,
-                            ..step
-                        });
-                    }
+                if let Some(step) = all.iter_mut().rev().find(waits) {
+                    (step.result_at, step.result) = (at, result);
+                } else {
+                    let step = next_step(&all, key);
+                    all.push(HaStep {
+                        result_at: at,
+                        result,
+                        ..step
+                    });
                 }
             }
         }
