@@ -186,7 +186,8 @@ fn a_full_disk_is_told_by_the_node_and_seen_by_the_operator() {
         page().contains("NodePressure is True") && page().contains("its disk is full")
     });
     assert_eq!(sim("clear-disk"), "the disk of node001-bb1 has room\n");
-    eventually("a node that is well again", || {
-        page().contains("In truth it has power.") && !page().contains("NodePressure is True")
+    // The operator waits a while before it trusts a node again, and says so.
+    eventually("the end of the pressure", || {
+        page().contains("DiskPressure ended a moment ago")
     });
 }

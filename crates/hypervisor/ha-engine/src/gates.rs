@@ -225,9 +225,17 @@ impl Engine {
         }
     }
 
-    pub(crate) fn storm_gate(&self, incident: &Incident, now: Mono) -> Result<(), HeldReason> {
-        let bypass = self.config.proven_dead_bypass && self.proven(&incident.id.host);
-        if incident.approved || bypass || self.broken.is(Mutation::NoStormBrake) {
+    /// A host whose power is off needs no command, so it may be recovered in a storm.
+    fn storm_gate(&self, incident: &Incident, now: Mono) -> Result<(), HeldReason> {
+        if self.config.proven_dead_bypass && self.proven(&incident.id.host) {
+            return Ok(());
+        }
+        self.storm_brake(incident, now)
+    }
+
+    /// Whether a storm forbids to touch the power of this host.
+    pub(crate) fn storm_brake(&self, incident: &Incident, now: Mono) -> Result<(), HeldReason> {
+        if incident.approved || self.broken.is(Mutation::NoStormBrake) {
             return Ok(());
         }
         if self
@@ -320,8 +328,16 @@ impl Engine {
         }
     }
 
-    pub(crate) fn warmup_gate(&self, incident: &Incident, now: Mono) -> Result<(), HeldReason> {
-        if self.proven(&incident.id.host) || self.broken.is(Mutation::NoWarmUp) {
+    fn warmup_gate(&self, incident: &Incident, now: Mono) -> Result<(), HeldReason> {
+        if self.proven(&incident.id.host) {
+            return Ok(());
+        }
+        self.warmup_brake(incident, now)
+    }
+
+    /// Whether this replica leads for too short a time to touch the power of this host.
+    pub(crate) fn warmup_brake(&self, incident: &Incident, now: Mono) -> Result<(), HeldReason> {
+        if self.broken.is(Mutation::NoWarmUp) {
             return Ok(());
         }
         let Some(term) = self.term else {

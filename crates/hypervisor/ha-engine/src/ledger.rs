@@ -141,6 +141,8 @@ pub enum BlockedReason {
     Unsupported,
     Resized,
     NotStorageFenced,
+    /// A live migration was under way, and its destination neither says whether the guest arrived nor is off.
+    ArrivalUnknown,
 }
 
 /// A guest in the plan of an incident.
@@ -199,7 +201,7 @@ pub struct Incident {
     pub claimed: bool,
     /// A running eviction was told to end.
     pub eviction_stopped: bool,
-    /// A power command was intended: there is no way back before the power is known.
+    /// A power command was intended or the power was found off: there is no way back before it is known.
     pub fence_intended: bool,
     /// The level that is or was tried.
     pub level: usize,

@@ -502,10 +502,11 @@ impl Engine {
             return Ok(());
         }
         self.isolation_gate(Some(&id.host), now.mono).map_err(Some)?;
-        // A host that passed the gates because its power was off, and is on again, meets them anew.
+        // A host that passed the gates because its power was off, and is on again, meets them anew,
+        // whatever was proven before. Not so one that was fenced: its guests are on their way.
         if let Some(incident) = self.ledger.incidents.get(id).filter(|i| !i.fence_intended) {
-            self.storm_gate(incident, now.mono).map_err(Some)?;
-            self.warmup_gate(incident, now.mono).map_err(Some)?;
+            self.storm_brake(incident, now.mono).map_err(Some)?;
+            self.warmup_brake(incident, now.mono).map_err(Some)?;
         }
         let min = self.config.fence_retry_min;
         let max = self.config.fence_retry_max;

@@ -28,6 +28,8 @@ const FOLLOW: Duration = Duration::from_secs(5);
 const SHOWS_UP: Duration = Duration::from_secs(10);
 /// How long a group waits for the one before it.
 const GROUP_PATIENCE: Duration = Duration::from_secs(120);
+/// How long it is awaited that somebody knows whether a live migration had arrived.
+const ARRIVAL_PATIENCE: Duration = Duration::from_mins(15);
 /// How long before this term a move may have begun that an earlier one asked for.
 const EARLIER_TERM: Duration = Duration::from_secs(600);
 
@@ -534,8 +536,13 @@ impl Engine {
         let fenced_since = self.run(id, now).state_since;
         let run = self.vm_run(id, &vm.server, now);
         if !live.is_empty() {
-            let since = *run.live_seen.get_or_insert(now.mono);
-            if arrived || now.mono.since(since) < SECOND * 60 {
+            let waited = now.mono.since(*run.live_seen.get_or_insert(now.mono));
+            if arrived && waited >= ARRIVAL_PATIENCE {
+                let reason = BlockedReason::ArrivalUnknown;
+                self.set(id, &vm.server, VmProgress::Blocked { reason }, now);
+                return false;
+            }
+            if arrived || waited < SECOND * 60 {
                 return false;
             }
             run.needs_reset = true;

@@ -473,10 +473,11 @@ impl World {
                         .is_some_and(|h| self.hosts[h].power || i.level > 0)
             })
             .count();
-        let mine = incident
+        // A fence that was lost while guests were on their way is set up again, storm or not.
+        let excused = incident
             .and_then(|id| ledger.incidents.get(id))
-            .is_some_and(|i| i.approved || i.asserted);
-        if open > limit && !mine && self.hosts[h].power {
+            .is_some_and(|i| i.approved || i.asserted || i.state > IncidentState::Fencing);
+        if open > limit && !excused && self.hosts[h].power {
             self.violate(
                 Invariant::S4Brakes,
                 format!("n{h:02} is the {open}th host switched off"),

@@ -60,6 +60,15 @@ fn a_guest_may_crash_at_any_moment() {
     }
 }
 
+/// A guest that may have arrived on a host that died silently; a host that is switched on during a storm.
+#[test]
+fn seeds_that_once_broke_a_promise_keep_it() {
+    for seed in [6697, 9580] {
+        let run = run_seed(options(seed, false));
+        assert!(run.violation.is_none(), "seed {seed}: {}", run.violation.unwrap());
+    }
+}
+
 #[test]
 fn a_seed_repeats_exactly() {
     let first = run_seed(options(42, true));
