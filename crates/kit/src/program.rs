@@ -13,7 +13,7 @@ use crate::startup::{self, Component, LogConfig, LogFormat, StartupGuard};
 /// How to log.
 #[derive(Debug, Args)]
 pub struct LogArgs {
-    /// Form of log lines: plain, json or journald
+    /// Form of log lines: plain, json, logfmt or journald
     #[arg(
         long,
         global = true,

@@ -436,7 +436,7 @@ mod tests {
             "z",
             "b",
             &json!({
-                "internalIP": "10.0.0.1", "libVirtVersion": "11.3.0",
+                "internalIp": "10.0.0.1", "libVirtVersion": "11.3.0",
                 "agent": {"version": "1.2.3", "libvirtUri": "qemu:///system"},
                 "conditions": [condition("HypervisorDisabled", "True", "Hypervisor is disabled."),
                     condition("LibVirtConnection", "True", ""), condition("libvirtd.service", "False", "dead")],
