@@ -316,6 +316,9 @@ impl Ledger {
                 incident.state = incident.state.max(IncidentState::Fencing);
                 // Once only: a second look would find our own `ha`.
                 incident.previous.get_or_insert_with(|| previous.clone());
+                // Whoever cleared our maintenance may have had the service enabled as well.
+                incident.forced_down = false;
+                incident.condition = false;
             }
             Entry::Claimed { incident } => self.get(incident)?.claimed = true,
             Entry::StopEvictionIntended { incident } => self.get(incident)?.eviction_stopped = true,
@@ -460,7 +463,11 @@ fn decide(incident: &mut Incident, decision: Decision) {
                 // Whether it still runs elsewhere is looked at again before anything is asked for.
                 if matches!(
                     vm.progress,
-                    VmProgress::Failed { .. } | VmProgress::Conflict { .. }
+                    VmProgress::Failed { .. }
+                        | VmProgress::Conflict { .. }
+                        | VmProgress::Blocked {
+                            reason: BlockedReason::ArrivalUnknown
+                        }
                 ) {
                     vm.progress = VmProgress::Pending;
                     vm.attempt = 0;

@@ -507,6 +507,10 @@ impl Engine {
         if let Some(incident) = self.ledger.incidents.get(id).filter(|i| !i.fence_intended) {
             self.storm_brake(incident, now.mono).map_err(Some)?;
             self.warmup_brake(incident, now.mono).map_err(Some)?;
+            // It may have waited for long, and answer by now.
+            if !self.still_down(id, now) {
+                return Ok(());
+            }
         }
         let min = self.config.fence_retry_min;
         let max = self.config.fence_retry_max;
