@@ -141,7 +141,7 @@ pub enum BlockedReason {
     Unsupported,
     Resized,
     NotStorageFenced,
-    /// A live migration was under way, and its destination neither says whether the guest arrived nor is off.
+    /// It was on its way, and its destination neither says whether it arrived nor is known to be off.
     ArrivalUnknown,
 }
 

@@ -187,7 +187,7 @@ impl Engine {
 
     /// An incident that waits goes on being investigated: what was true when it was opened need not
     /// be true when it may go on.
-    pub(crate) fn still_down(&mut self, id: &IncidentId, now: Now) -> bool {
+    pub(crate) fn keep_asking(&mut self, id: &IncidentId, now: Now) {
         let round = self.config.round;
         let run = self.run(id, now);
         if run
@@ -197,6 +197,10 @@ impl Engine {
             run.investigated = Some(now.mono);
             self.ask_everybody(&id.host, now);
         }
+    }
+
+    /// Whether what is known now would open the incident again.
+    pub(crate) fn still_down(&self, id: &IncidentId, now: Now) -> bool {
         let Some(host) = self.hosts.get(&id.host) else {
             return false;
         };

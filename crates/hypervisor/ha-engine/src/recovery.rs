@@ -104,6 +104,7 @@ impl Engine {
             );
             return Ok(());
         }
+        self.keep_asking(id, now);
         let down = self.still_down(id, now);
         if self.broken.is(Mutation::ConditionBeforeClaim) {
             self.condition(id, now)?;
@@ -329,6 +330,8 @@ impl Engine {
         let Some(incident) = self.ledger.incidents.get(id).cloned() else {
             return Err(None);
         };
+        // A device may lie, and whoever answers contradicts it as long as somebody asks.
+        self.keep_asking(id, now);
         let Some(host) = self.hosts.get(&id.host) else {
             return Err(Some(HeldReason::IdentityMismatch));
         };

@@ -28,7 +28,7 @@ const FOLLOW: Duration = Duration::from_secs(5);
 const SHOWS_UP: Duration = Duration::from_secs(10);
 /// How long a group waits for the one before it.
 const GROUP_PATIENCE: Duration = Duration::from_secs(120);
-/// How long it is awaited that somebody knows whether a live migration had arrived.
+/// How long it is awaited that somebody knows whether a guest arrived where it was sent.
 const ARRIVAL_PATIENCE: Duration = Duration::from_mins(15);
 /// How long before this term a move may have begun that an earlier one asked for.
 const EARLIER_TERM: Duration = Duration::from_secs(600);
@@ -689,8 +689,26 @@ impl Engine {
             MigrationStatus::Error => self.again(id, vm, FailedReason::NoValidHost, now),
             MigrationStatus::Failed => self.again(id, vm, FailedReason::NovaError, now),
             _ if self.destination_fenced(record, now) => self.again(id, vm, FailedReason::NovaError, now),
+            _ if self.destination_lost(id, vm, record, now) => {
+                let reason = BlockedReason::ArrivalUnknown;
+                self.set(id, &vm.server, VmProgress::Blocked { reason }, now);
+            }
             _ => {}
         }
+    }
+
+    /// Whether a guest has been on its way for long to a host that died in its turn and is not fenced:
+    /// that host may be waiting for the place in flight which this incident holds.
+    fn destination_lost(
+        &mut self,
+        id: &IncidentId,
+        vm: &VmRecord,
+        record: &MigrationFacts,
+        now: Now,
+    ) -> bool {
+        let since = self.vm_run(id, &vm.server, now).since;
+        let open = |host| self.ledger.open_incident(host).is_some();
+        now.mono.since(since) >= ARRIVAL_PATIENCE && record.destination.as_ref().is_some_and(open)
     }
 
     /// The guest is at its new place; it must also be as it was.

@@ -425,7 +425,10 @@ impl World {
                 format!("n{h:02} is switched off during a pause"),
             );
         }
-        self.check_storm(h, incident);
+        // Whose power was touched before the storm is under way; the brake is for those who are not.
+        if first {
+            self.check_storm(h, incident);
+        }
         let epoch = incident.map_or(0, |id| id.epoch.0);
         let term_began = self.terms.get(&epoch).copied().unwrap_or(0);
         if first && self.now.saturating_sub(term_began) < 55_000 && self.hosts[h].power {
@@ -473,11 +476,10 @@ impl World {
                         .is_some_and(|h| self.hosts[h].power || i.level > 0)
             })
             .count();
-        // A fence that was lost while guests were on their way is set up again, storm or not.
-        let excused = incident
+        let mine = incident
             .and_then(|id| ledger.incidents.get(id))
-            .is_some_and(|i| i.approved || i.asserted || i.state > IncidentState::Fencing);
-        if open > limit && !excused && self.hosts[h].power {
+            .is_some_and(|i| i.approved || i.asserted);
+        if open > limit && !mine && self.hosts[h].power {
             self.violate(
                 Invariant::S4Brakes,
                 format!("n{h:02} is the {open}th host switched off"),
