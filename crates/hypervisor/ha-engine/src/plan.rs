@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which guests of a dead host are moved, in which order, and what each is to be afterwards.
 
+use cobaltcore_api::names::ServerId;
+
 use crate::config::{Config, LocalDisk, VmPolicy};
 use crate::engine::Engine;
 use crate::ids::{Grade, IncidentId, Now};
@@ -31,6 +33,7 @@ impl Engine {
                     };
                 }
                 let mut record = record(server, progress);
+                record.wanted = self.wanted_elsewhere(id, &server.id).unwrap_or(record.wanted);
                 if self.broken.is(Mutation::StartStopped) {
                     record.wanted = Wanted::Running;
                 }
@@ -66,6 +69,17 @@ impl Engine {
             },
             now,
         );
+    }
+
+    /// What a guest is to be that another incident has not finished with: Nova may show what that one
+    /// made of it in between.
+    fn wanted_elsewhere(&self, id: &IncidentId, server: &ServerId) -> Option<Wanted> {
+        let others = self.ledger.incidents.values();
+        let unfinished = others.filter(|other| other.id != *id && other.state.open());
+        unfinished
+            .filter_map(|other| other.vms.get(server))
+            .find(|vm| !vm.progress.terminal())
+            .map(|vm| vm.wanted)
     }
 }
 

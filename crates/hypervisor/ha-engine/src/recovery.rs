@@ -27,13 +27,13 @@ const POWER_POLL: Duration = Duration::from_secs(1);
 pub(crate) type Pass = Result<(), Option<HeldReason>>;
 
 impl Engine {
-    /// Moves every open incident on, oldest first.
+    /// Moves every open incident on, oldest first, and every other that left a lock behind.
     pub(crate) fn drive_all(&mut self, now: Now) {
         let open: Vec<IncidentId> = self
             .ledger
             .incidents
             .values()
-            .filter(|incident| incident.state.open())
+            .filter(|incident| incident.state.open() || incident.vms.values().any(|vm| vm.locked))
             .map(|incident| incident.id.clone())
             .collect();
         for id in open {
@@ -56,7 +56,10 @@ impl Engine {
                 Ok(())
             }
             IncidentState::Releasing => self.release(id, now),
-            IncidentState::Released | IncidentState::Cancelled | IncidentState::Closed => Ok(()),
+            IncidentState::Released | IncidentState::Cancelled | IncidentState::Closed => {
+                self.drive_locks(id, now);
+                Ok(())
+            }
         };
         let held = passed.err().flatten();
         let state = self

@@ -309,15 +309,17 @@ impl Engine {
         self.intend(id, &vm.server, LOCK, effect, now);
     }
 
-    /// Unlocks what we locked and is settled. What somebody else locked stays locked.
+    /// Unlocks what we locked and is settled, or is nobody's business any more. What somebody else
+    /// locked stays locked.
     pub(crate) fn drive_locks(&mut self, id: &IncidentId, now: Now) {
         let Some(incident) = self.ledger.incidents.get(id) else {
             return;
         };
+        let over = !incident.state.open();
         let settled: Vec<ServerId> = incident
             .vms
             .values()
-            .filter(|vm| vm.locked && vm.progress.terminal())
+            .filter(|vm| vm.locked && (over || vm.progress.terminal()))
             .map(|vm| vm.server.clone())
             .collect();
         for server in settled {

@@ -62,10 +62,11 @@ fn a_guest_may_crash_at_any_moment() {
 
 /// A guest that may have arrived on a host that died silently; a host that is switched on during a storm; one that answers
 /// when its incident may go on; a person who has the compute service enabled in the middle of it; a device that lies about a
-/// host that hangs; three hosts whose guests wait for hosts that wait for their places.
+/// host that hangs; three hosts whose guests wait for hosts that wait for their places; a person who ends an incident while
+/// its guests are locked; a stopped guest whose second host dies before it was stopped again.
 #[test]
 fn seeds_that_once_broke_a_promise_keep_it() {
-    for seed in [6697, 9580, 702_631, 704_681, 703_467, 808_928] {
+    for seed in [6697, 9580, 702_631, 704_681, 703_467, 808_928, 5408, 9730] {
         let run = run_seed(options(seed, false));
         assert!(run.violation.is_none(), "seed {seed}: {}", run.violation.unwrap());
     }
