@@ -699,8 +699,9 @@ impl Engine {
         }
     }
 
-    /// Whether a guest has been on its way for long to a host that died in its turn and is not fenced:
-    /// that host may be waiting for the place in flight which this incident holds.
+    /// Whether a guest has been on its way for too long, and a person has to look. Sooner if it went to
+    /// a host that died in its turn: that host may be waiting for the place in flight which this incident
+    /// holds.
     fn destination_lost(
         &mut self,
         id: &IncidentId,
@@ -708,9 +709,14 @@ impl Engine {
         record: &MigrationFacts,
         now: Now,
     ) -> bool {
-        let since = self.vm_run(id, &vm.server, now).since;
-        let open = |host| self.ledger.open_incident(host).is_some();
-        now.mono.since(since) >= ARRIVAL_PATIENCE && record.destination.as_ref().is_some_and(open)
+        let waited = now.mono.since(self.vm_run(id, &vm.server, now).since);
+        let died = |host| self.ledger.open_incident(host).is_some();
+        let patience = if record.destination.as_ref().is_some_and(died) {
+            ARRIVAL_PATIENCE
+        } else {
+            self.config.vm_timeout * 2
+        };
+        waited >= patience
     }
 
     /// The guest is at its new place; it must also be as it was.

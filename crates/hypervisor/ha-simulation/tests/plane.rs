@@ -66,7 +66,9 @@ fn a_guest_may_crash_at_any_moment() {
 /// its guests are locked; a stopped guest whose second host dies before it was stopped again.
 #[test]
 fn seeds_that_once_broke_a_promise_keep_it() {
-    for seed in [6697, 9580, 702_631, 704_681, 703_467, 808_928, 5408, 9730] {
+    for seed in [
+        6697, 9580, 702_631, 704_681, 703_467, 808_928, 812_059, 5408, 9730,
+    ] {
         let run = run_seed(options(seed, false));
         assert!(run.violation.is_none(), "seed {seed}: {}", run.violation.unwrap());
     }
