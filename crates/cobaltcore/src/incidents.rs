@@ -304,7 +304,7 @@ async fn decide(desk: &Desk, decision: Decision, decided: Decided) -> anyhow::Re
         Some(confirm) => confirm,
         None => asked(desk, decision, &incident).await?,
     };
-    let word = people::decision_word(decision);
+    let word = decision.as_str();
     let now = desk
         .decide(&incident, decision, &reason, &confirm)
         .await
@@ -317,7 +317,7 @@ async fn decide(desk: &Desk, decision: Decision, decided: Decided) -> anyhow::Re
 async fn asked(desk: &Desk, decision: Decision, incident: &str) -> anyhow::Result<String> {
     let found = desk.incident(incident).await.map_err(told)?;
     let host = found.summary.host;
-    let word = people::decision_word(decision);
+    let word = decision.as_str();
     let what = format!("{word} for incident {} of {host}", found.summary.id);
     typed(host.as_str(), &what).await
 }

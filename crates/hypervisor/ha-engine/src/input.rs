@@ -519,6 +519,20 @@ pub enum Decision {
     Close,
 }
 
+impl Decision {
+    /// The word for it, as it is typed, sent and shown.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::AckFenced => "ack-fenced",
+            Self::Approve => "approve",
+            Self::Abort => "abort",
+            Self::Retry => "retry",
+            Self::Release => "release",
+            Self::Close => "close",
+        }
+    }
+}
+
 /// The wish of a person that a host be recovered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {

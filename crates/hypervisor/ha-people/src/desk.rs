@@ -17,8 +17,6 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use url::Url;
 
-use crate::view::decision_word;
-
 const TIME: Duration = Duration::from_secs(15);
 /// Most bytes of an answer: an incident with a thousand guests and its journal.
 const LONGEST_ANSWER: usize = 32 << 20;
@@ -195,7 +193,7 @@ impl Desk {
                 "--confirm must be the host's name, {host}, so that nobody decides about the wrong machine; {confirm:?} is not it"
             )));
         }
-        let word = decision_word(decision);
+        let word = decision.as_str();
         let body = DecisionRequest {
             reason: reason.trim().to_owned(),
             confirm: confirm.to_owned(),
@@ -238,7 +236,7 @@ impl Desk {
             Some(reason) => format!("{:?}, held for {reason:?}", now.summary.state),
             None => format!("{:?}", now.summary.state),
         };
-        let options: Vec<&str> = now.actions.iter().map(|action| decision_word(*action)).collect();
+        let options: Vec<&str> = now.actions.iter().map(|action| action.as_str()).collect();
         let instead = if options.is_empty() {
             "Nothing is for a person to decide now".to_owned()
         } else {

@@ -12,4 +12,4 @@ mod view;
 
 pub use desk::{Desk, Refused, Service};
 pub use timeline::words;
-pub use view::{Width, decision_word, detail, pauses, table};
+pub use view::{Width, detail, pauses, table};

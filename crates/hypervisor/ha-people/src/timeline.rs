@@ -4,8 +4,6 @@
 
 use cobaltcore_ha_engine::{Entry, VmProgress};
 
-use crate::view::decision_word;
-
 /// What a record says, for people.
 pub fn words(entry: &Entry) -> String {
     match entry {
@@ -16,7 +14,7 @@ pub fn words(entry: &Entry) -> String {
             actor,
             reason,
             ..
-        } => format!("{actor} decided {}: {reason}", decision_word(*decision)),
+        } => format!("{actor} decided {}: {reason}", decision.as_str()),
         Entry::ClaimIntended { previous, .. } => {
             if previous.is_off() {
                 "claiming the host (maintenance ha)".to_owned()

@@ -17,18 +17,6 @@ pub enum Width {
     Wide,
 }
 
-/// The word of a decision, as it is typed.
-pub fn decision_word(decision: Decision) -> &'static str {
-    match decision {
-        Decision::AckFenced => "ack-fenced",
-        Decision::Approve => "approve",
-        Decision::Abort => "abort",
-        Decision::Retry => "retry",
-        Decision::Release => "release",
-        Decision::Close => "close",
-    }
-}
-
 /// What a decision does, in a few words.
 fn decision_effect(decision: Decision) -> &'static str {
     match decision {
@@ -134,7 +122,7 @@ pub fn detail(incident: &IncidentDetail, width: Width, now: Timestamp) -> String
     lines.push(format!("Next     {}", incident.next));
     for (n, action) in incident.actions.iter().enumerate() {
         let label = if n == 0 { "You may " } else { "        " };
-        let word = decision_word(*action);
+        let word = action.as_str();
         lines.push(format!(
             "{label} cobaltcore incidents {word} {} --confirm {} --reason ...   ({})",
             summary.id,

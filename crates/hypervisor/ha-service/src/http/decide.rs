@@ -80,17 +80,6 @@ fn reason_ok(reason: &str) -> Result<(), Problem> {
     Ok(())
 }
 
-fn word(decision: Decision) -> &'static str {
-    match decision {
-        Decision::AckFenced => "ack-fenced",
-        Decision::Approve => "approve",
-        Decision::Abort => "abort",
-        Decision::Retry => "retry",
-        Decision::Release => "release",
-        Decision::Close => "close",
-    }
-}
-
 pub(super) async fn decide(call: Call) -> Answer {
     let decision: Decision = serde_json::from_value(call.param("action").into()).map_err(|_| {
         problem(
@@ -131,7 +120,7 @@ async fn take(
             decision,
         })
         .await;
-    settle(call, word(decision), &id, reason, before, taken, || {
+    settle(call, decision.as_str(), &id, reason, before, taken, || {
         format!("see what is allowed and what happens next at /api/v1/incidents/{id}")
     })
     .await

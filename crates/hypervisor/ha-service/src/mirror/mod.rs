@@ -81,7 +81,7 @@ impl Mirror {
                         "incidents are not shown as objects: the cluster does not know HaIncident; apply the output of `cobaltcore crds`"
                     );
                 } else {
-                    tracing::warn!(%error, "incidents are not shown as objects for now");
+                    tracing::warn!(%error, "incidents are not shown as objects; it is tried again");
                 }
                 wait = REST;
             }

@@ -10,7 +10,7 @@ use cobaltcore_api::{
     HaStep, HaSummary, HaVm,
 };
 use cobaltcore_ha_engine::{
-    Decision, Entry, Group, HeldReason, Incident, IncidentKind, IncidentState, Record, VmProgress, VmRecord,
+    Entry, Group, HeldReason, Incident, IncidentKind, IncidentState, Record, VmProgress, VmRecord,
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -151,7 +151,7 @@ fn says(entry: &Entry) -> Option<Says> {
             reason,
             ..
         } => Some(Says::Both(
-            format!("decision/{}", decided(*decision)),
+            format!("decision/{}", decision.as_str()),
             "done".into(),
             format!("{actor}: {reason}"),
         )),
@@ -188,17 +188,6 @@ fn says(entry: &Entry) -> Option<Says> {
         | Entry::Led
         | Entry::RestartIntended { .. }
         | Entry::PauseIntended { .. } => None,
-    }
-}
-
-fn decided(decision: Decision) -> &'static str {
-    match decision {
-        Decision::AckFenced => "ack-fenced",
-        Decision::Approve => "approve",
-        Decision::Abort => "abort",
-        Decision::Retry => "retry",
-        Decision::Release => "release",
-        Decision::Close => "close",
     }
 }
 

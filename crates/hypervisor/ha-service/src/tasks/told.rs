@@ -124,7 +124,7 @@ pub(super) fn told(notice: &Notice) -> Told {
             "",
             "group-untrusted",
             format!(
-                "too many hosts fell silent in group {group:?} together: its accusations do not count for now"
+                "too many hosts fell silent in group {group:?} together: its accusations do not count until they speak again"
             ),
         ),
         Notice::GroupUntrusted { group, .. } => {
