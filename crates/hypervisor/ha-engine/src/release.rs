@@ -56,6 +56,10 @@ impl Engine {
         let run = self.run(id, now);
         if intended && run.power_on_seen {
             self.write(Entry::FenceReleased { incident: id.clone() }, now);
+            // Whatever touches a service in Nova looks like a report of it, our own force-down too.
+            if let Some(host) = self.hosts.get_mut(&id.host) {
+                host.signals.nova.start_over(now.mono);
+            }
             return Ok(());
         }
         if !intended || self.ready(id, &Slot::Fence, now) {
@@ -174,7 +178,8 @@ impl Engine {
         Err(None)
     }
 
-    /// Whoever enables the service, the operator or we, the incident ends when Nova says it did.
+    /// Whoever enables the service, the operator or we, the incident ends when Nova says that it is
+    /// enabled and up, so that the next guest can be placed there.
     fn after_restore(&mut self, id: &IncidentId, now: Now) -> Pass {
         let Some(incident) = self.ledger.incidents.get(id).cloned() else {
             return Err(None);
@@ -190,7 +195,8 @@ impl Engine {
         let enabled = read
             .as_ref()
             .is_some_and(|(_, service)| !service.disabled && !service.forced_down);
-        if handed_on || enabled {
+        let up = read.as_ref().is_some_and(|(_, service)| service.up);
+        if handed_on || (enabled && up) {
             self.write(
                 Entry::Moved {
                     incident: id.clone(),
@@ -210,7 +216,7 @@ impl Engine {
                 },
                 now,
             );
-        } else if self.config.release_in_nova && self.ready(id, &Slot::Update, now) {
+        } else if !enabled && self.config.release_in_nova && self.ready(id, &Slot::Update, now) {
             self.write(Entry::RestoreIntended { incident: id.clone() }, now);
             let effect = Effect::UpdateService {
                 host: id.host.clone(),

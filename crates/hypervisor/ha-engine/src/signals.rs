@@ -101,6 +101,12 @@ impl Beat {
         }
     }
 
+    /// What was seen so far belongs to the past: only a report from here on is a sign of life.
+    pub(crate) fn start_over(&mut self, now: Mono) {
+        self.changed = None;
+        self.watching = now;
+    }
+
     fn verdict(&self, now: Mono, alive: Duration, dead: Duration, broken: Broken) -> GroupVerdict {
         let age = self.changed.map(|changed| now.since(changed));
         let usable = self.polled.is_some_and(|polled| now.since(polled) <= POLL_GAP);

@@ -44,7 +44,7 @@ impl World {
     /// Nova's opinion: a report within the last minute, and nobody forced it down.
     pub(crate) fn service_up(&self, h: usize) -> bool {
         let host = &self.hosts[h];
-        !host.forced_down && self.now.saturating_sub(host.service_updated) <= 60_000
+        !host.forced_down && self.now.saturating_sub(host.service_seen) <= 60_000
     }
 
     fn facts(&self, n: usize) -> ServerFacts {
@@ -279,7 +279,6 @@ impl World {
     /// A compute service starts: it removes what was moved away, and resumes what is still its own.
     pub(crate) fn compute_starts(&mut self, h: usize) {
         self.hosts[h].compute = true;
-        self.hosts[h].service_updated = self.now;
         let mut left = Vec::new();
         for m in &mut self.migrations {
             // A rebuild that was interrupted here is given up.
@@ -327,6 +326,7 @@ impl World {
             host.disabled = false;
             host.forced_down = false;
             host.disabled_condition = false;
+            host.service_updated = self.now;
         }
     }
 }

@@ -324,6 +324,7 @@ impl World {
                 self.hosts[h].forced_down = false;
             }
         }
+        self.hosts[h].service_updated = self.now;
         Ok(Answer::Done)
     }
 
@@ -585,9 +586,22 @@ impl World {
         }
         let boot = incident.and_then(|id| self.ledger().incidents.get(id).and_then(|i| i.boot.clone()));
         let same_boot = boot.is_some_and(|boot| boot.0 == self.hosts[h].boot_id());
-        if open || same_boot || !self.hosts[h].user {
-            let what = format!("n{h:02} is given back: open records {open}, same boot {same_boot}");
+        let silent = self
+            .fence_release_began(incident)
+            .is_some_and(|at| self.hosts[h].service_seen < at);
+        if open || same_boot || silent || !self.hosts[h].user {
+            let what = format!(
+                "n{h:02} is given back: open records {open}, same boot {same_boot}, silent service {silent}"
+            );
             self.violate(Invariant::S13Release, what);
         }
+    }
+
+    fn fence_release_began(&self, about: Option<&IncidentId>) -> Option<u64> {
+        let records = self.journal.iter().zip(&self.written_at);
+        let mut began = records.filter(|(record, _)| {
+            matches!(&record.entry, Entry::FenceReleaseIntended { incident } if Some(incident) == about)
+        });
+        began.next().map(|(_, at)| *at)
     }
 }

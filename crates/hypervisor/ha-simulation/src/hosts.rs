@@ -59,6 +59,9 @@ pub(crate) struct Host {
     pub(crate) disabled_condition: bool,
     pub(crate) ha_enabled: bool,
     pub(crate) node_lease: u64,
+    /// When the service last reported; Nova's own opinion of it follows from this.
+    pub(crate) service_seen: u64,
+    /// When anybody last wrote to the service's row, which is all that Nova shows.
     pub(crate) service_updated: u64,
     pub(crate) disabled: bool,
     pub(crate) forced_down: bool,
@@ -103,6 +106,7 @@ impl Host {
             disabled_condition: false,
             ha_enabled: true,
             node_lease: 0,
+            service_seen: 0,
             service_updated: 0,
             disabled: false,
             forced_down: false,

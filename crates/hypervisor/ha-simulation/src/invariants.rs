@@ -29,7 +29,8 @@ pub enum Invariant {
     S11Manual,
     /// The condition only on a claimed host, `forced_down` only on a fenced one, and no evacuation before it.
     S12Order,
-    /// Maintenance is not given back before a new boot and while Nova has open records.
+    /// Maintenance is not given back before a new boot and a report of its compute service, and while
+    /// Nova has open records.
     S13Release,
     /// A dead host with everything working: first request within 75 seconds.
     L1Fast,

@@ -272,6 +272,7 @@ impl World {
             Event::Beat(h) => self.beat(h),
             Event::ComputeBeat(h) => {
                 if self.hosts[h].compute_works() && self.rabbit_up {
+                    self.hosts[h].service_seen = self.now;
                     self.hosts[h].service_updated = self.now;
                 }
                 self.schedule(10_000, Event::ComputeBeat(h));

@@ -219,7 +219,7 @@ pub(crate) fn right(effect: &Effect, how: u8) -> Answer {
         }),
         Effect::ReadService { .. } => Answer::Service(ServiceFacts {
             updated_at: "1".into(),
-            up: false,
+            up: !how.is_multiple_of(2),
             disabled: how.is_multiple_of(2),
             forced_down: how.is_multiple_of(2),
         }),

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A repaired host is given back when Nova can place guests there, and not before.
+
+#![allow(clippy::unwrap_used)]
+
+mod play;
+
+use std::collections::BTreeMap;
+
+use cobaltcore_api::Maintenance;
+use cobaltcore_ha_engine::{
+    AgentId, Answer, BootId, Decision, Effect, Entry, Epoch, Evidence, Grade, IncidentId, IncidentKind,
+    IncidentState, Input, Inventory, Mono, Observation, Power, Record, ServiceFacts, VERSION,
+};
+use play::{Play, at, host};
+
+/// Host 0 was fenced, its guests are elsewhere, and a person wants it back.
+fn wanted_back() -> Vec<Entry> {
+    let incident = incident();
+    vec![
+        Entry::Led,
+        Entry::Opened {
+            incident: incident.clone(),
+            kind: IncidentKind::HostDown,
+            by: "the engine".to_owned(),
+            boot: Some(BootId("boot-0".to_owned())),
+            evidence: Box::new(Evidence::default()),
+        },
+        Entry::ClaimIntended {
+            incident: incident.clone(),
+            previous: Maintenance::Off,
+        },
+        Entry::Claimed {
+            incident: incident.clone(),
+        },
+        Entry::Fenced {
+            incident: incident.clone(),
+            level: 0,
+            grade: Grade::Power,
+        },
+        Entry::Moved {
+            incident: incident.clone(),
+            state: IncidentState::Recovered,
+        },
+        Entry::Decided {
+            incident,
+            decision: Decision::Release,
+            actor: "operator/olga".to_owned(),
+            reason: "repaired".to_owned(),
+        },
+    ]
+}
+
+/// When the row of its service was written last, before it was switched on again.
+const FORCED_DOWN: &str = "forced down";
+
+fn incident() -> IncidentId {
+    IncidentId {
+        epoch: Epoch(1),
+        n: 1,
+        host: host(0),
+    }
+}
+
+/// What Nova says of the compute service of host 0.
+#[derive(Clone, Copy)]
+struct Nova {
+    /// Whether it reports; a report shows in its row, as any other change of it does.
+    reports: bool,
+    up: bool,
+}
+
+/// A world in which everything but Nova's opinion is as it should be.
+struct Repaired {
+    play: Play,
+    enabled: bool,
+}
+
+impl Repaired {
+    fn new() -> Self {
+        let mut play = Play::new();
+        let records = (1..).zip(wanted_back()).map(|(seq, entry)| Record {
+            version: VERSION,
+            seq,
+            epoch: Epoch(1),
+            at: at(0).wall,
+            entry,
+        });
+        play.step(Input::Lead {
+            epoch: Epoch(2),
+            sent_at: Mono(play.now),
+            journal: records.collect(),
+        });
+        Self { play, enabled: false }
+    }
+
+    /// Some seconds go by; whether the incident is over then.
+    fn after(&mut self, seconds: u32, nova: Nova) -> bool {
+        for second in 0..seconds {
+            self.play.second(0, true);
+            self.look(nova, second);
+            while let Some(action) = self.play.open.pop() {
+                if matches!(
+                    action.effect,
+                    Effect::UpdateService { .. } | Effect::RestoreMaintenance { .. }
+                ) {
+                    self.enabled = true;
+                }
+                let result = Ok(self.answer(&action.effect, nova));
+                self.play.step(Input::Outcome {
+                    id: action.id,
+                    result,
+                });
+            }
+        }
+        let ledger = self.play.engine.ledger();
+        ledger.incidents[&incident()].state == IncidentState::Released
+    }
+
+    fn look(&mut self, nova: Nova, second: u32) {
+        self.play.step(Input::Saw(Observation::Inventory(Inventory {
+            host: host(0),
+            agent: AgentId("agent".to_owned()),
+            starts: 1,
+            boot: BootId("boot-1".to_owned()),
+            version: 1,
+            domains: BTreeMap::new(),
+        })));
+        if second.is_multiple_of(5) {
+            let facts = self.service(nova);
+            self.play
+                .step(Input::Saw(Observation::Services(vec![(host(0), facts)])));
+        }
+    }
+
+    fn service(&self, nova: Nova) -> ServiceFacts {
+        ServiceFacts {
+            updated_at: if nova.reports {
+                self.play.now.to_string()
+            } else {
+                FORCED_DOWN.to_owned()
+            },
+            up: nova.up,
+            disabled: !self.enabled,
+            forced_down: !self.enabled,
+        }
+    }
+
+    fn answer(&self, effect: &Effect, nova: Nova) -> Answer {
+        match effect {
+            Effect::ReadPower { .. } => Answer::Power(Power::On),
+            Effect::ReadMaintenance { .. } if self.enabled => Answer::Maintenance(Maintenance::Off),
+            Effect::ReadMaintenance { .. } => Answer::Maintenance(Maintenance::Ha),
+            Effect::ReadService { .. } => Answer::Service(self.service(nova)),
+            Effect::ListServers { .. } => Answer::Servers {
+                servers: Vec::new(),
+                migrations: Vec::new(),
+                complete: true,
+            },
+            _ => Answer::Done,
+        }
+    }
+}
+
+#[test]
+fn a_compute_service_that_does_not_report_is_not_enabled() {
+    let mut world = Repaired::new();
+    let silent = Nova {
+        reports: false,
+        up: false,
+    };
+    assert!(!world.after(120, silent));
+    assert!(!world.enabled, "enabled before anybody heard of it");
+}
+
+#[test]
+fn an_incident_is_over_when_nova_says_that_the_service_is_up() {
+    let mut world = Repaired::new();
+    let down = Nova {
+        reports: true,
+        up: false,
+    };
+    assert!(!world.after(120, down), "over although Nova says that it is down");
+    assert!(world.enabled);
+    assert!(world.after(30, Nova { up: true, ..down }));
+}
+
+#[test]
+fn what_was_written_to_its_row_before_it_was_switched_on_is_no_report() {
+    let mut world = Repaired::new();
+    let silent = Nova {
+        reports: false,
+        up: false,
+    };
+    for token in ["a report", FORCED_DOWN] {
+        let facts = ServiceFacts {
+            updated_at: token.to_owned(),
+            ..world.service(silent)
+        };
+        world
+            .play
+            .step(Input::Saw(Observation::Services(vec![(host(0), facts)])));
+    }
+    assert!(!world.after(120, silent));
+    assert!(!world.enabled, "enabled because of our own force-down");
+}
