@@ -10,10 +10,10 @@ use anyhow::Context as _;
 use clap::Args as ClapArgs;
 use cobaltcore_api::names::HostName;
 use cobaltcore_ha_service::metrics::CloudCalls;
-use cobaltcore_ha_service::{Config, Surroundings};
+use cobaltcore_ha_service::{Config, Service, Surroundings};
 use cobaltcore_kit::health::Health;
 use cobaltcore_kit::shutdown::Shutdown;
-use cobaltcore_kit::startup::Component;
+use cobaltcore_kit::startup::{self, Component};
 use cobaltcore_kit::telemetry::Telemetry;
 use cobaltcore_openstack::{CloudConfig, Interface, Session, Settings};
 
@@ -68,22 +68,28 @@ fn banner() -> &'static str {
 }
 
 pub(crate) fn run(log: &LogArgs, args: Args) -> ExitCode {
-    run::block_on(log, "ha-service", serve(args))
+    let config = match Config::load(&args.config) {
+        Ok(config) => config,
+        Err(error) => return run::tell(&Failure::config(error.to_string())),
+    };
+    if args.check {
+        println!("{} is good", args.config.display());
+        return ExitCode::SUCCESS;
+    }
+    // What the command line says stays so, whatever the file says later.
+    let follow_level = !log.says_what();
+    let log = log.or(config.log.format, &config.log.level);
+    run::block_on(&log, "ha-service", serve(args, config, follow_level))
 }
 
-async fn serve(args: Args) -> Result<(), Failure> {
+async fn serve(args: Args, config: Config, follow_level: bool) -> Result<(), Failure> {
     let Args {
         config: path,
-        check,
+        check: _,
         kubeconfig,
         node_name,
         namespace,
     } = args;
-    let config = Config::load(&path).map_err(|error| Failure::config(error.to_string()))?;
-    if check {
-        println!("{} is good", path.display());
-        return Ok(());
-    }
     let telemetry = Telemetry::new(&COMPONENT);
     let openstack = if config.openstack.enabled {
         Some(session(&config, &telemetry).map_err(|error| Failure::config(error.to_string()))?)
@@ -108,9 +114,15 @@ async fn serve(args: Args) -> Result<(), Failure> {
         own_host,
         namespace,
     };
-    cobaltcore_ha_service::run_following(path, config, surroundings)
-        .await
-        .map_err(|error| Failure::from(anyhow::Error::from(error)))
+    let failed = |error| Failure::from(anyhow::Error::from(error));
+    let relog = move |level: &str| {
+        // A level that cannot be read was refused with the configuration.
+        if follow_level && startup::change_filter(level).is_ok() {
+            tracing::info!(level, "what is logged changed");
+        }
+    };
+    let service = Service::prepare(config, surroundings).await.map_err(failed)?;
+    service.following_with(path, relog).run().await.map_err(failed)
 }
 
 fn session(config: &Config, telemetry: &Telemetry) -> Result<Session, cobaltcore_openstack::ConfigError> {
@@ -129,6 +141,7 @@ fn session(config: &Config, telemetry: &Telemetry) -> Result<Session, cobaltcore
     let settings = Settings {
         deadline: config.openstack.timeout.0,
         user_agent: COMPONENT.user_agent(),
+        nova_newest: config.openstack.microversion.parse().ok(),
         observer: Some(Arc::new(CloudCalls::new(telemetry))),
         ..Settings::default()
     };

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-pub(crate) use cobaltcore_kit::program::{Failure, LogArgs, block_on, client, cluster};
+pub(crate) use cobaltcore_kit::program::{Failure, LogArgs, block_on, client, cluster, tell};
 
 /// Prints a line. A reader that has seen enough and closed the pipe is no reason to fail.
 macro_rules! say {

@@ -13,35 +13,46 @@ use crate::startup::{self, Component, LogConfig, LogFormat, StartupGuard};
 /// How to log.
 #[derive(Debug, Args)]
 pub struct LogArgs {
-    /// Form of log lines: plain, json, logfmt or journald
+    /// Form of log lines: plain, json, logfmt or journald [default: plain]
     #[arg(
         long,
         global = true,
         env = "COBALTCORE_LOG_FORMAT",
-        default_value = "plain",
         value_name = "FORMAT",
         help_heading = "Logging"
     )]
-    log_format: LogFormat,
-    /// What to log, as `level` or `target=level,...`
+    log_format: Option<LogFormat>,
+    /// What to log, as `level` or `target=level,...` [default: warn]
     #[arg(
         long,
         global = true,
         env = "COBALTCORE_LOG",
-        default_value = "warn",
         value_name = "FILTER",
         help_heading = "Logging"
     )]
-    log: String,
+    log: Option<String>,
 }
 
 impl LogArgs {
     /// With another form or filter, where given.
     pub fn with(self, format: Option<LogFormat>, filter: Option<String>) -> Self {
         Self {
-            log_format: format.unwrap_or(self.log_format),
-            log: filter.unwrap_or(self.log),
+            log_format: format.or(self.log_format),
+            log: filter.or(self.log),
         }
+    }
+
+    /// With this form and filter where the command line says nothing.
+    pub fn or(&self, format: LogFormat, filter: &str) -> Self {
+        Self {
+            log_format: self.log_format.or(Some(format)),
+            log: self.log.clone().or_else(|| Some(filter.to_owned())),
+        }
+    }
+
+    /// Whether the command line says what to log.
+    pub fn says_what(&self) -> bool {
+        self.log.is_some()
     }
 }
 
@@ -98,8 +109,8 @@ fn start(log: &LogArgs, name: &'static str) -> Result<StartupGuard, crate::Error
         commit: option_env!("COBALTCORE_COMMIT").unwrap_or("unknown"),
     };
     let config = LogConfig {
-        format: log.log_format,
-        filter: log.log.clone(),
+        format: log.log_format.unwrap_or_default(),
+        filter: log.log.clone().unwrap_or_else(|| "warn".to_owned()),
         ..LogConfig::default()
     };
     startup::init(&component, &config)
@@ -133,7 +144,8 @@ impl From<anyhow::Error> for Failure {
     }
 }
 
-fn tell(failure: &Failure) -> ExitCode {
+/// Tells why the program ends, and gives its exit code.
+pub fn tell(failure: &Failure) -> ExitCode {
     eprintln!("error: {:#}", failure.error);
     ExitCode::from(failure.code)
 }

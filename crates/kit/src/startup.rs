@@ -6,11 +6,12 @@ mod logfmt;
 
 use std::fmt;
 use std::io::IsTerminal as _;
+use std::sync::OnceLock;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
-use tracing_subscriber::{EnvFilter, Layer, Registry};
+use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
 
 use crate::error::Error;
 
@@ -56,7 +57,7 @@ fn platform() -> String {
 }
 
 /// The form of log lines.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
     /// Lines for people, with colour on a terminal.
@@ -167,10 +168,7 @@ fn install_logging(
     filter: &str,
     otlp: &str,
 ) -> Result<StartupGuard, Error> {
-    let filter = EnvFilter::try_new(filter).map_err(|error| Error::LogFilter {
-        filter: filter.to_owned(),
-        reason: error.to_string(),
-    })?;
+    let (filter, switch) = reload::Layer::new(parse_filter(filter)?);
     let lines: BoxedLayer = match format {
         LogFormat::Plain => tracing_subscriber::fmt::layer()
             .with_writer(std::io::stderr)
@@ -200,7 +198,34 @@ fn install_logging(
         .with(layers)
         .try_init()
         .map_err(|_| Error::LoggingTwice)?;
+    // Set once: whoever comes second was refused above.
+    let _ = FILTER.set(switch);
     Ok(guard)
+}
+
+fn parse_filter(filter: &str) -> Result<EnvFilter, Error> {
+    EnvFilter::try_new(filter).map_err(|error| Error::LogFilter {
+        filter: filter.to_owned(),
+        reason: error.to_string(),
+    })
+}
+
+/// What is wrong with a filter of log lines, before anything depends on it.
+pub fn check_filter(filter: &str) -> Result<(), Error> {
+    parse_filter(filter).map(drop)
+}
+
+/// The filter of the process, once it logs.
+static FILTER: OnceLock<reload::Handle<EnvFilter, Registry>> = OnceLock::new();
+
+/// Logs by another filter from now on. Nothing happens in a process that does not log.
+pub fn change_filter(filter: &str) -> Result<(), Error> {
+    let filter = parse_filter(filter)?;
+    if let Some(switch) = FILTER.get() {
+        // It fails only when the logger is gone, and then there is nothing to filter.
+        let _ = switch.reload(filter);
+    }
+    Ok(())
 }
 
 #[cfg(feature = "otlp")]

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A service that takes everything and remembers when it came.
 
-use std::io::Read as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,7 +11,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
-use cobaltcore_ha_wire::{Admission, Batch, BatchAnswer, CommandList, Kind, Problem, bounds, path};
+use cobaltcore_ha_wire::{Admission, Batch, BatchAnswer, CommandList, Kind, Packing, Problem, bounds, path};
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
@@ -66,20 +65,17 @@ async fn commands() -> Response {
 
 async fn take(State(came): State<Arc<Mutex<Came>>>, headers: HeaderMap, raw: Bytes) -> Response {
     let now = Instant::now();
-    let mut plain = Vec::new();
-    let body: &[u8] = if headers
+    let packing = headers
         .get("content-encoding")
-        .is_some_and(|value| value == "gzip")
-    {
-        let mut reader = flate2::read::GzDecoder::new(&raw[..]).take(bounds::BODY as u64 + 1);
-        if reader.read_to_end(&mut plain).is_err() {
-            return StatusCode::BAD_REQUEST.into_response();
-        }
-        &plain
-    } else {
-        &raw
+        .and_then(|value| Packing::named(value.to_str().ok()?));
+    let plain = match packing {
+        None => raw.to_vec(),
+        Some(packing) => match packing.unpack(&raw, bounds::BODY) {
+            Ok(plain) => plain,
+            Err(_) => return StatusCode::BAD_REQUEST.into_response(),
+        },
     };
-    let Ok(batch) = Batch::decode(body) else {
+    let Ok(batch) = Batch::decode(&plain) else {
         return StatusCode::UNPROCESSABLE_ENTITY.into_response();
     };
     let mut came = came.lock();

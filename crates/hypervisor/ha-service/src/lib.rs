@@ -47,4 +47,4 @@ pub mod tasks;
 
 pub use config::Config;
 pub use error::Error;
-pub use run::{Service, Surroundings, run, run_following};
+pub use run::{Service, Surroundings, run};

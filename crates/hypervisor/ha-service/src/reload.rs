@@ -17,7 +17,13 @@ use crate::metrics::OfResult;
 use crate::settings::engine_config;
 
 /// Follows the file at `path` until `stop`.
-pub(crate) async fn follow(path: PathBuf, app: Arc<App>, executor: Executor, stop: CancellationToken) {
+pub(crate) async fn follow(
+    path: PathBuf,
+    app: Arc<App>,
+    executor: Executor,
+    relog: Box<dyn Fn(&str) + Send + Sync>,
+    stop: CancellationToken,
+) {
     let mut file = Followed::new(path, Vec::new());
     let mut first = true;
     loop {
@@ -36,7 +42,15 @@ pub(crate) async fn follow(path: PathBuf, app: Arc<App>, executor: Executor, sto
             continue;
         }
         let result = match read {
-            Ok(config) => apply(&app, &executor, config).await,
+            Ok(config) => {
+                let before = app.config().log.level.clone();
+                let applied = apply(&app, &executor, config).await;
+                let level = &app.config().log.level;
+                if *level != before {
+                    relog(level);
+                }
+                applied
+            }
             Err(why) => Err(why),
         };
         let word = match &result {

@@ -81,15 +81,6 @@ pub async fn run(config: Config, surroundings: Surroundings) -> Result<(), Error
     Service::prepare(config, surroundings).await?.run().await
 }
 
-/// Runs the service with the configuration in a file, which is read again when it changes.
-pub async fn run_following(path: PathBuf, config: Config, surroundings: Surroundings) -> Result<(), Error> {
-    Service::prepare(config, surroundings)
-        .await?
-        .following(path)
-        .run()
-        .await
-}
-
 /// A service that listens but does not run yet.
 pub struct Service {
     app: Arc<App>,
@@ -101,7 +92,13 @@ pub struct Service {
     api: ApiListener,
     legacy: Option<ApiListener>,
     metrics: Option<Listener>,
-    file: Option<PathBuf>,
+    file: Option<Followed>,
+}
+
+/// The file whose changes are followed, and what the process does about a level of logging in it.
+struct Followed {
+    path: PathBuf,
+    relog: Box<dyn Fn(&str) + Send + Sync>,
 }
 
 impl Service {
@@ -218,8 +215,21 @@ impl Service {
 
     /// Reads its configuration again whenever the file at `path` changes.
     #[must_use]
-    pub fn following(mut self, path: impl Into<PathBuf>) -> Self {
-        self.file = Some(path.into());
+    pub fn following(self, path: impl Into<PathBuf>) -> Self {
+        self.following_with(path, |_| {})
+    }
+
+    /// The same, and has `relog` change what is logged when `log.level` changes.
+    #[must_use]
+    pub fn following_with(
+        mut self,
+        path: impl Into<PathBuf>,
+        relog: impl Fn(&str) + Send + Sync + 'static,
+    ) -> Self {
+        self.file = Some(Followed {
+            path: path.into(),
+            relog: Box::new(relog),
+        });
         self
     }
 
@@ -289,10 +299,10 @@ impl Service {
                 }
             });
         }
-        if let Some(path) = file {
+        if let Some(Followed { path, relog }) = file {
             let (shared, acting) = (Arc::clone(&app), executor.clone());
             tasks.once("configuration", move |stop| {
-                reload::follow(path, shared, acting, stop)
+                reload::follow(path, shared, acting, relog, stop)
             });
         }
         let answered = LastAnswer::default();

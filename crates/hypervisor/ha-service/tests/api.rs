@@ -5,8 +5,7 @@
 
 mod common;
 
-use std::io::Write as _;
-
+use cobaltcore_ha_wire::Packing;
 use cobaltcore_sim::{Cloud, World};
 use common::{AGENT, ALONE, Agent, OPERATOR, Running, SENDER, VIEWER, base, session, until};
 use serde_json::json;
@@ -123,15 +122,18 @@ async fn records_are_acknowledged_once_they_are_stored() {
     let (_, host) = service.get(&format!("/api/v1/hosts/{N1}")).await;
     assert!(host["last_seen"].is_string(), "{host}");
     // Compressed bodies are taken as well.
-    let more = agent.events(10..=210).encode().unwrap();
-    let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    packer.write_all(&more).unwrap();
-    let packed = packer.finish().unwrap();
-    let gzip = [("content-encoding", "gzip")];
-    let (code, answer) = service
-        .raw("POST", &agent.path(), Some(AGENT), packed, &gzip)
-        .await;
-    assert_eq!((code, &answer["acked_seq"]), (200, &json!(210)), "{answer}");
+    for (way, records, last) in [(Packing::Zstd, 10..=209, 209), (Packing::Gzip, 210..=400, 400)] {
+        let packed = way.pack(&agent.events(records).encode().unwrap()).unwrap();
+        let headers = [("content-encoding", way.as_str())];
+        let (code, answer) = service
+            .raw("POST", &agent.path(), Some(AGENT), packed, &headers)
+            .await;
+        assert_eq!(
+            (code, &answer["acked_seq"]),
+            (200, &json!(last)),
+            "{way:?}: {answer}"
+        );
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -148,14 +150,11 @@ async fn bad_reports_are_refused_counted_and_harmless() {
     };
     assert_eq!(post(b"not json".to_vec(), &[]).await, 400);
     assert_eq!(post(vec![b' '; (1 << 20) + 1], &[]).await, 413);
-    let mut bomb = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
-    bomb.write_all(&vec![b' '; 20 << 20]).unwrap();
-    assert_eq!(
-        post(bomb.finish().unwrap(), &[("content-encoding", "gzip")]).await,
-        413
-    );
+    let bomb = Packing::Gzip.pack(&vec![b' '; 20 << 20]).unwrap();
+    assert_eq!(post(bomb, &[("content-encoding", "gzip")]).await, 413);
     assert_eq!(post(b"x".to_vec(), &[("content-encoding", "gzip")]).await, 400);
-    assert_eq!(post(b"x".to_vec(), &[("content-encoding", "zstd")]).await, 415);
+    assert_eq!(post(b"x".to_vec(), &[("content-encoding", "zstd")]).await, 400);
+    assert_eq!(post(b"x".to_vec(), &[("content-encoding", "br")]).await, 415);
     // A report about another host, and one that contradicts itself.
     let foreign = Agent::new("node002-bb1").beat().encode().unwrap();
     assert_eq!(post(foreign, &[]).await, 403);

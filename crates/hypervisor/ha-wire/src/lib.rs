@@ -9,7 +9,7 @@
 //! | [`heartbeat`], [`inventory`] | what is not numbered: only the newest counts |
 //! | [`command`] | what a service may ask of an agent, and the results |
 //! | [`answer`] | what a service answers |
-//! | [`bounds`], [`path`] | how large things may be, where they are sent |
+//! | [`bounds`], [`path`], [`packing`] | how large things may be, where they are sent, how they are made smaller |
 //! | [`rest`] | what viewers and operators read |
 //!
 //! What an agent sends is decoded strictly: unknown fields and anything beyond the [`bounds`] are errors, because an
@@ -25,6 +25,7 @@ pub mod command;
 pub mod event;
 pub mod heartbeat;
 pub mod inventory;
+pub mod packing;
 pub mod path;
 pub mod rest;
 
@@ -39,3 +40,4 @@ pub use command::{
 pub use event::{DomainRef, Event, Kind, Scalar, agent};
 pub use heartbeat::{Heartbeat, Libvirt, Machine, Pressure, PressureLine, SelfFence, SpoolState};
 pub use inventory::{Disk, DomainEntry, DomainState, Inventory, Job};
+pub use packing::{PACK_FROM, PACKINGS, Packing, Unpackable};

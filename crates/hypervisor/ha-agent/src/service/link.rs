@@ -2,24 +2,23 @@
 //! One connection to one endpoint. Keys, certificates and tokens follow their files; answers are bounded; every
 //! request has a deadline.
 
-use std::io::Write as _;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use cobaltcore_ha_wire::{PACK_FROM, Packing};
 use cobaltcore_kit::tls::{ClientTls, TokenFile};
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use parking_lot::Mutex;
 use reqwest::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER};
 use url::Url;
 
 use crate::config::Service;
 
-/// Bytes from which a body is compressed.
-const COMPRESS_FROM: usize = 4096;
 /// The largest answer.
 const LARGEST: usize = 1 << 20;
+/// The answer to a packing that is not known.
+const UNSUPPORTED: u16 = 415;
 const CONNECT_TIME: Duration = Duration::from_secs(5);
 
 /// Where a replica of the service is.
@@ -49,6 +48,8 @@ pub(super) struct Link {
     tls: Mutex<Option<ClientTls>>,
     token: Option<TokenFile>,
     client: Mutex<Option<(Material, reqwest::Client)>>,
+    /// The service behind it answered that it does not know zstd.
+    only_gzip: AtomicBool,
 }
 
 impl Link {
@@ -59,6 +60,7 @@ impl Link {
             service: service.clone(),
             endpoint,
             client: Mutex::new(None),
+            only_gzip: AtomicBool::new(false),
         }
     }
 
@@ -123,18 +125,37 @@ impl Link {
         Url::parse(&format!("{base}{path}")).map_err(|error| error.to_string())
     }
 
-    /// Sends a body.
+    /// Sends a body. A service that does not know zstd says so, and gets gzip from then on.
     pub(super) async fn post(&self, path: &str, body: Vec<u8>, time: Duration) -> Result<Reply, String> {
+        if body.len() < PACK_FROM {
+            return self.send(path, body, None, time).await;
+        }
+        if !self.only_gzip.load(Ordering::Relaxed) {
+            let packed = pack(Packing::Zstd, &body)?;
+            let reply = self.send(path, packed, Some(Packing::Zstd), time).await?;
+            if reply.status != UNSUPPORTED {
+                return Ok(reply);
+            }
+            self.only_gzip.store(true, Ordering::Relaxed);
+        }
+        let packed = pack(Packing::Gzip, &body)?;
+        self.send(path, packed, Some(Packing::Gzip), time).await
+    }
+
+    async fn send(
+        &self,
+        path: &str,
+        body: Vec<u8>,
+        packing: Option<Packing>,
+        time: Duration,
+    ) -> Result<Reply, String> {
         let mut request = self
             .client()?
             .post(self.url(path)?)
             .header(CONTENT_TYPE, "application/json");
-        let body = if body.len() >= COMPRESS_FROM {
-            request = request.header(CONTENT_ENCODING, "gzip");
-            compress(&body).map_err(|error| error.to_string())?
-        } else {
-            body
-        };
+        if let Some(packing) = packing {
+            request = request.header(CONTENT_ENCODING, packing.as_str());
+        }
         self.exchange(request.body(body), time).await
     }
 
@@ -193,10 +214,8 @@ fn same(one: Option<&Arc<rustls::ClientConfig>>, two: Option<&Arc<rustls::Client
     }
 }
 
-fn compress(body: &[u8]) -> std::io::Result<Vec<u8>> {
-    let mut encoder = GzEncoder::new(Vec::with_capacity(body.len() / 4), Compression::fast());
-    encoder.write_all(body)?;
-    encoder.finish()
+fn pack(packing: Packing, body: &[u8]) -> Result<Vec<u8>, String> {
+    packing.pack(body).map_err(|error| error.to_string())
 }
 
 /// The whole chain of an error: what reqwest says first is rarely the cause.

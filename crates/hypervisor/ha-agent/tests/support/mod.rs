@@ -3,7 +3,6 @@
 #![allow(dead_code)]
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io::Read as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,7 +16,8 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use cobaltcore_ha_agent::{Args, Error, Start};
 use cobaltcore_ha_wire::{
-    Admission, Batch, BatchAnswer, Command, CommandList, Event, Heartbeat, Inventory, Problem, bounds, path,
+    Admission, Batch, BatchAnswer, Command, CommandList, Event, Heartbeat, Inventory, Packing, Problem,
+    bounds, path,
 };
 use cobaltcore_kit::shutdown::Shutdown;
 use parking_lot::Mutex;
@@ -47,6 +47,10 @@ pub(crate) struct Known {
     pub(crate) poison: Option<String>,
     /// More records at once are too many.
     pub(crate) most: Option<usize>,
+    /// Bodies packed with zstd are not understood.
+    pub(crate) no_zstd: bool,
+    /// How bodies came that were understood.
+    pub(crate) packings: Vec<Option<Packing>>,
     pub(crate) batches: usize,
 }
 
@@ -140,18 +144,14 @@ pub(crate) async fn until<R>(known: &Shared, what: &str, wanted: impl Fn(&Known)
 }
 
 fn body(headers: &HeaderMap, body: &Bytes) -> Vec<u8> {
-    if headers
-        .get("content-encoding")
-        .is_some_and(|value| value == "gzip")
-    {
-        let mut plain = Vec::new();
-        flate2::read::GzDecoder::new(&body[..])
-            .take(bounds::BODY as u64 + 1)
-            .read_to_end(&mut plain)
-            .unwrap();
-        return plain;
+    match packing(headers) {
+        Some(packing) => packing.unpack(body, bounds::BODY).unwrap(),
+        None => body.to_vec(),
     }
-    body.to_vec()
+}
+
+fn packing(headers: &HeaderMap) -> Option<Packing> {
+    Packing::named(headers.get("content-encoding")?.to_str().ok()?)
 }
 
 fn problem(status: u16) -> Response {
@@ -161,6 +161,14 @@ fn problem(status: u16) -> Response {
 }
 
 async fn take(State(known): State<Shared>, headers: HeaderMap, raw: Bytes) -> Response {
+    {
+        let mut known = known.lock();
+        let packing = packing(&headers);
+        if packing == Some(Packing::Zstd) && known.no_zstd {
+            return problem(415);
+        }
+        known.packings.push(packing);
+    }
     let batch = match Batch::decode(&body(&headers, &raw)) {
         Ok(batch) => batch,
         Err(error) => panic!("the agent sent something unreadable: {error}"),

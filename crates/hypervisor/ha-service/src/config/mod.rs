@@ -12,6 +12,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use cobaltcore_kit::config::{ConfigErrors, HumanDuration, Mistakes};
+use cobaltcore_kit::startup::{self, LogFormat};
+use cobaltcore_openstack::Microversion;
 use serde::{Deserialize, Serialize};
 
 pub use access::{Access, Compat, Limits, Server, ServerTlsFiles, TokenHash, Tokens};
@@ -22,6 +24,10 @@ pub use recovery::{
     Recovery, Release, ReleaseMode, StateAction, StateWord, Storm, Verify,
 };
 pub use sources::{Pull, PullKind, Push, PushSchema, Rule, RuleVerdict, Sources, TargetsFrom};
+
+/// Nova's answers are understood between these.
+const OLDEST: Microversion = Microversion::new(2, 53);
+const NEWEST: Microversion = Microversion::new(2, 90);
 
 pub(crate) const fn seconds(count: u64) -> HumanDuration {
     HumanDuration(Duration::from_secs(count))
@@ -81,6 +87,27 @@ pub struct Config {
     pub self_check: SelfCheck,
     /// How long things are kept.
     pub retention: Retention,
+    /// What is logged, and in which form.
+    pub log: Log,
+}
+
+/// What is logged, and in which form, where the command line says nothing.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Log {
+    /// A level, or `target=level,...`.
+    pub level: String,
+    /// The form of lines.
+    pub format: LogFormat,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self {
+            level: "info".into(),
+            format: LogFormat::Logfmt,
+        }
+    }
 }
 
 /// Where the service keeps what it hears.
@@ -221,6 +248,8 @@ pub struct OpenStack {
     pub clouds_file: String,
     /// Which endpoints are used: `public`, `internal` or `admin`; as the cloud's entry says when empty.
     pub interface: String,
+    /// The newest microversion of calls that need no newer one, from 2.53 to 2.90.
+    pub microversion: String,
     /// The microversion of evacuations: 2.90 keeps the guest's state, 2.95 leaves it stopped.
     pub evacuate_microversion: String,
     /// The longest time for one call.
@@ -244,6 +273,7 @@ impl Default for OpenStack {
             cloud: String::new(),
             clouds_file: String::new(),
             interface: String::new(),
+            microversion: "2.90".into(),
             evacuate_microversion: "2.90".into(),
             timeout: seconds(10),
             rps: 10,
@@ -367,6 +397,17 @@ impl Config {
                 "must be at most 10s: a leader that lost its lease must not have a call under way for longer",
             );
         }
+        let understood = |version: &Microversion| (OLDEST..=NEWEST).contains(version);
+        if crate::act::microversion(&self.openstack.microversion).is_none_or(|it| !understood(&it)) {
+            mistakes.add(
+                "openstack.microversion",
+                "must be between \"2.53\", since when services have ids, and \"2.90\", the newest whose answers are \
+                 understood; evacuations have openstack.evacuate_microversion",
+            );
+        }
+        if let Err(error) = startup::check_filter(&self.log.level) {
+            mistakes.add("log.level", error.to_string());
+        }
         if crate::act::microversion(&self.openstack.evacuate_microversion).is_none() {
             mistakes.add(
                 "openstack.evacuate_microversion",
@@ -463,12 +504,18 @@ impl Config {
             cloud,
             clouds_file,
             interface,
+            microversion,
             ..
         } = &self.openstack;
         keep("openstack.enabled", *enabled == old.openstack.enabled);
         keep("openstack.cloud", *cloud == old.openstack.cloud);
         keep("openstack.clouds_file", *clouds_file == old.openstack.clouds_file);
         keep("openstack.interface", *interface == old.openstack.interface);
+        keep(
+            "openstack.microversion",
+            *microversion == old.openstack.microversion,
+        );
+        keep("log.format", self.log.format == old.log.format);
         self.server = old.server.clone();
         self.storage = old.storage.clone();
         self.leader = old.leader.clone();
@@ -482,6 +529,10 @@ impl Config {
         self.openstack.cloud.clone_from(&old.openstack.cloud);
         self.openstack.clouds_file.clone_from(&old.openstack.clouds_file);
         self.openstack.interface.clone_from(&old.openstack.interface);
+        self.openstack
+            .microversion
+            .clone_from(&old.openstack.microversion);
+        self.log.format = old.log.format;
         changed
     }
 

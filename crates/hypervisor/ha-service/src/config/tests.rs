@@ -154,3 +154,27 @@ fn what_is_read_at_the_start_only_is_named_and_kept() {
         "another token is another configuration"
     );
 }
+
+#[test]
+fn lines_of_the_log_and_microversions_are_checked_at_their_place() {
+    let found = mistakes("openstack:\n  microversion: \"2.42\"\nlog:\n  level: \"=loud\"\n").join("\n");
+    assert!(
+        found.contains("c.yaml:2: openstack.microversion: must be between"),
+        "{found}"
+    );
+    assert!(found.contains("c.yaml:4: log.level: "), "{found}");
+    assert!(!mistakes("openstack: {microversion: \"2.95\"}\n").is_empty());
+    assert!(!mistakes("log: {format: xml}\n").is_empty());
+    let told = Config::parse(
+        "c.yaml",
+        "log: {level: debug}\nopenstack: {microversion: \"2.79\"}\n",
+    )
+    .unwrap();
+    assert_eq!(told.log.format, LogFormat::Logfmt);
+    let mut new = Config::parse("c.yaml", "log: {level: warn, format: json}\n").unwrap();
+    assert_eq!(new.keep_fixed(&told), ["openstack.microversion", "log.format"]);
+    assert_eq!(
+        (new.log.level.as_str(), new.log.format),
+        ("warn", LogFormat::Logfmt)
+    );
+}

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use cobaltcore_ha_wire::Problem;
+use cobaltcore_ha_wire::{PACKINGS, Packing, Problem, Unpackable};
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
@@ -268,22 +268,21 @@ impl App {
         let encoding = headers
             .get(http::header::CONTENT_ENCODING)
             .map(|value| value.to_str().unwrap_or("?").trim().to_ascii_lowercase());
-        match encoding.as_deref() {
-            None | Some("" | "identity") => Ok(sent),
-            Some("gzip") => match call::gunzip(&sent, limit) {
-                Ok(body) => Ok(body),
-                Err(call::Unpack::TooLarge) => Err(too_large()),
-                Err(call::Unpack::Broken) => {
-                    Err(self.refuse(route, "encoding", 400, "Bad request", "the body is not gzip"))
-                }
-            },
-            Some(_) => Err(self.refuse(
-                route,
-                "encoding",
-                415,
-                "Unsupported encoding",
-                "bodies are taken as they are or compressed with gzip",
-            )),
+        let packing = match encoding.as_deref() {
+            None | Some("" | "identity") => return Ok(sent),
+            Some(name) => Packing::named(name),
+        };
+        let Some(packing) = packing else {
+            let detail = format!("bodies are taken as they are or packed: {PACKINGS}");
+            return Err(self.refuse(route, "encoding", 415, "Unsupported encoding", &detail));
+        };
+        match packing.unpack(&sent, limit) {
+            Ok(body) => Ok(Bytes::from(body)),
+            Err(Unpackable::TooLarge) => Err(too_large()),
+            Err(Unpackable::Broken) => {
+                let detail = format!("the body is not {}", packing.as_str());
+                Err(self.refuse(route, "encoding", 400, "Bad request", &detail))
+            }
         }
     }
 

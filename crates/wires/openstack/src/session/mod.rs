@@ -20,7 +20,7 @@ use crate::config::{CloudConfig, ConfigError, Credentials, Scope};
 use crate::error::{Error, Result};
 use crate::observe::Observer;
 use crate::transport::Transport;
-use crate::version::Offer;
+use crate::version::{Microversion, Offer};
 use login::Login;
 
 pub use login::{Identity, Named};
@@ -41,6 +41,9 @@ pub struct Settings {
     pub longest_answer: usize,
     /// How many objects one page of a list has.
     pub page_size: u32,
+    /// The newest microversion that Nova is spoken to in, for calls that need no newer one and are not told
+    /// theirs; as new as both sides understand if not given.
+    pub nova_newest: Option<Microversion>,
     /// Who we say we are.
     pub user_agent: String,
     /// Whether `HTTPS_PROXY` and its companions count.
@@ -58,6 +61,7 @@ impl Default for Settings {
             max_in_flight: 16,
             longest_answer: 32 * 1024 * 1024,
             page_size: 1000,
+            nova_newest: None,
             user_agent: concat!("cobaltcore/", env!("CARGO_PKG_VERSION")).to_owned(),
             proxy_from_environment: true,
             observer: None,

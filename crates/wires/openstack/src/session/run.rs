@@ -137,7 +137,7 @@ impl Session {
         if let Some(name) = service.microversion_name() {
             let offer = self.offered(service, &endpoint, token, deadline).await?;
             let version = offer
-                .choose(request.least, request.best)
+                .choose(request.least, self.newest(request))
                 .ok_or_else(|| Error::TooOld {
                     of: Box::new(request.attempted()),
                     least: request.least,
@@ -163,6 +163,15 @@ impl Session {
         }
         let of = request.attempted();
         Err(fault::refuse(of, answer.status, &answer.headers, &answer.body))
+    }
+
+    /// The newest microversion this request may speak. One that was told its own keeps it.
+    fn newest(&self, request: &Request) -> Microversion {
+        let usual = request.call.service == Service::Nova && request.best == request.call.best;
+        match self.shared.settings.nova_newest.filter(|_| usual) {
+            Some(newest) => request.best.min(newest.max(request.least)),
+            None => request.best,
+        }
     }
 
     fn endpoint(&self, token: &Token, service: Service) -> Result<Url> {
