@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use askama::Template;
 use cobaltcore_api::labels;
 
+use super::order::Counted;
 use super::{Share, Tone, bytes, label, phase, shares, tone};
 use crate::fleet::Known;
 
@@ -15,6 +16,8 @@ const SIZES_GIB: [i128; 6] = [4, 16, 64, 128, 256, 512];
 const BUCKETS: usize = 10;
 /// How far the bars of the plot stand apart.
 const BAR_STEP: usize = 30;
+/// How high a line of its numbers is.
+const LINE: i64 = 9;
 /// Steps of each axis of the plot of CPU against memory.
 const STEPS: usize = 20;
 /// The side of that plot.
@@ -67,6 +70,8 @@ pub struct Bar {
     pub cpu: usize,
     /// That bar's height.
     pub cpu_height: i64,
+    /// How high above it the number stands: over that of a bar of about the same height beside it.
+    pub cpu_rise: i64,
     /// Where it stands in the plot.
     pub x: usize,
 }
@@ -100,14 +105,14 @@ pub struct Fit {
 impl Capacity {
     /// The room of the fleet. Hosts out of use have none.
     pub fn of(known: &Known) -> Self {
-        let mut zones: BTreeMap<String, Zone> = BTreeMap::new();
+        let mut zones: BTreeMap<Counted, Zone> = BTreeMap::new();
         let (mut by_memory, mut by_cpu) = ([0usize; BUCKETS], [0usize; BUCKETS]);
         let mut alike: BTreeMap<(usize, usize), usize> = BTreeMap::new();
         let mut free: Vec<i128> = Vec::new();
         for host in known.hypervisors.objects() {
             let (cpu, memory) = shares(host);
             let name = label(host, labels::ZONE);
-            let zone = zones.entry(name.clone()).or_insert(Zone {
+            let zone = zones.entry(Counted(name.clone())).or_insert(Zone {
                 name,
                 hosts: 0,
                 cpu: Share::default(),
@@ -150,13 +155,20 @@ fn bars(by_memory: &[usize; BUCKETS], by_cpu: &[usize; BUCKETS]) -> Vec<Bar> {
         |hosts: usize| i64::try_from(hosts * 100 / highest.unwrap_or_default().max(1)).unwrap_or_default();
     let both = by_memory.iter().copied().zip(by_cpu.iter().copied());
     both.enumerate()
-        .map(|(index, (memory, cpu))| Bar {
-            from: index * 100 / BUCKETS,
-            memory,
-            memory_height: height(memory),
-            cpu,
-            cpu_height: height(cpu),
-            x: index * BAR_STEP,
+        .map(|(index, (memory, cpu))| {
+            let beside = by_memory.iter().skip(index).take(2).filter(|hosts| **hosts > 0);
+            let crowded = beside
+                .into_iter()
+                .any(|hosts| height(*hosts).abs_diff(height(cpu)) < LINE.unsigned_abs());
+            Bar {
+                from: index * 100 / BUCKETS,
+                memory,
+                memory_height: height(memory),
+                cpu,
+                cpu_height: height(cpu),
+                cpu_rise: if crowded { LINE } else { 0 },
+                x: index * BAR_STEP,
+            }
         })
         .collect()
 }
@@ -207,6 +219,23 @@ mod tests {
         assert_eq!((fit(4 * GIB, &free).count, fit(4 * GIB, &free).lost), (10, 33));
         assert_eq!((fit(16 * GIB, &free).count, fit(16 * GIB, &free).lost), (0, 100));
         assert_eq!(fit(4 * GIB, &[]).lost, 0);
+    }
+
+    #[test]
+    fn numbers_of_bars_of_one_height_stand_above_each_other() {
+        let rise = |memory: [usize; BUCKETS], cpu: [usize; BUCKETS]| {
+            let bars = bars(&memory, &cpu);
+            bars.iter().map(|bar| bar.cpu_rise).take(3).collect::<Vec<_>>()
+        };
+        let alone = |at: usize, hosts| std::array::from_fn(|index| if index == at { hosts } else { 0 });
+        assert_eq!(rise(alone(1, 1000), alone(1, 1000)), [0, LINE, 0], "in one bar");
+        assert_eq!(
+            rise(alone(1, 1000), alone(0, 990)),
+            [LINE, 0, 0],
+            "beside the next"
+        );
+        assert_eq!(rise(alone(1, 1000), alone(1, 500)), [0, 0, 0]);
+        assert_eq!(rise(alone(0, 1000), alone(1, 1000)), [0, 0, 0], "on the far side");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use kube::ResourceExt as _;
 use serde::Deserialize;
 
+use super::order::{Counted, counted};
 use super::{Tone, ago, label, phase, shares, tone};
 use crate::fleet::Known;
 
@@ -38,7 +39,7 @@ pub struct Hosts {
     /// All phases there are.
     pub phases: BTreeSet<&'static str>,
     /// All zones there are.
-    pub zones: BTreeSet<String>,
+    pub zones: BTreeSet<Counted>,
     /// The hosts found.
     pub rows: Vec<Row>,
     /// How many hosts there are in all.
@@ -153,9 +154,12 @@ impl Hosts {
             Some(column) => (column, true),
             None => (wanted.sort.as_str(), false),
         };
+        rows.sort_by(|a, b| counted(&a.name, &b.name));
         match column {
             "phase" => rows.sort_by_key(|row| row.phase),
-            "zone" => rows.sort_by(|a, b| (&a.zone, &a.block).cmp(&(&b.zone, &b.block))),
+            "zone" => {
+                rows.sort_by(|a, b| counted(&a.zone, &b.zone).then_with(|| counted(&a.block, &b.block)));
+            }
             "guests" => rows.sort_by_key(|row| row.guests),
             "cpu" => rows.sort_by_key(|row| row.cpu),
             "memory" => rows.sort_by_key(|row| row.memory),
@@ -167,7 +171,7 @@ impl Hosts {
         }
         Self {
             phases: all.iter().map(|(row, _)| row.phase).collect(),
-            zones: all.iter().map(|(row, _)| row.zone.clone()).collect(),
+            zones: all.iter().map(|(row, _)| Counted(row.zone.clone())).collect(),
             total: all.len(),
             wanted,
             rows,

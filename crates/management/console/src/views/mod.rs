@@ -13,6 +13,7 @@ pub mod hosts;
 pub mod incidents;
 pub mod migrations;
 pub mod next;
+pub mod order;
 pub mod simulation;
 pub mod tiles;
 pub mod timeline;

@@ -8,6 +8,7 @@ use askama::Template;
 use cobaltcore_api::{Hypervisor, labels};
 use kube::ResourceExt as _;
 
+use super::order::{self, Counted};
 use super::{Share, Tone, bytes, condition, label, phase, shares, tone, tone_of_phase};
 use crate::fleet::Known;
 
@@ -155,25 +156,26 @@ impl Summary {
 impl Tiles {
     /// The tiles of all hosts.
     pub fn of(known: &Known) -> Self {
-        let mut zones: BTreeMap<String, BTreeMap<String, Vec<Tile>>> = BTreeMap::new();
+        let mut zones: BTreeMap<Counted, BTreeMap<Counted, Vec<Tile>>> = BTreeMap::new();
+        let counted = |hypervisor: &Hypervisor, key| Counted(label(hypervisor, key));
         for hypervisor in known.hypervisors.objects() {
-            let zone = zones.entry(label(hypervisor, labels::ZONE)).or_default();
-            let block = zone.entry(label(hypervisor, labels::BUILDING_BLOCK)).or_default();
+            let zone = zones.entry(counted(hypervisor, labels::ZONE)).or_default();
+            let block = zone
+                .entry(counted(hypervisor, labels::BUILDING_BLOCK))
+                .or_default();
             block.push(Tile::of(hypervisor));
         }
-        let blocks = |blocks: BTreeMap<String, Vec<Tile>>| {
-            blocks
-                .into_iter()
-                .map(|(name, tiles)| Block { name, tiles })
-                .collect()
+        let block = |(name, mut tiles): (Counted, Vec<Tile>)| {
+            tiles.sort_by(|a, b| order::counted(&a.name, &b.name));
+            Block { name: name.0, tiles }
         };
         Self {
             summary: Summary::of(known),
             zones: zones
                 .into_iter()
-                .map(|(name, inner)| Zone {
-                    name,
-                    blocks: blocks(inner),
+                .map(|(name, blocks)| Zone {
+                    name: name.0,
+                    blocks: blocks.into_iter().map(block).collect(),
                 })
                 .collect(),
             complete: known.hypervisors.complete,
