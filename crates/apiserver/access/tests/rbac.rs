@@ -506,7 +506,7 @@ fn escalate_bind_and_aggregation_are_rights_of_their_own() {
     let refusal = check_binding_write(&binder, &u, "", &bind("absent"), None).expect_err("absent");
     assert_eq!(
         refusal.message(),
-        "clusterroles.rbac.authorization.k8s.io \"absent\" not found"
+        "clusterrolebindings.rbac.authorization.k8s.io \"absent\" not found"
     );
 
     // everything but the paths is not enough to collect rules

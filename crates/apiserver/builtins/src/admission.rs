@@ -5,7 +5,7 @@
 use cobaltcore_schema::FieldError;
 use serde_json::{Value, json};
 
-use crate::json::{at, ensure, list, text};
+use crate::json::{at, ensure, entries, list, text};
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
@@ -92,6 +92,51 @@ pub fn default_priority(pod: &mut Value, class: Option<&Priority>) -> Result<(),
 /// The message for a pod that names a class nobody knows (403 Forbidden).
 pub fn missing_priority_class(name: &str) -> String {
     format!("no PriorityClass with name {name} was found")
+}
+
+/// Gives a pod what the class of its runtime says: overhead, node selector, tolerations. The error
+/// is why the pod is refused (403 Forbidden).
+pub fn take_runtime_class(pod: &mut Value, class: Option<&Value>) -> Result<(), String> {
+    let overhead = class.and_then(|class| at(class, "overhead.podFixed"));
+    let given = at(pod, "spec.overhead").filter(|given| given.as_object().is_some_and(|o| !o.is_empty()));
+    match (overhead, given) {
+        (None, Some(_)) => {
+            return Err("Pod Overhead set without corresponding RuntimeClass defined Overhead".to_owned());
+        }
+        (Some(overhead), Some(given)) if overhead != given => {
+            return Err("Pod's Overhead doesn't match RuntimeClass's defined Overhead".to_owned());
+        }
+        (Some(overhead), _) => {
+            let overhead = overhead.clone();
+            ensure(pod, "spec").insert("overhead".to_owned(), overhead);
+        }
+        (None, None) => {}
+    }
+    let Some(scheduling) = class.and_then(|class| at(class, "scheduling")) else {
+        return Ok(());
+    };
+    for (key, value) in entries(scheduling, "nodeSelector") {
+        let own = entries(pod, "spec.nodeSelector").find(|(k, _)| *k == key);
+        if let Some((_, own)) = own.filter(|(_, own)| *own != value) {
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            return Err(format!(
+                "conflict: runtimeClass.scheduling.nodeSelector[{key}] = {}; pod.spec.nodeSelector[{key}] = {}",
+                text(value),
+                text(own)
+            ));
+        }
+        ensure(pod, "spec.nodeSelector").insert(key.clone(), value.clone());
+    }
+    for toleration in list(scheduling, "tolerations") {
+        let tolerations = ensure(pod, "spec").entry("tolerations").or_insert(json!([]));
+        if let Some(known) = tolerations
+            .as_array_mut()
+            .filter(|known| !known.contains(toleration))
+        {
+            known.push(toleration.clone());
+        }
+    }
+    Ok(())
 }
 
 /// A new node takes no pods until it has reported itself ready.

@@ -35,7 +35,7 @@ mod warnings;
 
 pub use admission::{
     Priority, default_priority, default_service_account, default_tolerations, missing_priority_class,
-    protect_storage, taint_new_node, validate_token_request,
+    protect_storage, taint_new_node, take_runtime_class, validate_token_request,
 };
 pub use allocate::{ServiceNeeds, prepare_service, service_needs};
 pub use budget::{Owner, pdb_status};

@@ -22,6 +22,38 @@ fn is_percent(text: &str) -> bool {
         .is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()))
 }
 
+/// A subdomain whose labels may hold and begin with underscores, as search paths of resolvers do.
+pub fn underscored_subdomain(value: &str) -> Vec<String> {
+    const TEXT: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must start and end with an alphanumeric character";
+    const REGEX: &str = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*";
+    let mut problems = Vec::new();
+    if value.len() > 253 {
+        problems.push(too_many_characters(253));
+    }
+    let fits = |label: &str| is_lower_word(label.strip_prefix('_').unwrap_or(label));
+    if !value.split('.').all(fits) {
+        problems.push(regex_error(TEXT, REGEX, &["example.com"]));
+    }
+    problems
+}
+
+/// What is said about the name of a kernel setting that cannot be one.
+pub const SYSCTL_RULE: &str = "must have at most 253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
+
+/// Whether a text can name a kernel setting: words between dots or slashes.
+pub fn is_sysctl(value: &str) -> bool {
+    value.len() <= 253 && value.split(['.', '/']).all(is_lower_word)
+}
+
+/// Lower-case letters and digits, with dashes and underscores inside.
+fn is_lower_word(word: &str) -> bool {
+    let plain = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let bytes = word.as_bytes();
+    bytes.first().is_some_and(plain)
+        && bytes.last().is_some_and(plain)
+        && bytes.iter().all(|b| plain(b) || matches!(b, b'-' | b'_'))
+}
+
 /// `*.` and a subdomain.
 pub fn wildcard_subdomain(value: &str) -> Vec<String> {
     let mut errors = Vec::new();

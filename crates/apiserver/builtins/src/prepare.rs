@@ -38,6 +38,10 @@ impl Kind {
             ("apps", "StatefulSet") => drop_max_unavailable(object, None),
             ("discovery.k8s.io", "EndpointSlice") => drop_topology(object),
             ("coordination.k8s.io", _) => drop_election(object, None),
+            // Which versions were stored is the server's to know.
+            ("apiextensions.k8s.io", _) => {
+                ensure(object, "").remove("status");
+            }
             ("certificates.k8s.io", _) => {
                 let spec = ensure(object, "spec");
                 for name in ["username", "uid", "groups", "extra"] {
@@ -181,13 +185,14 @@ fn pod(object: &mut Value) {
     let class = qos_class(object);
     let mut status = json!({"phase": "Pending", "qosClass": class});
     if !list(object, "spec.schedulingGates").is_empty() {
+        let made = at(object, "metadata.creationTimestamp").cloned();
         status["conditions"] = json!([{
             "type": "PodScheduled",
             "status": "False",
             "reason": "SchedulingGated",
             "message": "Scheduling is blocked due to non-empty scheduling gates",
             "lastProbeTime": null,
-            "lastTransitionTime": null,
+            "lastTransitionTime": made,
         }]);
     }
     ensure(object, "").insert("status".to_owned(), status);
@@ -407,7 +412,7 @@ fn service_type_change(new: &mut Value, old: &Value) {
             spec.remove("clusterIP");
             spec.remove("clusterIPs");
         }
-        for field in ["ipFamilies", "ipFamilyPolicy"] {
+        for field in ["ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"] {
             if unchanged(new, &format!("spec.{field}")) {
                 ensure(new, "spec").remove(field);
             }

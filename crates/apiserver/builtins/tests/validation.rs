@@ -629,6 +629,7 @@ fn level_b_kinds_follow_the_rules_that_are_named() {
             vec![
                 "spec.maxReplicas: Invalid value: 2: must be greater than or equal to `minReplicas`",
                 "spec.scaleTargetRef.name: Required value",
+                "spec.scaleTargetRef.apiVersion: Invalid value: \"\": apiVersion must specify API group",
             ],
         ),
         (

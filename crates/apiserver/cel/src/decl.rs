@@ -144,6 +144,7 @@ pub enum ListKind {
 pub struct Env {
     variables: Vec<Variable>,
     makes_objects: bool,
+    hidden: Option<String>,
 }
 
 /// One variable of an environment.
@@ -165,6 +166,12 @@ impl Env {
     /// Adds a variable.
     pub fn variable(self, name: &str, ty: DeclType) -> Self {
         self.add(name, ty, false)
+    }
+
+    /// Hides a variable and what is below it from expressions; computed variables still see it.
+    pub fn hiding(mut self, name: &str) -> Self {
+        self.hidden = Some(name.to_owned());
+        self
     }
 
     /// Adds a variable that is an optional value of the type.
@@ -208,6 +215,15 @@ impl Env {
     }
 
     pub(crate) fn find(&self, name: &str) -> Option<(usize, &Variable)> {
+        let below = |hidden: &String| name.strip_prefix(hidden.as_str());
+        if self
+            .hidden
+            .as_ref()
+            .and_then(below)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        {
+            return None;
+        }
         self.variables.iter().enumerate().find(|(_, v)| v.name == name)
     }
 

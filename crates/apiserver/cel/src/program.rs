@@ -155,7 +155,7 @@ impl Program {
         match &self.0.root.ty {
             Ty::List(element) => match &**element {
                 Ty::Object(name, _) => &**name == objects::OPERATION,
-                other => other.is_dyn(),
+                _ => false,
             },
             other => other.is_dyn(),
         }

@@ -255,6 +255,8 @@ impl From<cobaltcore_access::Refusal> for ApiError {
         let plain = Self::new(refusal.code(), refusal.reason(), refusal.message());
         match &refusal {
             Refusal::BadRequest(_) => plain,
+            // A path that is no resource has no details, and says so.
+            Refusal::Forbidden { resource, .. } if resource.is_empty() => plain.unhandled(),
             Refusal::Internal(text) => plain.with_cause("", text, ""),
             Refusal::Forbidden {
                 group,

@@ -288,12 +288,15 @@ fn aggregated_group(name: &str, group: &Group) -> Value {
 fn aggregated_resource(resource: &Arc<Resource>) -> Value {
     let kind =
         |group: &str, version: &str, kind: &str| json!({"group": group, "version": version, "kind": kind});
+    // Built-in kinds name group and version only where they are not those of the list.
+    let (group, version) = if resource.as_builtin().is_some() {
+        ("", "")
+    } else {
+        (&*resource.group, &*resource.version)
+    };
     let mut entry: Map<String, Value> = Map::new();
     entry.insert("resource".into(), json!(&*resource.plural));
-    entry.insert(
-        "responseKind".into(),
-        kind(&resource.group, &resource.version, &resource.kind),
-    );
+    entry.insert("responseKind".into(), kind(group, version, &resource.kind));
     entry.insert(
         "scope".into(),
         json!(if resource.namespaced {
@@ -315,7 +318,7 @@ fn aggregated_resource(resource: &Arc<Resource>) -> Value {
         .into_iter()
         .map(|sub| {
             let (group, version) = if sub.version.is_empty() {
-                (&*resource.group, &*resource.version)
+                (group, version)
             } else {
                 (sub.group.as_str(), sub.version.as_str())
             };

@@ -196,6 +196,8 @@ impl Api {
         let namespaced_path = !info.namespace.is_empty() && !resource.is("", "Namespace");
         match (resource.namespaced, namespaced_path) {
             (false, true) => Err(resource.no_such_route()),
+            // What is only asked has no collection over all namespaces.
+            (true, false) if !resource.is_stored() => Err(resource.no_such_route()),
             (true, false) if matches!(info.verb, "list" | "watch") => Ok(()),
             // The collection over all namespaces is a route of built-in kinds, only the method is wrong.
             (true, false) if info.name.is_empty() && resource.as_builtin().is_some() => {

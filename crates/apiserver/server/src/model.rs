@@ -238,7 +238,24 @@ impl Resource {
         match subresource {
             None if self.has_status() => Filter::without_status(),
             Some("status") if self.as_custom().is_some() => Filter::only_status(),
+            Some("status") => Filter::without(self.kept_by_status()),
             _ => Filter::Everything,
+        }
+    }
+
+    /// What the status endpoint of a built-in kind leaves alone, and so nobody owns through it.
+    fn kept_by_status(&self) -> &'static [&'static [&'static str]] {
+        match (&*self.group, &*self.kind) {
+            ("apps", "Deployment") => &[&["spec"], &["metadata", "labels"]],
+            ("", "Pod") => &[
+                &["spec"],
+                &["metadata", "deletionTimestamp"],
+                &["metadata", "ownerReferences"],
+            ],
+            ("apiextensions.k8s.io", _) | ("storage.k8s.io", "VolumeAttachment") => {
+                &[&["spec"], &["metadata"]]
+            }
+            _ => &[&["spec"]],
         }
     }
 

@@ -105,6 +105,9 @@ impl Api {
             options: &options,
             form,
         };
+        if !apply && resource.table.get(&self.key_of(call, resource)).is_none() {
+            return Err(resource.not_found(&call.info.name));
+        }
         let edit = read_patch(&write, &media)?;
         let (code, outcome) = self.modify(&write, edit).await?;
         Ok(write.answer(self, code, outcome))
@@ -165,6 +168,7 @@ impl Api {
                     ));
                 }
                 let mut object = self.apply_to(write, config, None)?;
+                check_name(call, config)?;
                 meta::set(&mut object, "resourceVersion", Value::Null);
                 meta::set(&mut object, "name", json!(name));
                 if resource.namespaced {
@@ -389,9 +393,12 @@ impl Api {
             filter: &filter,
             now: &self.clock.stamp(),
         };
-        let applied = cobaltcore_patch::apply(request).map_err(|e| {
-            if matches!(e, PatchError::Conflict(_)) {
+        let applied = cobaltcore_patch::apply(request).map_err(|mut e| {
+            if let PatchError::Conflict(conflicts) = &mut e {
                 self.metrics.apply_conflict();
+                if write.subresource == Some("scale") {
+                    name_as_scale(conflicts);
+                }
             }
             refused(resource, config, e)
         })?;
@@ -452,6 +459,15 @@ impl Api {
             return Err(resource.stale(meta::name(old)));
         }
         Ok(true)
+    }
+}
+
+/// Seen through a Scale, all owners speak of a Scale.
+fn name_as_scale(conflicts: &mut cobaltcore_patch::Conflicts) {
+    for conflict in &mut conflicts.0 {
+        if let Some((owner, _)) = conflict.manager.rsplit_once(" using ") {
+            conflict.manager = format!("{owner} using autoscaling/v1");
+        }
     }
 }
 

@@ -70,6 +70,28 @@ impl Form {
 
     /// Reads the form off a request. `shapes` tells whether tables and metadata may be asked for.
     pub fn negotiate(headers: &HeaderMap, query: &Query, shapes: bool) -> ApiResult<Self> {
+        Self::choose(headers, query, shapes, &[Format::Json, Format::Yaml])?
+            .ok_or_else(ApiError::not_acceptable)
+    }
+
+    /// Reads the form of a stream of events off a request; only JSON has one.
+    pub fn negotiate_stream(headers: &HeaderMap, query: &Query) -> ApiResult<Self> {
+        Self::choose(headers, query, true, &[Format::Json])?.ok_or_else(|| {
+            ApiError::new(
+                406,
+                "NotAcceptable",
+                "only the following media types are accepted: application/json;stream=watch",
+            )
+        })
+    }
+
+    /// The first form of those offered that the client accepts.
+    fn choose(
+        headers: &HeaderMap,
+        query: &Query,
+        shapes: bool,
+        offered: &[Format],
+    ) -> ApiResult<Option<Self>> {
         let pretty = query.maybe_flag("pretty").unwrap_or_else(|| is_browser(headers));
         let accept: Vec<&str> = headers
             .get_all(ACCEPT)
@@ -78,18 +100,20 @@ impl Form {
             .collect();
         let accept = accept.join(",");
         if accept.trim().is_empty() {
-            return Ok(Self { pretty, ..Self::JSON });
+            return Ok(Some(Self { pretty, ..Self::JSON }));
         }
         for clause in clauses(&accept) {
-            if let Some((format, shape)) = clause.form(shapes, query)? {
-                return Ok(Self {
+            if let Some((format, shape)) = clause.form(shapes, query)?
+                && offered.contains(&format)
+            {
+                return Ok(Some(Self {
                     format,
                     shape,
                     pretty,
-                });
+                }));
             }
         }
-        Err(ApiError::not_acceptable())
+        Ok(None)
     }
 
     /// The form of a refusal: that of the answer asked for, as far as a `Status` has it.

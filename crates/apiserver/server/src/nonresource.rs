@@ -32,6 +32,9 @@ const PATHS: [&str; 14] = [
 impl Api {
     /// Routes a request whose path names no resource.
     pub async fn non_resource(self: &Arc<Self>, call: &Call) -> ApiResult<Answer> {
+        if call.info.path.contains("//") {
+            return Err(ApiError::no_such_path());
+        }
         let segments: Vec<&str> = call.info.path.split('/').filter(|s| !s.is_empty()).collect();
         if !matches!(call.method, Method::GET | Method::HEAD) {
             // Health is told to whoever asks, however they ask.

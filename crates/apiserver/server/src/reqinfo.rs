@@ -41,18 +41,18 @@ impl RequestInfo {
             verb: plain_verb(method),
             ..Self::default()
         };
-        let segments: Vec<String> = path
-            .split('/')
-            .filter(|s| !s.is_empty())
-            .map(|s| decode(s, false).into_owned())
-            .collect();
+        // Nothing between two slashes is a name too, an empty one; only the ends do not matter.
+        let decoded = decode(path, false);
+        let inner = decoded.strip_prefix('/').unwrap_or(&decoded);
+        let inner = inner.strip_suffix('/').unwrap_or(inner);
+        let segments: Vec<String> = inner.split('/').map(str::to_owned).collect();
         let mut rest = segments.as_slice();
         match rest {
             [api, version, tail @ ..] if api == "api" => {
                 info.version.clone_from(version);
                 rest = tail;
             }
-            [apis, group, version, tail @ ..] if apis == "apis" => {
+            [apis, group, version, tail @ ..] if apis == "apis" && !group.is_empty() => {
                 info.group.clone_from(group);
                 info.version.clone_from(version);
                 rest = tail;

@@ -127,7 +127,7 @@ impl ApiError {
     }
 
     /// Marks an answer given before any handler was reached.
-    fn unhandled(mut self) -> Self {
+    pub(crate) fn unhandled(mut self) -> Self {
         self.0.bare_details = true;
         self
     }

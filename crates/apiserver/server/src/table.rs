@@ -24,11 +24,7 @@ pub(crate) fn table(
     columns: bool,
     beta: bool,
 ) -> Value {
-    let definitions = if columns {
-        column_definitions(resource)
-    } else {
-        Vec::new()
-    };
+    let definitions = columns.then(|| column_definitions(resource));
     json!({
         "kind": "Table",
         "apiVersion": meta_version(beta),

@@ -49,7 +49,7 @@ impl Api {
         let body = receive(&write, decoded)?;
         let authorize = |attributes: &Attributes<'_>| self.authorize(attributes);
         let now = self.clock.now();
-        let answer = match &*resource.kind {
+        let mut answer = match &*resource.kind {
             "SelfSubjectReview" => review::self_subject_review(&call.user, now),
             "SelfSubjectAccessReview" => review::self_subject_access_review(&body, &call.user, &authorize)?,
             "SubjectAccessReview" => review::subject_access_review(&body, &authorize)?,
@@ -65,6 +65,13 @@ impl Api {
             "TokenReview" => tokens::token_review(&self.authenticator, &body, &**self, now)?,
             other => return Err(ApiError::internal(format!("{other} cannot be created"))),
         };
+        if resource.kind.ends_with("AccessReview") || &*resource.kind == "TokenReview" {
+            let mut asked = body;
+            // The answer is the server's.
+            meta::fields(&mut asked).remove("status");
+            self.own(&write, None, &mut asked);
+            meta::copy(&mut answer, &asked, &["managedFields"]);
+        }
         Ok(Answer::bytes(
             201,
             form.content_type(),

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use crate::api::Api;
 use crate::call::{Answer, Body, Call};
 use crate::meta;
-use crate::negotiate::{Form, Format, Shape};
+use crate::negotiate::{Form, Shape};
 use crate::options::ListOptions;
 use crate::read::Filter;
 use crate::registry::{Model, Registry, Resource};
@@ -100,7 +100,7 @@ impl Api {
                 "websocket watches are not served here; use a plain GET",
             ));
         }
-        let form = Form::negotiate(&call.headers, &call.query, true)?;
+        let form = Form::negotiate_stream(&call.headers, &call.query)?;
         let options = ListOptions::parse(&call.query, true)?;
         let mut filter = Filter::parse(resource, &call.info.namespace, &options)?;
         if !call.info.name.is_empty() && filter.only_name().is_none() {
@@ -155,17 +155,12 @@ impl Api {
             };
             watch.begin_after(from).await;
         }
-        let content_type = if form.format == Format::Yaml {
-            "application/yaml;stream=watch"
-        } else {
-            "application/json"
-        };
         let stream = futures::stream::unfold(watch, |mut watch| async move {
             watch.next().await.map(|bytes| (bytes, watch))
         });
         Ok(Answer {
             code: 200,
-            content_type,
+            content_type: "application/json",
             body: Body::Stream(stream.boxed()),
             headers: Vec::new(),
         })
@@ -204,7 +199,7 @@ impl Watch {
                 if !self.filter.wants(&view, key, record) {
                     continue;
                 }
-                put_event(&mut frame, "ADDED", &view.shaped(record, columns), self.form);
+                put_event(&mut frame, "ADDED", &view.shaped(record, columns));
                 columns = false;
                 if frame.len() >= FRAME {
                     frames.push(frame.split().freeze());
@@ -404,7 +399,7 @@ impl Watch {
             }
         };
         let mut line = BytesMut::with_capacity(body.len() + 40);
-        put_event(&mut line, kind, &body, self.form);
+        put_event(&mut line, kind, &body);
         let line = line.freeze();
         if cacheable {
             event.rendered.lock().push((tag, line.clone()));
@@ -472,12 +467,7 @@ impl Watch {
             meta::fields(&mut object).insert("metadata".into(), self.bookmark_meta(initial_end));
         }
         let mut line = BytesMut::new();
-        put_event(
-            &mut line,
-            "BOOKMARK",
-            &crate::store::serialize(&object),
-            self.form,
-        );
+        put_event(&mut line, "BOOKMARK", &crate::store::serialize(&object));
         line.freeze()
     }
 
@@ -501,12 +491,7 @@ impl Watch {
 
     fn fail(&mut self, error: &ApiError) {
         let mut line = BytesMut::new();
-        put_event(
-            &mut line,
-            "ERROR",
-            &crate::store::serialize(&error.to_status()),
-            self.form,
-        );
+        put_event(&mut line, "ERROR", &crate::store::serialize(&error.to_status()));
         self.queue.push_back(line.freeze());
         self.ended = true;
     }
@@ -531,14 +516,7 @@ fn too_old(asked: u64, oldest: u64) -> ApiError {
     ApiError::expired(format!("too old resource version: {asked} ({oldest})"))
 }
 
-fn put_event(out: &mut BytesMut, kind: &str, object: &[u8], form: Form) {
-    if form.format == Format::Yaml {
-        let value: Value = serde_json::from_slice(object).unwrap_or_default();
-        let text = crate::yaml::encode(&json!({"type": kind, "object": value}));
-        out.put_slice(b"---\n");
-        out.put_slice(text.as_bytes());
-        return;
-    }
+fn put_event(out: &mut BytesMut, kind: &str, object: &[u8]) {
     out.reserve(object.len() + 40);
     out.put_slice(b"{\"type\":\"");
     out.put_slice(kind.as_bytes());

@@ -155,22 +155,21 @@ pub fn check_binding_write(
     if authorize(index, &bind).allowed {
         return Ok(());
     }
+    let resource = if namespace.is_empty() {
+        "clusterrolebindings"
+    } else {
+        "rolebindings"
+    };
     let Some(role) = index.role(kind, namespace, role_name) else {
+        // The reference calls the missing role by the kind of the binding.
         return Err(Refusal::NotFound {
             group: GROUP.to_owned(),
-            resource: kind.resource().to_owned(),
+            resource: resource.to_owned(),
             name: role_name.to_owned(),
         });
     };
     match missing_rights(index, user, namespace, &role.rules) {
         None => Ok(()),
-        Some(missing) => {
-            let resource = if namespace.is_empty() {
-                "clusterrolebindings"
-            } else {
-                "rolebindings"
-            };
-            Err(refuse(resource, text("/metadata/name"), missing))
-        }
+        Some(missing) => Err(refuse(resource, text("/metadata/name"), missing)),
     }
 }

@@ -250,9 +250,7 @@ fn value_source(errors: &mut Errors, source: &Value, has_value: bool, field: &st
         match *name {
             "fieldRef" => field_reference(errors, reference, &path, &ENV_FIELDS),
             "configMapKeyRef" | "secretKeyRef" => key_reference(errors, reference, &path),
-            "resourceFieldRef" if text(reference, "resource").is_empty() => {
-                errors.required(format!("{path}.resource"), "");
-            }
+            "resourceFieldRef" => super::resources::resource_field(errors, reference, &path),
             _ => {}
         }
     }

@@ -9,7 +9,7 @@ use super::container::{self, PodFacts};
 use super::errors::Errors;
 use super::resources::{self, seccomp, user_id};
 use super::volume::volumes;
-use crate::json::{at, ensure, flag, int, list, list_mut, map, number, same, text};
+use crate::json::{at, ensure, flag, int, list, list_mut, map, number, same, strings, text};
 use crate::names;
 
 /// A new pod.
@@ -136,6 +136,7 @@ fn security(errors: &mut Errors, spec: &Value, field: &str) {
             &format!("{field}.supplementalGroups[{position}]"),
         );
     }
+    sysctls(errors, context, field);
     if flag(spec, "shareProcessNamespace") && flag(spec, "hostPID") {
         errors.invalid(
             format!("{field}.shareProcessNamespace"),
@@ -153,6 +154,21 @@ fn security(errors: &mut Errors, spec: &Value, field: &str) {
         at(context, "seccompProfile"),
         &format!("{field}.seccompProfile"),
     );
+}
+
+fn sysctls(errors: &mut Errors, context: &Value, field: &str) {
+    let mut seen = BTreeSet::new();
+    for (position, sysctl) in list(context, "sysctls").iter().enumerate() {
+        let name = text(sysctl, "name");
+        let path = format!("{field}.sysctls[{position}].name");
+        if name.is_empty() {
+            errors.required(path, "");
+        } else if !names::is_sysctl(name) {
+            errors.invalid(path, name, names::SYSCTL_RULE);
+        } else if !seen.insert(name) {
+            errors.duplicate(path, name);
+        }
+    }
 }
 
 fn dns_config(errors: &mut Errors, spec: &Value, field: &str) {
@@ -185,6 +201,16 @@ fn dns_config(errors: &mut Errors, spec: &Value, field: &str) {
             &format!("{field}.nameservers[{position}]"),
             &[],
         );
+    }
+    for (position, search) in strings(config, "searches").into_iter().enumerate() {
+        let name = search.strip_suffix('.').unwrap_or(search);
+        if search != "." {
+            errors.all(
+                &format!("{field}.searches[{position}]"),
+                name,
+                names::underscored_subdomain(name),
+            );
+        }
     }
     if list(config, "searches").len() > 32 {
         errors.invalid(

@@ -150,7 +150,7 @@ fn judgements(errors: &mut Errors, object: &Value) {
         list(object, "spec.auditAnnotations"),
     );
     if validations.is_empty() && annotations.is_empty() {
-        let detail = "validations or auditAnnotations must be defined";
+        let detail = "validations or auditAnnotations must contain at least one item";
         errors.required("spec.validations", detail);
         errors.required("spec.auditAnnotations", detail);
         return;
@@ -164,8 +164,17 @@ fn judgements(errors: &mut Errors, object: &Value) {
         let key = text(annotation, "key");
         if key.is_empty() {
             errors.required(format!("{path}.key"), "");
-        } else if !seen.insert(key) {
-            errors.duplicate(format!("{path}.key"), key);
+        } else {
+            // Annotations are kept under the name of their policy.
+            let qualified = format!("{}/{key}", text(object, "metadata.name"));
+            errors.all(
+                &format!("{path}.key"),
+                &qualified,
+                names::qualified_name(&qualified),
+            );
+            if !seen.insert(key) {
+                errors.duplicate(format!("{path}.key"), key);
+            }
         }
         if text(annotation, "valueExpression").trim().is_empty() {
             errors.required(
@@ -256,14 +265,16 @@ fn param_ref(errors: &mut Errors, reference: &Value) {
     match (name.is_empty(), selector) {
         (true, None) => errors.required("spec.paramRef", "one of name or selector must be specified"),
         (false, Some(_)) => {
-            errors.forbidden("spec.paramRef.name", "name and selector are mutually exclusive");
+            for field in ["spec.paramRef.name", "spec.paramRef.selector"] {
+                errors.forbidden(field, "name and selector are mutually exclusive");
+            }
         }
         (false, None) => errors.all("spec.paramRef.name", name, names::path_segment(name)),
         (true, Some(_)) => errors.selector(selector, "spec.paramRef.selector"),
     }
     match at(reference, "parameterNotFoundAction") {
         None => errors.required("spec.paramRef.parameterNotFoundAction", ""),
-        some => errors.optional_choice(some, "spec.paramRef.parameterNotFoundAction", &["Allow", "Deny"]),
+        some => errors.optional_choice(some, "spec.paramRef.parameterNotFoundAction", &["Deny", "Allow"]),
     }
 }
 

@@ -82,6 +82,46 @@ fn resource_name(errors: &mut Errors, name: &str, field: &str, whole_pod: bool) 
     }
 }
 
+/// The name of something a quota counts.
+pub(super) fn quota_name(errors: &mut Errors, name: &str, field: &str) {
+    let problems = names::qualified_name(name);
+    if !problems.is_empty() {
+        errors.all(field, name, problems);
+        return;
+    }
+    if name.contains('/') {
+        return;
+    }
+    if !standard_resource(name) {
+        errors.invalid(field, name, "must be a standard resource type or fully qualified");
+    }
+    if !standard_resource(name) || name == "storage" {
+        errors.invalid(field, name, "must be a standard resource for quota");
+    }
+}
+
+/// What a resource field selector reads must be an amount of a container.
+pub(super) fn resource_field(errors: &mut Errors, reference: &Value, path: &str) {
+    const FIELDS: [&str; 6] = [
+        "limits.cpu",
+        "limits.ephemeral-storage",
+        "limits.memory",
+        "requests.cpu",
+        "requests.ephemeral-storage",
+        "requests.memory",
+    ];
+    let resource = text(reference, "resource");
+    let field = format!("{path}.resource");
+    if resource.is_empty() {
+        errors.required(field, "");
+    } else if !FIELDS.contains(&resource)
+        && !resource.starts_with("limits.hugepages-")
+        && !resource.starts_with("requests.hugepages-")
+    {
+        errors.not_supported(field, resource, &FIELDS);
+    }
+}
+
 fn standard_resource(name: &str) -> bool {
     const KNOWN: [&str; 20] = [
         "cpu",
@@ -114,6 +154,11 @@ pub(super) fn security(errors: &mut Errors, context: Option<&Value>, field: &str
     for id in ["runAsUser", "runAsGroup"] {
         user_id(errors, context, id, &format!("{field}.{id}"));
     }
+    errors.optional_choice(
+        at(context, "procMount"),
+        &format!("{field}.procMount"),
+        &["Default", "Unmasked"],
+    );
     if at(context, "allowPrivilegeEscalation") == Some(&Value::Bool(false)) {
         if flag(context, "privileged") {
             errors.invalid(

@@ -107,6 +107,7 @@ fn time_zone(errors: &mut Errors, object: &Value) {
             zone,
             "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones",
         );
+        return;
     }
     // A machine without any time zones cannot tell a wrong name from a right one.
     let known = jiff::tz::db().get(zone).is_ok() || jiff::tz::db().is_definitively_empty();

@@ -255,6 +255,22 @@ pub(super) fn budget(errors: &mut Errors, object: &Value) {
     );
 }
 
+/// What is scaled is named with its group; only replication controllers have none.
+fn target_version(errors: &mut Errors, object: &Value) {
+    const FIELD: &str = "spec.scaleTargetRef.apiVersion";
+    let version = text(object, FIELD);
+    match version.matches('/').count() {
+        0 if text(object, "spec.scaleTargetRef.kind") == "ReplicationController" => {}
+        0 => errors.invalid(FIELD, version, "apiVersion must specify API group"),
+        1 => {}
+        _ => errors.invalid(
+            FIELD,
+            version,
+            &format!("unexpected GroupVersion string: {version}"),
+        ),
+    }
+}
+
 pub(super) fn autoscaler(errors: &mut Errors, object: &Value, version: &str) {
     let least = int(object, "spec.minReplicas");
     let most = number(object, "spec.maxReplicas");
@@ -282,6 +298,7 @@ pub(super) fn autoscaler(errors: &mut Errors, object: &Value, version: &str) {
             errors.all(&field, value, names::path_segment(value));
         }
     }
+    target_version(errors, object);
     if version == "v1" {
         if let Some(percent) =
             int(object, "spec.targetCPUUtilizationPercentage").filter(|percent| *percent < 1)
@@ -478,7 +495,7 @@ const SCOPES: [&str; 7] = [
 pub(super) fn quota(errors: &mut Errors, object: &Value) {
     for (name, amount) in entries(object, "spec.hard") {
         let field = format!("spec.hard[{name}]");
-        errors.all(&field, name, names::qualified_name(name));
+        super::resources::quota_name(errors, name, &field);
         errors.amount(name, amount, &field);
     }
     let scopes = strings(object, "spec.scopes");

@@ -212,7 +212,13 @@ fn downward_file(errors: &mut Errors, file: &Value, field: &str) {
                 );
             }
         }
-        (None, Some(_)) => {}
+        (None, Some(reference)) => {
+            let path = format!("{field}.resourceFieldRef");
+            if text(reference, "containerName").is_empty() {
+                errors.required(format!("{path}.containerName"), "");
+            }
+            super::resources::resource_field(errors, reference, &path);
+        }
         (None, None) => errors.required(field, "one of fieldRef and resourceFieldRef is required"),
     }
     mode(errors, file, "mode", field);

@@ -289,10 +289,11 @@ fn service(errors: &mut Errors, service: &Value, field: &str) {
         "" | "/" => {}
         "//" => errors.invalid(field, path, "segment[0] may not be empty"),
         _ => {
-            let Some(inner) = path.strip_prefix('/') else {
-                errors.invalid(field, path, "must start with a '/'");
-                return;
-            };
+            let inner = path.strip_prefix('/').unwrap_or_else(|| {
+                errors.invalid(field.as_str(), path, "must start with a '/'");
+                // Whatever stands in its place is taken for it.
+                path.char_indices().nth(1).map_or("", |(at, _)| &path[at..])
+            });
             let inner = inner.strip_suffix('/').unwrap_or(inner);
             for (position, step) in inner.split('/').enumerate() {
                 if step.is_empty() {

@@ -412,7 +412,12 @@ pub enum Filter {
 impl Filter {
     /// The main endpoint of a kind with a status subresource.
     pub fn without_status() -> Self {
-        Self::Except(FieldSet::of_fields(&[&["status"]]))
+        Self::without(&[&["status"]])
+    }
+
+    /// An endpoint that leaves some fields alone.
+    pub fn without(fields: &[&[&str]]) -> Self {
+        Self::Except(FieldSet::of_fields(fields))
     }
 
     /// The status endpoint of a custom resource.

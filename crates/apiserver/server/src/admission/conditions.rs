@@ -91,7 +91,7 @@ pub(super) fn compile(expression: &str, env: &Env) -> Result<Program, String> {
     if program.result_is_bool() {
         Ok(program)
     } else {
-        Err("must evaluate to bool".into())
+        Err(format!("must evaluate to bool but got {}", program.result_type()))
     }
 }
 
@@ -211,7 +211,7 @@ mod tests {
                 "request.verb == ''",
                 "compilation failed: ERROR: <input>:1:8: undefined field 'verb'",
             ),
-            ("'text'", "must evaluate to bool"),
+            ("'text'", "must evaluate to bool but got string"),
         ] {
             let found = errors(&configuration(bad));
             assert_eq!(found.len(), 1, "{bad}");

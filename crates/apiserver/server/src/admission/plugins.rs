@@ -2,6 +2,7 @@
 //! The admission plugins a cluster always has: what pods and nodes get without asking, and the
 //! label every namespace carries.
 
+use cobaltcore_text::go;
 use serde_json::Value;
 
 use super::{Attempt, Operation};
@@ -22,7 +23,8 @@ impl Api {
                 cobaltcore_builtins::default_service_account(object);
                 cobaltcore_builtins::default_tolerations(object);
                 cobaltcore_builtins::default_limits(object, &self.limit_ranges(&attempt.namespace));
-                self.pod_priority(object)
+                self.pod_priority(object)?;
+                self.pod_runtime(object)
             }
             ("", "Pod", Operation::Update) => {
                 cobaltcore_builtins::default_tolerations(object);
@@ -67,6 +69,29 @@ impl Api {
             preemption_policy: class["preemptionPolicy"].as_str().unwrap_or_default().to_owned(),
         });
         match cobaltcore_builtins::default_priority(pod, priority.as_ref()) {
+            Ok(()) => Ok(()),
+            Err(why) => refuse(pod, &why),
+        }
+    }
+
+    /// What a pod gets from the class of its runtime; only that says what running it costs.
+    fn pod_runtime(&self, pod: &mut Value) -> ApiResult<()> {
+        let name = pod["spec"]["runtimeClassName"].as_str().unwrap_or_default();
+        let refuse = |pod: &Value, why: &str| {
+            let why = format!("pod rejected: {why}");
+            Err(ApiError::forbidden("", "pods", meta::name(pod), &why))
+        };
+        let class = if name.is_empty() {
+            None
+        } else {
+            let found = self.lookup("node.k8s.io", "runtimeclasses", "", name);
+            let Some(found) = found else {
+                let why = format!("RuntimeClass {} not found", go::quote(name));
+                return refuse(pod, &why);
+            };
+            Some(found.parse())
+        };
+        match cobaltcore_builtins::take_runtime_class(pod, class.as_ref()) {
             Ok(()) => Ok(()),
             Err(why) => refuse(pod, &why),
         }

@@ -230,7 +230,7 @@ fn resource(resource: &Resource) -> Value {
 fn options(subject: &Subject<'_>) -> Value {
     let kind = match subject.operation {
         Operation::Create => "CreateOptions",
-        Operation::Update if subject.call.method == http::Method::PATCH => "PatchOptions",
+        // A patch is an update to those who admit it.
         Operation::Update => "UpdateOptions",
         Operation::Delete => "DeleteOptions",
     };
@@ -251,9 +251,6 @@ fn options(subject: &Subject<'_>) -> Value {
             if let Some(value) = query.get(key).filter(|value| !value.is_empty()) {
                 map.insert(key.into(), json!(value));
             }
-        }
-        if let Some(force) = query.maybe_flag("force").filter(|_| kind == "PatchOptions") {
-            map.insert("force".into(), json!(force));
         }
     }
     options

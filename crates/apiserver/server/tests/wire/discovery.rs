@@ -168,7 +168,7 @@ async fn aggregated_discovery() {
         .unwrap();
     assert_eq!(
         deployments["responseKind"],
-        json!({"group": "apps", "version": "v1", "kind": "Deployment"})
+        json!({"group": "", "version": "", "kind": "Deployment"})
     );
     assert_eq!(
         (&deployments["scope"], &deployments["shortNames"]),

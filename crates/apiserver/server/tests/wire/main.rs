@@ -37,6 +37,7 @@ mod definitions;
 mod delete;
 mod discovery;
 mod errors;
+mod fine_print;
 mod first_steps;
 mod health;
 mod history;

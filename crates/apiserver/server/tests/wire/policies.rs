@@ -186,7 +186,7 @@ async fn policies_are_checked_when_they_are_made() {
         (
             json!({}),
             "spec.validations",
-            "validations or auditAnnotations must be defined",
+            "validations or auditAnnotations must contain at least one item",
         ),
         (
             json!({"validations": [{"expression": ""}]}),
@@ -273,13 +273,23 @@ async fn expressions_ask_what_the_requester_may_do() {
         &bound,
     )
     .await;
-    let spec = json!({"validations": [
+    let why = "authorizer.path('/metrics').check('get').reason() + string(authorizer.path('/version').check('get').errored())";
+    let spec = json!({"variables": [{"name": "why", "expression": why}], "validations": [
         {"expression": "authorizer.requestResource.check('create').allowed()"},
         {"expression": "authorizer.serviceAccount('default', 'robot').group('').resource('configmaps').namespace('default').check('create').allowed()"},
         {"expression": "!authorizer.serviceAccount('default', 'other').group('').resource('configmaps').namespace('default').check('create').allowed()"},
         {"expression": "authorizer.group('apps').resource('deployments').subresource('scale').namespace('default').name('x').check('patch').allowed()",
-         "messageExpression": "'no: ' + authorizer.path('/metrics').check('get').reason() + string(authorizer.path('/version').check('get').errored())"},
+         "messageExpression": "'no: ' + variables.why"},
     ]});
+    // What is said does not depend on rights by itself.
+    let mut direct = spec.clone();
+    direct["validations"][3]["messageExpression"] = json!(why);
+    let refused = admin.post(POLICIES, &policy("direct", direct)).await;
+    assert!(
+        refused.message().contains("undeclared reference to 'authorizer'"),
+        "{}",
+        refused.message()
+    );
     bind(&admin, spec, json!({})).await;
     let jane = server.as_user("jane", &[]);
     let refused = jane.post(MAPS, &map("a", "v")).await;

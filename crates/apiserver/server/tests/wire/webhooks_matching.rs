@@ -359,7 +359,7 @@ async fn scale_and_status_are_seen_as_what_they_are() {
     );
     assert_eq!(
         (&request["subResource"], &request["options"]["kind"]),
-        (&json!("scale"), &json!("PatchOptions"))
+        (&json!("scale"), &json!("UpdateOptions"))
     );
     let reply = admin
         .merge(

@@ -58,6 +58,7 @@ impl Policy {
         let spec = &object["spec"];
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let (base, env) = environments(spec, conditions::environment());
+        let message_env = env.clone().hiding("authorizer");
         let validations = spec["validations"].as_array().into_iter().flatten();
         Self {
             name: name.to_owned(),
@@ -74,7 +75,7 @@ impl Policy {
                         message: text(&validation["message"]),
                         message_program: validation["messageExpression"]
                             .as_str()
-                            .and_then(|source| cobaltcore_cel::compile(source, &env).ok()),
+                            .and_then(|source| cobaltcore_cel::compile(source, &message_env).ok()),
                         reason: text(&validation["reason"]),
                     }
                 })
@@ -254,15 +255,19 @@ pub(crate) fn errors(object: &Value) -> Vec<FieldError> {
             &validation["expression"],
             Wanted::Bool,
         );
+    }
+    // What is said to the requester does not depend on rights.
+    check.env = check.env.hiding("authorizer");
+    for (at, validation) in entries(spec, "validations") {
         check.expression(
-            format!("{field}.messageExpression"),
+            format!("spec.validations[{at}].messageExpression"),
             &validation["messageExpression"],
             Wanted::Text,
         );
     }
     for (at, annotation) in entries(spec, "auditAnnotations") {
         let field = format!("spec.auditAnnotations[{at}].valueExpression");
-        check.expression(field, &annotation["valueExpression"], Wanted::Anything);
+        check.expression(field, &annotation["valueExpression"], Wanted::Note);
     }
     check.errors
 }
@@ -319,6 +324,8 @@ impl Check {
 pub(super) enum Wanted {
     Bool,
     Text,
+    /// A text or nothing.
+    Note,
     Object,
     Patch,
     Anything,
@@ -330,6 +337,10 @@ impl Wanted {
         let (fits, name) = match self {
             Self::Bool => (program.result_is_bool(), "bool"),
             Self::Text => (program.result_is_string(), "string"),
+            Self::Note => (
+                program.result_is_string() || program.result_type() == "null",
+                "one of [string null_type]",
+            ),
             Self::Object => (program.result_is_object(), "Object"),
             Self::Patch => (program.result_is_patch(), "list(JSONPatch)"),
             Self::Anything => (true, ""),
@@ -337,7 +348,10 @@ impl Wanted {
         if fits {
             Ok(program)
         } else {
-            Err(format!("must evaluate to {name}"))
+            Err(format!(
+                "must evaluate to {name} but got {}",
+                program.result_type()
+            ))
         }
     }
 }
