@@ -133,7 +133,7 @@ async fn unfinished(client: &Client) -> Vec<String> {
 
 async fn lead(client: &Client) {
     let leases: Api<Lease> = Api::default_namespaced(client.clone());
-    let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": {"holderIdentity": "lamps-0", "leaseDurationSeconds": 3600}});
+    let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "lamps"}, "spec": {"holderIdentity": "lamps-0", "leaseDurationSeconds": 3600}});
     leases
         .patch("lamps", &PatchParams::apply("lamps"), &Patch::Apply(&lease))
         .await
