@@ -43,6 +43,7 @@ pub fn definitions(version: OpenApi) -> BTreeMap<String, Value> {
         }
         all.insert(definition.name.to_owned(), schema);
     }
+    add_values(&mut all);
     for kind in kinds().iter().filter(|kind| kind.stored) {
         let name = format!("{}List", kind.definition);
         all.insert(
@@ -51,6 +52,35 @@ pub fn definitions(version: OpenApi) -> BTreeMap<String, Value> {
         );
     }
     all
+}
+
+/// Names the values of fields that take some only, for people who ask what to write.
+fn add_values(all: &mut BTreeMap<String, Value>) {
+    const VALUES: &str = include_str!("../generator/metadata/values.txt");
+    for line in VALUES.lines().filter(|line| !line.starts_with('#')) {
+        let Some((name, (field, values))) = line
+            .split_once(' ')
+            .and_then(|(name, rest)| Some((name, rest.split_once('=')?)))
+        else {
+            continue;
+        };
+        let (field, below) = match (field.strip_suffix("[]"), field.strip_suffix("{}")) {
+            (Some(field), _) => (field, Some("items")),
+            (_, Some(field)) => (field, Some("additionalProperties")),
+            _ => (field, None),
+        };
+        let property = all
+            .get_mut(name)
+            .and_then(|schema| schema.get_mut("properties"))
+            .and_then(|properties| properties.get_mut(field));
+        let target = match below {
+            Some(below) => property.and_then(|property| property.get_mut(below)),
+            None => property,
+        };
+        if let Some(target) = target.and_then(Value::as_object_mut) {
+            target.insert("enum".to_owned(), values.split('|').collect());
+        }
+    }
 }
 
 /// One definition and the names of those it refers to directly.
@@ -296,4 +326,35 @@ fn list_schema(version: OpenApi, definition: &str, group: &str, api_version: &st
         },
         "x-kubernetes-group-version-kind": [{"group": group, "version": api_version, "kind": format!("{kind}List")}],
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A field that moved would silently lose its values.
+    #[test]
+    fn every_listed_field_has_its_values() {
+        let lines = include_str!("../generator/metadata/values.txt")
+            .lines()
+            .filter(|line| !line.starts_with('#'));
+        for version in [OpenApi::V2, OpenApi::V3] {
+            let all = definitions(version);
+            let listed: usize = all
+                .values()
+                .filter_map(|schema| schema.get("properties")?.as_object())
+                .flat_map(|properties| properties.values())
+                .filter(|property| {
+                    [None, Some("items"), Some("additionalProperties")]
+                        .into_iter()
+                        .filter_map(|below| match below {
+                            Some(below) => property.get(below),
+                            None => Some(*property),
+                        })
+                        .any(|target| target.get("enum").is_some())
+                })
+                .count();
+            assert_eq!(listed, lines.clone().count());
+        }
+    }
 }

@@ -32,10 +32,25 @@ pub fn validate_status(schema: &Schema, new: &Value, old: &Value, budget: &mut B
     let mut errors = Vec::new();
     if let (Some(node), Some(status)) = (schema.properties.get("status"), new.get("status")) {
         let pair = Pair { schema, new, old }.field("status");
-        errors.extend(check(node, status, pair, "status"));
+        errors.extend(
+            check(node, status, pair, "status")
+                .into_iter()
+                .map(told_from_status),
+        );
     }
     errors.extend(changed_list_errors(schema, new, Some(old)));
     finish(schema, new, Some(old), errors, budget)
+}
+
+/// The reference looks at the status by itself: where an error is counts from the object, what it
+/// says counts from the status.
+fn told_from_status(mut error: FieldError) -> FieldError {
+    let inner = error.field.strip_prefix("status").unwrap_or_default();
+    let inner = format!("{} in body", inner.trim_start_matches('.'));
+    error.message = error
+        .message
+        .replacen(&format!("{} in body", error.field), &inner, 1);
+    error
 }
 
 /// Duplicates in lists, unless the old object had some already.

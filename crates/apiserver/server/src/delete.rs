@@ -238,20 +238,44 @@ impl Api {
             }
             Plan::Remove => {
                 if resource.is("", "Pod") {
-                    // Pods go gracefully, also where the grace is none.
+                    // Pods go gracefully, also where the grace is none: those who follow them hear
+                    // of the end first and then of the removal.
                     self.mark_deleting(resource, &mut next, &object, 0, &[]);
                 }
                 if write.options.dry_run {
                     return Ok(Some(Deleted::Gone(next)));
                 }
-                let draft = Draft::new(&record.parse(), record.schema);
-                let removed = self.put(resource, key, record, Action::Delete(draft)).await?;
-                Ok(removed.map(|r| {
-                    meta::set(&mut next, "resourceVersion", json!(r.revision.to_string()));
-                    Deleted::Gone(next)
-                }))
+                let mut last = record.clone();
+                if next != object {
+                    let mut marked = next.clone();
+                    self.to_storage(resource, write.registry, &mut marked).await?;
+                    let draft = Draft::new(&marked, resource.stored_schema());
+                    let Some(stored) = self.put(resource, key, record, Action::Put(draft)).await? else {
+                        return Ok(None);
+                    };
+                    last = stored;
+                }
+                self.take_out(resource, key, &last, next).await
             }
         }
+    }
+
+    /// Removes an object whose time has come. Somebody else may have done so a moment ago.
+    async fn take_out(
+        &self,
+        resource: &Resource,
+        key: &Key,
+        last: &Arc<Record>,
+        mut next: Value,
+    ) -> ApiResult<Option<Deleted>> {
+        let draft = Draft::new(&last.parse(), last.schema);
+        let removed = self.put(resource, key, last, Action::Delete(draft)).await?;
+        if removed.is_none() && (!meta::deleting(&next) || resource.table.get(key).is_some()) {
+            return Ok(None);
+        }
+        let revision = removed.map_or(last.revision, |record| record.revision);
+        meta::set(&mut next, "resourceVersion", json!(revision.to_string()));
+        Ok(Some(Deleted::Gone(next)))
     }
 
     async fn put(

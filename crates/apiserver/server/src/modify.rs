@@ -496,11 +496,14 @@ fn read_patch(write: &Write<'_>, media: &str) -> ApiResult<Edit> {
     }
     let decoded =
         decode::json(body).map_err(|e| ApiError::bad_request(format!("error decoding patch: {e}")))?;
-    let problems: Vec<String> = decoded
+    let mut problems: Vec<String> = decoded
         .duplicates
         .iter()
         .map(|path| duplicate_field(path))
         .collect();
+    if media == "application/json-patch+json" {
+        problems.extend(strange_members(&decoded.value));
+    }
     let resource = write.resource;
     write
         .call
@@ -533,6 +536,24 @@ fn read_patch(write: &Write<'_>, media: &str) -> ApiResult<Edit> {
         "application/strategic-merge-patch+json" => Ok(Edit::Strategic(patch)),
         _ => Ok(Edit::Merge(patch)),
     }
+}
+
+/// Members of operations that mean nothing.
+fn strange_members(patch: &Value) -> Vec<String> {
+    let operations = patch.as_array().into_iter().flatten().enumerate();
+    operations
+        .flat_map(|(at, operation)| {
+            let members = operation.as_object().into_iter().flat_map(|map| map.keys());
+            members
+                .filter(|name| !matches!(name.as_str(), "op" | "path" | "from" | "value"))
+                .map(move |name| {
+                    format!(
+                        "json patch {}",
+                        crate::call::unknown_field(&format!("[{at}].{name}"))
+                    )
+                })
+        })
+        .collect()
 }
 
 /// Reads an apply configuration: its strictness is judged, its content left as the client wrote it.

@@ -317,3 +317,59 @@ async fn rules_of_single_fields() {
     }
     assert_eq!(admin.post(AUTOSCALERS, &target("apps/v1")).await.code, 201);
 }
+
+/// Whoever follows a pod hears of its end before it is gone, also where it is given no time.
+#[tokio::test]
+async fn pods_end_before_they_go() {
+    let server = TestServer::start().await;
+    let admin = server.admin();
+    let made = admin.post(PODS, &pod("p")).await;
+    let revision = made.body["metadata"]["resourceVersion"].as_str().unwrap();
+    let mut events = admin
+        .watch(&format!("{PODS}?watch=true&resourceVersion={revision}"))
+        .await;
+    let gone = admin.delete(&format!("{PODS}/p")).await;
+    assert_eq!(gone.code, 200, "{}", gone.body);
+    for kind in ["MODIFIED", "DELETED"] {
+        let event = events.expect().await;
+        let meta = &event["object"]["metadata"];
+        assert_eq!(
+            (
+                &event["type"],
+                &meta["deletionGracePeriodSeconds"],
+                &meta["generation"]
+            ),
+            (&json!(kind), &json!(0), &json!(2)),
+            "{event}"
+        );
+    }
+}
+
+/// Members of an operation that mean nothing are told of, or refused.
+#[tokio::test]
+async fn operations_have_no_members_of_their_own() {
+    let server = TestServer::start().await;
+    let admin = server.admin();
+    admin.post(MAPS, &map("m")).await;
+    let path = format!("{MAPS}/m");
+    let patch = json!([{"op": "add", "path": "/data", "value": {"a": "1"}, "extra": 1}]);
+    let strict = admin
+        .json_patch(&format!("{path}?fieldValidation=Strict"), &patch)
+        .await;
+    assert_eq!(strict.code, 422);
+    assert!(
+        strict
+            .message()
+            .ends_with("strict decoding error: json patch unknown field \"[0].extra\""),
+        "{}",
+        strict.message()
+    );
+    let told = admin.json_patch(&path, &patch).await;
+    assert_eq!(
+        (told.code, told.warnings()),
+        (
+            200,
+            vec!["299 - \"json patch unknown field \\\"[0].extra\\\"\"".to_owned()]
+        )
+    );
+}

@@ -409,3 +409,31 @@ async fn version_two_describes_everything_at_once() {
             .any(|p| p["name"] == "fieldValidation" && p["in"] == "query")
     );
 }
+
+#[tokio::test]
+async fn fields_that_take_some_values_only_list_them() {
+    let server = TestServer::start().await;
+    let admin = server.admin();
+    let document = admin.get("/openapi/v3/api/v1").await;
+    let schemas = &document.body["components"]["schemas"];
+    let of =
+        |kind: &str, field: &str| schemas[format!("io.k8s.api.core.v1.{kind}")]["properties"][field].clone();
+    assert_eq!(
+        of("PodSpec", "restartPolicy")["enum"],
+        json!(["Always", "Never", "OnFailure"])
+    );
+    assert_eq!(
+        of("PersistentVolumeClaimSpec", "accessModes")["items"]["enum"],
+        json!([
+            "ReadOnlyMany",
+            "ReadWriteMany",
+            "ReadWriteOnce",
+            "ReadWriteOncePod"
+        ])
+    );
+    let all = admin.get("/openapi/v2").await;
+    assert_eq!(
+        all.body["definitions"]["io.k8s.api.core.v1.Container"]["properties"]["imagePullPolicy"]["enum"],
+        json!(["Always", "IfNotPresent", "Never"])
+    );
+}
