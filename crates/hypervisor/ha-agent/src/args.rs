@@ -2,11 +2,11 @@
 //! What the agent is told on the command line: who it is, where libvirt is and where its configuration is. Everything
 //! else is in the configuration, because that may change while the agent runs.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
 use cobaltcore_api::names::HostName;
-use cobaltcore_libvirt::uri::{Transport, Uri};
+use cobaltcore_libvirt::uri::{self, Uri};
 
 use crate::error::Error;
 
@@ -88,36 +88,16 @@ impl Start {
         let system_bus = system_bus
             .filter(|address| !address.is_empty())
             .unwrap_or_else(|| crate::logind::SYSTEM_BUS.to_owned());
+        let uris = uri::candidates(&libvirt_uri, libvirt_socket.as_deref())
+            .map_err(|error| Error::argument("--libvirt-uri", error.to_string()))?;
         Ok(Self {
             host,
             config,
-            uris: uris(&libvirt_uri, libvirt_socket.as_deref())?,
+            uris,
             host_root,
             system_bus: Some(system_bus).filter(|address| address != "none"),
         })
     }
-}
-
-fn uris(text: &str, socket: Option<&Path>) -> Result<Vec<Uri>, Error> {
-    let texts = match text {
-        "auto" => vec!["ch:///system", "qemu:///system"],
-        one => vec![one],
-    };
-    let socket = socket.filter(|path| !path.as_os_str().is_empty());
-    texts
-        .into_iter()
-        .map(|text| {
-            let uri: Uri = text.parse().map_err(|error: cobaltcore_libvirt::Error| {
-                Error::argument("--libvirt-uri", error.to_string())
-            })?;
-            Ok(match socket {
-                Some(path) => uri.with_transport(Transport::Unix {
-                    socket: Some(path.to_owned()),
-                }),
-                None => uri,
-            })
-        })
-        .collect()
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::{Args as ClapArgs, ValueEnum};
 use cobaltcore_api::names::HostName;
 use cobaltcore_kit::config::HumanDuration;
-use cobaltcore_libvirt::uri::{Transport, Uri};
+use cobaltcore_libvirt::uri::{self, Transport, Uri};
 
 use crate::error::Error;
 
@@ -354,35 +354,21 @@ fn host_name(given: Option<String>) -> Result<HostName, Error> {
     HostName::new(name).map_err(|error| Error::config("--node-name", error.to_string()))
 }
 
-/// The URIs to try. A given socket wins over the transport; without socket and transport libvirt is reached over TCP
-/// at the host's address, as the product documents say.
+/// The URIs to try. Without socket and transport libvirt is reached over TCP at the host's address, as the product
+/// documents say.
 fn uris(text: &str, socket: Option<&Path>, host_ip: Option<std::net::IpAddr>) -> Result<Vec<Uri>, Error> {
-    let texts = match text {
-        "auto" => vec!["ch:///system", "qemu:///system"],
-        one => vec![one],
-    };
-    let socket = socket.filter(|path| !path.as_os_str().is_empty());
-    texts
-        .into_iter()
-        .map(|text| {
-            let uri: Uri = text.parse().map_err(|error: cobaltcore_libvirt::Error| {
-                Error::config("--libvirt-uri", error.to_string())
-            })?;
-            let plain = matches!(uri.transport(), Transport::Unix { socket: None });
-            Ok(match (socket, plain, host_ip) {
-                (Some(path), _, _) => uri.with_transport(Transport::Unix {
-                    socket: Some(path.to_owned()),
-                }),
-                (None, true, Some(address)) if !has_local_socket(&uri) => {
-                    uri.with_transport(Transport::Tcp {
-                        host: address.to_string(),
-                        port: cobaltcore_libvirt::uri::TCP_PORT,
-                    })
-                }
-                _ => uri,
+    let uris =
+        uri::candidates(text, socket).map_err(|error| Error::config("--libvirt-uri", error.to_string()))?;
+    let reach = |uri: Uri| match (uri.transport(), host_ip) {
+        (Transport::Unix { socket: None }, Some(address)) if !has_local_socket(&uri) => {
+            uri.with_transport(Transport::Tcp {
+                host: address.to_string(),
+                port: uri::TCP_PORT,
             })
-        })
-        .collect()
+        }
+        _ => uri,
+    };
+    Ok(uris.into_iter().map(reach).collect())
 }
 
 fn has_local_socket(uri: &Uri) -> bool {

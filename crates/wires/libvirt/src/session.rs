@@ -444,7 +444,7 @@ impl Worker {
 
     /// Connects, registers, and says so in the stream; events of the new connection come after that notice.
     async fn open(&mut self) -> Result<(Connection, Attachment), Error> {
-        let connection = self.connect().await?;
+        let connection = Connection::connect_first(&self.config.uris, &self.config.options).await?;
         self.generation += 1;
         let generation = self.generation;
         let relay = Arc::new(Relay::new(
@@ -466,20 +466,6 @@ impl Worker {
             connection: connection.clone(),
         });
         Ok((connection, attachment))
-    }
-
-    async fn connect(&self) -> Result<Connection, Error> {
-        let mut last = None;
-        for uri in &self.config.uris {
-            match Connection::connect(uri, self.config.options.clone()).await {
-                Err(error) if error.is_driver_unavailable() => last = Some(error),
-                other => return other,
-            }
-        }
-        Err(last.unwrap_or_else(|| Error::Uri {
-            uri: String::new(),
-            why: "no URI was given".to_owned(),
-        }))
     }
 
     /// Until the connection is lost; meanwhile follows changes of the wanted events.

@@ -78,6 +78,24 @@ impl Uri {
         self
     }
 
+    /// Whether libvirt offers a socket here through which nothing can be changed.
+    pub fn has_read_only_socket(&self) -> bool {
+        match &self.transport {
+            Transport::Unix { socket: Some(path) } => beside(path).exists(),
+            Transport::Unix { socket: None } => self.sockets(true).iter().any(|path| path.exists()),
+            Transport::Tcp { .. } | Transport::Tls { .. } => false,
+        }
+    }
+
+    /// The same libvirt through that socket.
+    pub fn to_read_only(&self) -> Self {
+        let mut uri = self.clone();
+        if let Transport::Unix { socket: Some(path) } = &mut uri.transport {
+            *path = beside(path);
+        }
+        uri
+    }
+
     /// The local form that is sent in the open call, e.g. `qemu:///system`.
     pub fn open_name(&self) -> String {
         format!("{}://{}", self.driver, self.path)
@@ -108,6 +126,35 @@ impl Uri {
             Transport::Tls { host, port, .. } => format!("tls {}:{port}", bracketed(host)),
         }
     }
+}
+
+/// The libvirts that an agent's flags mean, in the order to try: `auto` stands for Cloud Hypervisor's and then QEMU's,
+/// and a socket that is given wins over the transport.
+pub fn candidates(text: &str, socket: Option<&Path>) -> Result<Vec<Uri>, Error> {
+    let texts = match text {
+        "auto" => vec!["ch:///system", "qemu:///system"],
+        one => vec![one],
+    };
+    let socket = socket.filter(|path| !path.as_os_str().is_empty());
+    let uri = |text: &str| {
+        let uri: Uri = text.parse()?;
+        Ok(match socket {
+            Some(path) => uri.with_transport(Transport::Unix {
+                socket: Some(path.to_owned()),
+            }),
+            None => uri,
+        })
+    };
+    texts.into_iter().map(uri).collect()
+}
+
+/// libvirt names the read-only socket after the other one.
+fn beside(path: &Path) -> PathBuf {
+    let text = path.as_os_str().to_string_lossy();
+    if text.ends_with("-ro") {
+        return path.to_owned();
+    }
+    PathBuf::from(format!("{text}-ro"))
 }
 
 fn bracketed(host: &str) -> String {
@@ -341,6 +388,35 @@ fn percent_decode(text: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_read_only_socket_lies_beside_the_other() {
+        let uri = "qemu+unix:///system?socket=/run/libvirt/libvirt-sock";
+        let read_only = uri.parse::<Uri>().unwrap().to_read_only();
+        assert_eq!(read_only.to_string(), format!("{uri}-ro"));
+        assert_eq!(read_only.to_read_only(), read_only);
+        let tcp: Uri = "qemu+tcp://host:1/system".parse().unwrap();
+        assert_eq!(tcp.to_read_only(), tcp);
+        assert!(!tcp.has_read_only_socket());
+    }
+
+    #[test]
+    fn flags_mean_one_libvirt_or_two_and_a_socket_wins() {
+        let told = |text, socket: Option<&str>| {
+            let uris = candidates(text, socket.map(Path::new)).unwrap();
+            uris.iter().map(Uri::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(told("auto", None), ["ch:///system", "qemu:///system"]);
+        assert_eq!(
+            told("qemu+tcp://a/system", Some("")),
+            ["qemu+tcp://a:16509/system"]
+        );
+        assert_eq!(
+            told("qemu+tcp://a/system", Some("/s")),
+            ["qemu+unix:///system?socket=/s"]
+        );
+        assert!(candidates("::", None).is_err());
+    }
 
     #[test]
     fn uris_that_work() {

@@ -152,6 +152,21 @@ impl Connection {
         Self::over(stream, &uri.open_name(), options).await
     }
 
+    /// The first of several libvirts whose driver is there; any other trouble ends the search.
+    pub async fn connect_first(uris: &[Uri], options: &Options) -> Result<Self, Error> {
+        let mut last = None;
+        for uri in uris {
+            match Self::connect(uri, options.clone()).await {
+                Err(error) if error.is_driver_unavailable() => last = Some(error),
+                other => return other,
+            }
+        }
+        Err(last.unwrap_or_else(|| Error::Uri {
+            uri: String::new(),
+            why: "no URI was given".to_owned(),
+        }))
+    }
+
     /// The same over a byte stream that exists already; `open_name` is e.g. `qemu:///system`.
     pub async fn over(stream: Stream, open_name: &str, options: Options) -> Result<Self, Error> {
         let read_only = options.read_only;
