@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use clap::{Args as ClapArgs, Subcommand};
 
 use crate::run::{self, Failure, LogArgs};
-use crate::up::{Fault, Reply, SOCKET};
+use crate::up::{Fault, Reply, SOCKET, SwitchTrouble};
 
 /// Break and mend the simulated world of a running `up`
 ///
@@ -48,6 +48,34 @@ enum Command {
     FailMigrations { host: String },
     /// Let them arrive again
     MendMigrations { host: String },
+    /// Let a host's virtual switch answer later on its control and OpenFlow sockets; 0 ends it
+    SlowSwitch {
+        host: String,
+        #[arg(value_name = "MS")]
+        milliseconds: u64,
+    },
+    /// Let a host's virtual switch accept connections and answer nothing
+    HangSwitch { host: String },
+    /// Let it answer again
+    UnhangSwitch { host: String },
+    /// Stop a host's ovs-vswitchd: its sockets are gone, its database goes on
+    StopSwitch { host: String },
+    /// Start it again
+    StartSwitch { host: String },
+    /// Stop a host's ovsdb-server
+    StopOvsdb { host: String },
+    /// Start it again
+    StartOvsdb { host: String },
+    /// Let a host's ovn-controller lose the Southbound database: guests that arrive get no flows
+    DisconnectOvn { host: String },
+    /// Let it find the Southbound database again
+    ConnectOvn { host: String },
+    /// Leave a port behind on a host's switch whose guest and device are gone
+    OrphanPort { host: String },
+    /// Leave a flow behind on a host's switch that matches a port that is gone
+    StaleFlow { host: String },
+    /// Clear away what was left behind on a host's switch
+    TidySwitch { host: String },
     /// Let a service of the cloud (compute, placement, identity, image, network, volume) answer later; 0 ends it
     Slow {
         service: String,
@@ -72,6 +100,10 @@ enum Command {
     },
 }
 
+fn switch(host: String, trouble: SwitchTrouble) -> Fault {
+    Fault::Switch { host, trouble }
+}
+
 impl From<Command> for Fault {
     fn from(command: Command) -> Self {
         match command {
@@ -85,6 +117,18 @@ impl From<Command> for Fault {
             Command::ClearDisk { host } => Self::FillDisk { host, full: false },
             Command::FailMigrations { host } => Self::FailMigrations { host, fail: true },
             Command::MendMigrations { host } => Self::FailMigrations { host, fail: false },
+            Command::SlowSwitch { host, milliseconds } => switch(host, SwitchTrouble::Slow(milliseconds)),
+            Command::HangSwitch { host } => switch(host, SwitchTrouble::Hangs(true)),
+            Command::UnhangSwitch { host } => switch(host, SwitchTrouble::Hangs(false)),
+            Command::StopSwitch { host } => switch(host, SwitchTrouble::Stopped(true)),
+            Command::StartSwitch { host } => switch(host, SwitchTrouble::Stopped(false)),
+            Command::StopOvsdb { host } => switch(host, SwitchTrouble::DatabaseStopped(true)),
+            Command::StartOvsdb { host } => switch(host, SwitchTrouble::DatabaseStopped(false)),
+            Command::DisconnectOvn { host } => switch(host, SwitchTrouble::OvnDisconnected(true)),
+            Command::ConnectOvn { host } => switch(host, SwitchTrouble::OvnDisconnected(false)),
+            Command::OrphanPort { host } => switch(host, SwitchTrouble::OrphanPort),
+            Command::StaleFlow { host } => switch(host, SwitchTrouble::StaleFlow),
+            Command::TidySwitch { host } => switch(host, SwitchTrouble::Tidy),
             Command::Slow {
                 service,
                 milliseconds,

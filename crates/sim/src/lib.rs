@@ -8,6 +8,7 @@
 //! | [`doors`] | an address and an open port per host, for those who want to know whether it lives |
 //! | [`facts`] | the files an agent on a host reads about its machine |
 //! | [`hosts`] | one libvirt daemon per host, for the agents and `virsh` |
+//! | [`switch`] | Open vSwitch and ovn-controller of each host, for the agents, `ovs-vsctl`, `ovs-appctl` and `ovs-ofctl` |
 //! | [`bmc`] | one Redfish BMC per host, for fencing |
 //! | [`system`] | systemd, logind and hostnamed of a host, on a message bus |
 //!
@@ -20,6 +21,7 @@ pub mod doors;
 mod error;
 pub mod facts;
 pub mod hosts;
+pub mod switch;
 pub mod system;
 pub mod world;
 
@@ -28,5 +30,6 @@ pub use cloud::Cloud;
 pub use doors::Doors;
 pub use error::Error;
 pub use hosts::Hosts;
+pub use switch::Switches;
 pub use system::System;
 pub use world::World;

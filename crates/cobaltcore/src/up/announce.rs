@@ -101,6 +101,9 @@ fn attempts(fleet: &Fleet, folder: &Path) {
     );
     if let Some((host, uri)) = fleet.simulated.a_host() {
         say!("  virsh -c '{uri}' list");
+        if let Some(rundir) = fleet.simulated.a_switch() {
+            say!("  OVS_RUNDIR={} ovs-vsctl show", rundir.display());
+        }
         say!("  {program} sim kill {host}{}", elsewhere(folder));
     }
     say!(

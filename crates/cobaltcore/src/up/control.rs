@@ -10,14 +10,14 @@ use anyhow::{Context as _, anyhow, bail};
 use cobaltcore_console::faults::{CloudService, Truth};
 use cobaltcore_sim::World;
 use cobaltcore_sim::cloud::Service;
-use cobaltcore_sim::world::{ApiEffect, Host, Libvirt, Power, State};
+use cobaltcore_sim::world::{ApiEffect, Host, Libvirt, Power, State, Vswitchd};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
 
-pub(crate) use cobaltcore_console::faults::Fault;
+pub(crate) use cobaltcore_console::faults::{Fault, SwitchTrouble};
 
 /// The socket's name in the data directory.
 pub(crate) const SOCKET: &str = "sim.sock";
@@ -117,6 +117,7 @@ impl cobaltcore_console::faults::Faults for Buttons {
 }
 
 fn truth(host: &Host, state: &State) -> Truth {
+    let switch = state.switches.get(&host.name);
     Truth {
         powered: host.power == Power::On,
         booting: host.power == Power::Booting,
@@ -124,6 +125,10 @@ fn truth(host: &Host, state: &State) -> Truth {
         libvirt_hangs: host.libvirt != Libvirt::Up,
         disk_full: host.disk_full,
         migrations_fail: state.faults.fail_from(&host.name),
+        switch_fails: switch.is_some_and(|switch| switch.vswitchd != Vswitchd::Up),
+        switch_database_stopped: switch.is_some_and(|switch| !switch.ovsdb),
+        ovn_disconnected: switch.is_some_and(|switch| !switch.ovn),
+        switch_untidy: switch.is_some_and(|switch| !switch.orphans.is_empty() || !switch.stale.is_empty()),
     }
 }
 
@@ -184,6 +189,7 @@ fn on_demand(world: &World, fault: &Fault) -> anyhow::Result<String> {
             world.set_migrations_fail(host, *fail)?;
             format!("migrations from {host} {}", either(*fail, "break", "arrive"))
         }
+        Fault::Switch { host, trouble } => upset(world, host, *trouble)?,
         Fault::Slow {
             service,
             milliseconds,
@@ -204,6 +210,53 @@ fn on_demand(world: &World, fault: &Fault) -> anyhow::Result<String> {
         Fault::HangGuest { server } => {
             world.hang_guest(guest(server)?)?;
             format!("{server} hangs")
+        }
+    })
+}
+
+/// Lets a host's virtual switch misbehave, or behave again.
+fn upset(world: &World, host: &str, trouble: SwitchTrouble) -> Result<String, cobaltcore_sim::Error> {
+    Ok(match trouble {
+        SwitchTrouble::Slow(0) => {
+            world.set_vswitchd(host, Vswitchd::Up)?;
+            format!("the switch of {host} answers as ever")
+        }
+        SwitchTrouble::Slow(milliseconds) => {
+            world.set_vswitchd(host, Vswitchd::Slow(Duration::from_millis(milliseconds)))?;
+            format!("the switch of {host} answers {milliseconds} ms later")
+        }
+        SwitchTrouble::Hangs(hangs) => {
+            let (state, text) = either(hangs, (Vswitchd::Hung, "hangs"), (Vswitchd::Up, "answers"));
+            world.set_vswitchd(host, state)?;
+            format!("the switch of {host} {text}")
+        }
+        SwitchTrouble::Stopped(stopped) => {
+            let (state, text) = either(stopped, (Vswitchd::Down, "is stopped"), (Vswitchd::Up, "runs"));
+            world.set_vswitchd(host, state)?;
+            format!("the switch of {host} {text}")
+        }
+        SwitchTrouble::DatabaseStopped(stopped) => {
+            world.set_ovsdb(host, !stopped)?;
+            format!("ovsdb-server on {host} {}", either(stopped, "is stopped", "runs"))
+        }
+        SwitchTrouble::OvnDisconnected(lost) => {
+            world.set_ovn(host, !lost)?;
+            format!(
+                "ovn-controller on {host} {}",
+                either(lost, "is not connected", "is connected")
+            )
+        }
+        SwitchTrouble::OrphanPort => {
+            world.leave_port(host)?;
+            format!("the switch of {host} has a port whose guest is gone")
+        }
+        SwitchTrouble::StaleFlow => {
+            world.leave_flow(host)?;
+            format!("the switch of {host} has a flow for a port that is gone")
+        }
+        SwitchTrouble::Tidy => {
+            world.tidy_switch(host)?;
+            format!("nothing is left behind on the switch of {host}")
         }
     })
 }

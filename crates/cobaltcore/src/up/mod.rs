@@ -29,7 +29,7 @@ use cluster::Cluster;
 use ha::Ha;
 use world::Simulated;
 
-pub(crate) use control::{Fault, Reply, SOCKET};
+pub(crate) use control::{Fault, Reply, SOCKET, SwitchTrouble};
 
 /// Run the platform on this machine
 ///
@@ -206,7 +206,7 @@ impl Fleet {
 }
 
 /// Both ends of everything between a host and its agents, listeners and spool, as counted in a fleet of a thousand.
-const FILES_PER_HOST: usize = 18;
+const FILES_PER_HOST: usize = 30;
 /// Everything else.
 const FILES_BESIDES: usize = 500;
 

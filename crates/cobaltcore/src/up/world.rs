@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The simulated part of `up`: a world that is loaded or made, the cloud that answers for it, and
-//! a libvirt daemon per host. It is saved soon after every change and at the end.
+//! a libvirt daemon and a virtual switch per host. It is saved soon after every change and at the end.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -11,7 +11,7 @@ use clap::Args;
 use cobaltcore_openstack::CloudConfig;
 use cobaltcore_sim::hosts::Place;
 use cobaltcore_sim::world::Kept;
-use cobaltcore_sim::{Cloud, Doors, Hosts, World};
+use cobaltcore_sim::{Cloud, Doors, Hosts, Switches, World};
 use tokio::task::JoinHandle;
 
 const FILE: &str = "world.json";
@@ -67,6 +67,8 @@ pub(crate) struct Simulated {
     pub(crate) hosts: Hosts,
     pub(crate) clouds_yaml: PathBuf,
     pub(crate) doors: Doors,
+    /// None where the names of their sockets would be too long.
+    switches: Option<Switches>,
     kept: Kept,
 }
 
@@ -94,6 +96,10 @@ impl Simulated {
         let doors = Doors::open(&world).await?;
         let cloud = Cloud::start_on(world.clone(), listen).await?;
         let hosts = Hosts::start(&world, place(folder)?).await?;
+        let switches = match switch_folder(folder) {
+            Some(place) => Some(Switches::start(&world, &place)?),
+            None => None,
+        };
         let clouds_yaml = folder.join("clouds.yaml");
         write_private(&clouds_yaml, &cloud.clouds_yaml())?;
         Ok(Self {
@@ -102,6 +108,7 @@ impl Simulated {
             hosts,
             clouds_yaml,
             doors,
+            switches,
             kept,
         })
     }
@@ -116,6 +123,13 @@ impl Simulated {
         let host = self.world.read(|state| state.hosts.keys().next().cloned())?;
         let uri = self.hosts.uri(host.as_str())?;
         Some((host.to_string(), uri))
+    }
+
+    /// The run directory of the first host's virtual switch.
+    pub(crate) fn a_switch(&self) -> Option<PathBuf> {
+        let host = self.world.read(|state| state.hosts.keys().next().cloned())?;
+        let switches = self.switches.as_ref()?;
+        Some(switches.rundir(host.as_str()))
     }
 
     /// Ends it; what it was is kept.
@@ -136,6 +150,19 @@ fn place(folder: &Path) -> anyhow::Result<Place> {
     }
     std::fs::create_dir_all(&sockets).with_context(|| format!("cannot make {}", sockets.display()))?;
     Ok(Place::Unix(sockets))
+}
+
+/// Where the run directories of virtual switches are; their sockets can only be local ones.
+fn switch_folder(folder: &Path) -> Option<PathBuf> {
+    let place = std::path::absolute(folder.join("ovs")).ok()?;
+    let fits = place.as_os_str().len() + "/node0000-bb000/ovn-controller.4194304.ctl".len() <= LONGEST_SOCKET;
+    if !fits {
+        tracing::warn!(
+            folder = %place.display(),
+            "simulated hosts have no virtual switch: the names of its sockets would be too long; choose a shorter --data-dir"
+        );
+    }
+    fits.then_some(place)
 }
 
 pub(crate) fn write_private(path: &Path, text: &str) -> anyhow::Result<()> {

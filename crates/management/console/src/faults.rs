@@ -49,6 +49,13 @@ pub enum Fault {
         /// Whether they fail.
         fail: bool,
     },
+    /// Let a host's virtual switch misbehave, or behave again.
+    Switch {
+        /// Which host.
+        host: String,
+        /// In which way.
+        trouble: SwitchTrouble,
+    },
     /// Let every call of a service of the cloud take this much longer; zero ends it.
     Slow {
         /// Which service.
@@ -75,6 +82,28 @@ pub enum Fault {
     },
 }
 
+/// What can be wrong with a host's virtual switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SwitchTrouble {
+    /// It answers this many milliseconds later; zero ends it.
+    Slow(u64),
+    /// It accepts connections and answers nothing, or answers again.
+    Hangs(bool),
+    /// ovs-vswitchd is stopped, or runs again.
+    Stopped(bool),
+    /// ovsdb-server is stopped, or runs again.
+    DatabaseStopped(bool),
+    /// ovn-controller has lost the Southbound database, or found it again.
+    OvnDisconnected(bool),
+    /// A port is left behind whose guest and device are gone.
+    OrphanPort,
+    /// A flow is left behind that matches a port that is gone.
+    StaleFlow,
+    /// What was left behind is cleared away.
+    Tidy,
+}
+
 /// How a host is in the simulated world, whatever anybody has noticed of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Truth {
@@ -90,6 +119,14 @@ pub struct Truth {
     pub disk_full: bool,
     /// Migrations from it break on their way.
     pub migrations_fail: bool,
+    /// Its virtual switch answers late, nothing, or is stopped.
+    pub switch_fails: bool,
+    /// The database of its switch is stopped.
+    pub switch_database_stopped: bool,
+    /// Its ovn-controller has lost the Southbound database.
+    pub ovn_disconnected: bool,
+    /// Ports or flows were left behind on its switch.
+    pub switch_untidy: bool,
 }
 
 impl Truth {
@@ -105,6 +142,16 @@ impl Truth {
             (self.libvirt_hangs, "its libvirt answers nothing"),
             (self.disk_full, "its disk is full"),
             (self.migrations_fail, "every migration from it breaks"),
+            (self.switch_fails, "its switch does not answer as it should"),
+            (
+                self.switch_database_stopped,
+                "the database of its switch is stopped",
+            ),
+            (self.ovn_disconnected, "its ovn-controller is not connected"),
+            (
+                self.switch_untidy,
+                "its switch has ports or flows that nobody needs",
+            ),
         ];
         let more: String = more
             .iter()

@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use crate::actions::{Confirmed, Question};
 use crate::error::Error;
-use crate::faults::Fault;
+use crate::faults::{Fault, SwitchTrouble};
 use crate::session::Right;
 use crate::site::{SignedIn, Site, plain};
 
@@ -61,6 +61,7 @@ impl Meaning {
 
 fn meaning(word: &str, name: &str) -> Result<Meaning, Error> {
     let found = of_host(word, name.to_owned())
+        .or_else(|| of_switch(word, name.to_owned()))
         .or_else(|| of_guest(word, name.to_owned()))
         .or_else(|| of_cloud(word, name.to_owned()));
     found.ok_or_else(|| Error::NotFound {
@@ -136,6 +137,56 @@ fn of_host(word: &str, host: String) -> Option<Meaning> {
     })
 }
 
+fn of_switch(word: &str, host: String) -> Option<Meaning> {
+    let fault = |trouble| Fault::Switch { host, trouble };
+    Some(match word {
+        "hang-switch" => Meaning::breaking(
+            fault(SwitchTrouble::Hangs(true)),
+            "Hang the switch of",
+            "ovs-vswitchd accepts connections and answers nothing. Traffic goes on.",
+            "Hang the switch",
+        ),
+        "unhang-switch" => Meaning::mending(
+            fault(SwitchTrouble::Hangs(false)),
+            "Wake the switch of",
+            "ovs-vswitchd answers again.",
+            "Wake the switch",
+        ),
+        "disconnect-ovn" => Meaning::breaking(
+            fault(SwitchTrouble::OvnDisconnected(true)),
+            "Disconnect ovn-controller of",
+            "ovn-controller loses the Southbound database. Guests that are there keep their flows; guests that arrive get \
+             none.",
+            "Disconnect OVN",
+        ),
+        "connect-ovn" => Meaning::mending(
+            fault(SwitchTrouble::OvnDisconnected(false)),
+            "Connect ovn-controller of",
+            "ovn-controller finds the Southbound database again.",
+            "Connect OVN",
+        ),
+        "orphan-port" => Meaning::breaking(
+            fault(SwitchTrouble::OrphanPort),
+            "Leave a port behind on",
+            "The switch has a port whose guest and device are gone.",
+            "Leave a port behind",
+        ),
+        "stale-flow" => Meaning::breaking(
+            fault(SwitchTrouble::StaleFlow),
+            "Leave a flow behind on",
+            "The switch has a flow that matches a port that is gone.",
+            "Leave a flow behind",
+        ),
+        "tidy-switch" => Meaning::mending(
+            fault(SwitchTrouble::Tidy),
+            "Tidy the switch of",
+            "Ports and flows that were left behind are cleared away.",
+            "Tidy the switch",
+        ),
+        _ => return None,
+    })
+}
+
 fn of_guest(word: &str, server: String) -> Option<Meaning> {
     Some(match word {
         "crash" => Meaning::breaking(
@@ -194,7 +245,8 @@ fn back(fault: &Fault, from: &Origin) -> String {
         | Fault::Mend { host }
         | Fault::HangLibvirt { host, .. }
         | Fault::FillDisk { host, .. }
-        | Fault::FailMigrations { host, .. } => format!("/hypervisors/{host}"),
+        | Fault::FailMigrations { host, .. }
+        | Fault::Switch { host, .. } => format!("/hypervisors/{host}"),
         Fault::CrashGuest { .. } | Fault::HangGuest { .. } if plain(&from.host) => {
             format!("/hypervisors/{}", from.host)
         }

@@ -10,8 +10,8 @@ use uuid::Uuid;
 use super::World;
 use super::clock::{Clock, Moment};
 use super::host::{Cell, Driver, Host, Libvirt, Power};
-use super::names::HostName;
-use super::records::{Aggregate, IdentityDomain, Image, Network, Project, Subnet, User};
+use super::names::{HostName, named_uuid};
+use super::records::{Aggregate, IdentityDomain, Image, Network, Port, Project, Subnet, User};
 use super::server::{Flavor, Server, VmState, power};
 use super::state::{Settings, State};
 
@@ -481,6 +481,7 @@ impl State {
         server.created = began;
         server.launched_at = Some(began);
         let id = server.id;
+        server.ports.extend(self.plug_running(host, id, project));
         self.add_server(server);
         self.hold(id, host, false);
         self.define(host, id);
@@ -489,6 +490,38 @@ impl State {
             server.boot_began = Some(began);
         }
         id
+    }
+}
+
+impl State {
+    /// The port of a server that has been running for a day, in a network of its project.
+    fn plug_running(&mut self, host: &HostName, server: Uuid, project: Uuid) -> Option<Uuid> {
+        let network = self
+            .networks
+            .values()
+            .find(|network| network.project == project)?
+            .id;
+        let subnet = self
+            .subnets
+            .values_mut()
+            .find(|subnet| subnet.network == network)?;
+        let number = subnet.next;
+        subnet.next += 1;
+        let id = named_uuid(server, "port");
+        let port = Port {
+            id,
+            name: String::new(),
+            network,
+            subnet: subnet.id,
+            address: subnet.address(number),
+            mac: Port::mac_of(id),
+            project,
+            server: Some(server),
+            host: Some(host.clone()),
+            created: self.now - Duration::from_secs(86_400),
+        };
+        self.ports.insert(id, port);
+        Some(id)
     }
 }
 

@@ -22,6 +22,7 @@ mod schedule;
 mod server;
 mod state;
 mod store;
+mod switch;
 mod timers;
 
 use std::collections::HashMap;
@@ -41,6 +42,7 @@ pub use fault::{ApiEffect, ApiFault, BuildFault, BuildTrouble, Faults, Migration
 pub use host::{Cell, Driver, Host, Libvirt, Power, SERVICE_DOWN, Service};
 pub use keeper::Kept;
 pub use names::HostName;
+pub(crate) use names::named_uuid;
 pub use placement::{
     Consumer, Inventory, Placement, Provider, RESOURCE_CLASSES, Resources, STANDARD_TRAITS, STATUS_DISABLED,
 };
@@ -53,6 +55,8 @@ pub use server::{
     VmState, flavor_resources, power as power_state,
 };
 pub use state::{HostEvent, Quota, Settings, State};
+pub(crate) use switch::Plug;
+pub use switch::{Orphan, Switch, Vswitchd};
 
 pub(crate) use build::hostname_of;
 pub(crate) use live::Order;
@@ -60,7 +64,7 @@ pub(crate) use timers::{Act, BuildStep, Due};
 
 use crate::error::Error;
 
-/// Told what a host's libvirt announces. Called while the world is locked: it must neither wait nor call back.
+/// Told what happens to the guests of a host, as its libvirt announces it. Called while the world is locked: it must neither wait nor call back.
 pub(crate) type Listener = Arc<dyn Fn(&HostEvent) + Send + Sync>;
 /// Told that something about a host itself changed.
 pub type Watcher = Arc<Notify>;
@@ -70,7 +74,7 @@ struct Inner {
     clock: Clock,
     changes: AtomicU64,
     wake: Notify,
-    listeners: Mutex<HashMap<HostName, Listener>>,
+    listeners: Mutex<HashMap<HostName, Vec<Listener>>>,
     watchers: Mutex<HashMap<HostName, Vec<Watcher>>>,
     keeper: Mutex<Option<Arc<keeper::Keeper>>>,
     saving: Mutex<()>,
@@ -148,7 +152,7 @@ impl World {
         let events = std::mem::take(&mut state.outbox);
         let listeners = self.0.listeners.lock();
         for event in &events {
-            if let Some(listener) = listeners.get(&event.host) {
+            for listener in listeners.get(&event.host).into_iter().flatten() {
                 listener(event);
             }
         }
@@ -215,7 +219,8 @@ impl World {
     }
 
     pub(crate) fn listen(&self, host: &HostName, listener: Listener) {
-        self.0.listeners.lock().insert(host.clone(), listener);
+        let mut listeners = self.0.listeners.lock();
+        listeners.entry(host.clone()).or_default().push(listener);
     }
 
     /// Is told whenever something about a host itself changed: power, network, daemons.

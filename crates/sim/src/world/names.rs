@@ -81,6 +81,15 @@ impl Random {
     }
 }
 
+/// The identifier of something that `owner` has exactly one of under this name, always the same.
+pub(crate) fn named_uuid(owner: Uuid, name: &str) -> Uuid {
+    let bytes = owner.as_bytes().iter().chain(name.as_bytes());
+    let mixed = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    Random::new(mixed).uuid()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -143,6 +143,21 @@ pub struct Port {
     pub created: Moment,
 }
 
+impl Subnet {
+    /// The address with this number.
+    pub(crate) fn address(&self, number: u32) -> String {
+        format!("{}.{}.{}", self.prefix, number / 250 % 250, number % 250 + 1)
+    }
+}
+
+impl Port {
+    /// The hardware address that Neutron gives a port.
+    pub(crate) fn mac_of(id: Uuid) -> String {
+        let [.., five, four, three] = id.into_bytes();
+        format!("fa:16:3e:{five:02x}:{four:02x}:{three:02x}")
+    }
+}
+
 /// A volume.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Volume {

@@ -20,6 +20,7 @@ use super::records::{
     User, Volume,
 };
 use super::server::{Action, Fault, Flavor, Migration, MigrationStatus, Server, TaskState, VmState};
+use super::switch::Switch;
 use super::timers::Due;
 
 /// How long things take when nothing is wrong, and other settings of the cloud.
@@ -154,6 +155,9 @@ pub struct State {
     pub app_credentials: Vec<AppCredential>,
     /// What is broken on purpose.
     pub faults: Faults,
+    /// The virtual switches of hosts, as far as they are not as they come.
+    #[serde(default)]
+    pub switches: BTreeMap<HostName, Switch>,
     pub(crate) random: Random,
     pub(crate) timers: BTreeMap<Moment, Vec<Due>>,
     next_number: u64,
@@ -203,6 +207,7 @@ impl State {
             users: BTreeMap::new(),
             app_credentials: Vec::new(),
             faults: Faults::default(),
+            switches: BTreeMap::new(),
             random: Random::new(seed),
             timers: BTreeMap::new(),
             next_number: 1,

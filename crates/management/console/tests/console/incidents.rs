@@ -332,7 +332,13 @@ async fn the_simulated_cloud_is_slowed_down_and_healed_in_the_console() {
     person
         .sees("/simulation", "takes 2000 ms longer for each call")
         .await;
-    for word in ["hang-libvirt", "fill-disk", "fail-migrations"] {
+    for word in [
+        "hang-libvirt",
+        "fill-disk",
+        "hang-switch",
+        "orphan-port",
+        "fail-migrations",
+    ] {
         let answer = person
             .post(&format!("/simulation/{word}/{HOST}"), &[("csrf", csrf.as_str())])
             .await;

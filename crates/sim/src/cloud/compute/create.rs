@@ -289,13 +289,10 @@ fn plug(state: &mut State, network: Uuid, project: Uuid, server: Uuid) -> Option
         .find(|subnet| subnet.network == network)?;
     let number = subnet.next;
     subnet.next += 1;
-    let address = format!("{}.{}.{}", subnet.prefix, number / 250 % 250, number % 250 + 1);
+    let address = subnet.address(number);
     let subnet = subnet.id;
     let id = state.fresh();
-    let mac = {
-        let bytes = id.as_bytes();
-        format!("fa:16:3e:{:02x}:{:02x}:{:02x}", bytes[13], bytes[14], bytes[15])
-    };
+    let mac = Port::mac_of(id);
     let port = Port {
         id,
         name: String::new(),
