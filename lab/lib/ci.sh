@@ -41,7 +41,7 @@ ci_end() {
   trap - EXIT
   trap '' INT TERM
   ci_step stop lab_stop || rc=1
-  left=$(leftovers)
+  left=$(lasting_leftovers)
   note_stage total "$CI_BEGIN" "$rc" 2>/dev/null
   echo
   echo "STAGE                                                        SECONDS  RESULT"

@@ -93,6 +93,8 @@ lab_heal() {
     if [[ $machine == hv* && -e $(machine_dir "$machine")/run/lab/slow-disk.pid ]]; then machine_do "$machine" role slow_disk 0; fi
     while read -r process state; do
       case $process/$state in
+        # a guest may have been ended meanwhile
+        guest/*/frozen) (lab_thaw "$machine" "$process") || true ;;
         */frozen) (lab_thaw "$machine" "$process") ;;
         guest/*/dead) ;; # whether a dead guest comes back is Nova's business
         */dead) (lab_start_process "$machine" "$process") ;;

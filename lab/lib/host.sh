@@ -48,7 +48,7 @@ host_accounts() {
 host_on() {
   machine_on "$1"
   [[ ${2:-} != --no-wait ]] || return 0
-  wait_for "libvirtd on $1" 60 host_settled "$1" || die "$1 did not come up; see $LAB_DIR/log/$1"
+  wait_for "libvirtd on $1" 180 host_settled "$1" || die "$1 did not come up; see $LAB_DIR/log/$1"
   machine_is_on "$1" || die "$1 went off while it booted; see $LAB_DIR/log/$1/init.log"
 }
 host_settled() { libvirt_answers "$1" || ! machine_is_on "$1"; }

@@ -23,7 +23,7 @@ lab_start() {
   start_machines "$count" "$control"
   if [[ -n $control ]]; then start_cloud; fi
   if [[ -n $prometheus ]]; then start_prometheus; fi
-  wait_for "the BMCs" 60 bmcs_answer || warn "not every BMC answers; see $LAB_DIR/log/bmc"
+  wait_for "the BMCs" 180 bmcs_answer || warn "not every BMC answers; see $LAB_DIR/log/bmc"
   describe >"$LAB_DIR/lab.json"
   note_stage "start, ${count} hosts" "$begin" 0
   start_greeting
@@ -117,7 +117,7 @@ lab_stop() {
     return
   fi
   stop_everything
-  left=$(leftovers)
+  left=$(lasting_leftovers)
   [[ -z $left ]] || { printf '%s\n' "$left" >&2; die "the lab is stopped, but something is left"; }
   say "stopped, nothing left"
 }

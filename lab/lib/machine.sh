@@ -43,7 +43,7 @@ machine_on() { # NAME
     "$LAB_SRC/inside/machine" init </dev/null >>"$LAB_DIR/log/$name/init.log" 2>&1 8>&- 9>&- &
   outer=$!
   note_process "$dir/outer.pid" "$outer" || die "$name: no new namespaces; see $LAB_DIR/log/$name/init.log"
-  wait_for "the first process of $name" 10 grep -q . "/proc/$outer/task/$outer/children" || return 1
+  wait_for "the first process of $name" 60 grep -q . "/proc/$outer/task/$outer/children" || return 1
   pid=$(tr -d ' ' <"/proc/$outer/task/$outer/children")
   note_process "$dir/init.pid" "$pid"
   plug "$name" "$pid" "$(cat "$dir/address")"

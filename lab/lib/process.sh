@@ -31,7 +31,7 @@ end_process() {
   local pid
   if pid=$(noted_pid "$1"); then
     kill "-${2:-TERM}" "$pid" 2>/dev/null || true
-    wait_for "process $pid to end" 10 process_gone "$1" || kill -KILL "$pid" 2>/dev/null || true
+    wait_for "process $pid to end" 60 process_gone "$1" || kill -KILL "$pid" 2>/dev/null || true
   fi
   rm -f "$1"
 }

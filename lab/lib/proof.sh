@@ -20,6 +20,12 @@ leftovers() {
   done
 }
 
+# What is still there after a while: a command that ran inside a machine may end a moment after it.
+lasting_leftovers() {
+  wait_for "everything to be gone" 30 nothing_left 2>/dev/null || leftovers
+}
+nothing_left() { [[ -z $(leftovers) ]]; }
+
 # The command line of a process, or nothing if it ended meanwhile.
 command_of() { { tr '\0' ' ' <"/proc/$1/cmdline"; } 2>/dev/null || true; }
 

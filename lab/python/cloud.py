@@ -74,19 +74,19 @@ class NotYet(Exception):
 
 def prepare(cloud, args):
     """Waits for every service and puts in what servers are made from."""
-    until("keystone", 150, cloud.login)
+    until("keystone", 300, cloud.login)
     # This Neutron answers 500 to the first list of ports in its life unless networks came first.
-    until("neutron", 150, lambda: cloud.call("GET", f"{cloud.network}/networks"))
-    until("placement", 150, lambda: cloud.call("GET", f"{cloud.placement}/resource_providers"))
-    until("glance", 150, lambda: cloud.call("GET", f"{cloud.image}/images"))
-    until("nova", 150, lambda: cloud.call("GET", f"{cloud.compute}/flavors"))
+    until("neutron", 300, lambda: cloud.call("GET", f"{cloud.network}/networks"))
+    until("placement", 300, lambda: cloud.call("GET", f"{cloud.placement}/resource_providers"))
+    until("glance", 300, lambda: cloud.call("GET", f"{cloud.image}/images"))
+    until("nova", 300, lambda: cloud.call("GET", f"{cloud.compute}/flavors"))
     flavors(cloud)
     images(cloud, args.folder)
 
 
 def catalogue(cloud, args):
     """Users, services and endpoints."""
-    until("keystone", 150, cloud.login)
+    until("keystone", 300, cloud.login)
     projects = cloud.call("GET", f"{cloud.auth}/projects?name=service")["projects"]
     if projects:
         project = projects[0]
@@ -181,7 +181,7 @@ def main():
     verb.add_argument("--folder", required=True)
     verb.set_defaults(run=prepare)
     verb = verbs.add_parser("computes")
-    verb.add_argument("--seconds", type=int, default=120)
+    verb.add_argument("--seconds", type=int, default=300)
     verb.add_argument("hosts", nargs="+")
     verb.set_defaults(run=computes)
     verbs.add_parser("look").set_defaults(run=look)

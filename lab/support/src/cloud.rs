@@ -156,22 +156,22 @@ impl Cloud {
         self.action(id, &body)
     }
 
-    /// Waits until a live migration has brought a server to its target. One that Nova gave up is an
+    /// Waits until a live migration has brought a server to its target and its record is closed: until then the
+    /// host it came from still cleans up, and would take along what comes back to it. One that Nova gave up is an
     /// error at once: the server then stays active where it was, and nothing more will come.
     pub fn wait_for_live_migration(&self, id: &str, target: &Host) -> Result<Server> {
         let what = format!("server {id} to be migrated to {}", target.name());
         let arrived = eventually(&what, PATIENCE, || {
             let server = self.server(id)?;
             let settled = server.status == "ACTIVE" && server.task_state.is_none();
-            if settled && server.host.as_deref() == Some(target.name()) {
-                return Ok(Ok(Ok(server)));
-            }
-            let given_up = |record: &Migration| matches!(record.status.as_str(), "error" | "failed");
+            let arrived = server.host.as_deref() == Some(target.name());
             // newest first
-            let newest = self.migrations(id)?.into_iter().next().filter(given_up);
-            Ok(match newest {
-                Some(record) if settled => Ok(Err(format!("{record:?}"))),
-                _ => Err(format!("{server:?}")),
+            let newest = self.migrations(id)?.into_iter().next();
+            let status = newest.as_ref().map_or("", |record| record.status.as_str());
+            Ok(match status {
+                "completed" if settled && arrived => Ok(Ok(server)),
+                "error" | "failed" if settled => Ok(Err(format!("{newest:?}"))),
+                _ => Err(format!("{server:?} {newest:?}")),
             })
         })?;
         arrived.map_err(|last| Error::Timeout {
@@ -202,6 +202,19 @@ impl Cloud {
     pub fn services(&self) -> Result<Vec<ComputeService>> {
         let path = "/os-services?binary=nova-compute";
         part(self.compute("GET", path, None)?, "services", path)
+    }
+
+    /// The hosts that Nova schedules to: those whose nova-compute it has found, and found up.
+    pub fn schedulable(&self) -> Result<Vec<String>> {
+        #[derive(Deserialize)]
+        struct Hypervisor {
+            hypervisor_hostname: String,
+            state: String,
+        }
+        let path = "/os-hypervisors/detail";
+        let all: Vec<Hypervisor> = part(self.compute("GET", path, None)?, "hypervisors", path)?;
+        let up = all.into_iter().filter(|one| one.state == "up");
+        Ok(up.map(|one| one.hypervisor_hostname).collect())
     }
 
     /// The nova-compute service of one host.
@@ -304,12 +317,18 @@ impl Cloud {
 
     fn attempt(&self, method: &str, url: &str, version: &str, body: Option<&Value>) -> Result<Answer> {
         let token = self.token()?;
-        web::call(
-            method,
-            url,
-            &[("x-auth-token", &token), ("openstack-api-version", version)],
-            body,
-        )
+        let headers = [
+            ("x-auth-token", token.as_str()),
+            ("openstack-api-version", version),
+        ];
+        // A question may be asked again when its answer was lost on the way; an order may not.
+        let mut again = if method == "GET" { 2 } else { 0 };
+        loop {
+            match web::call(method, url, &headers, body) {
+                Err(Error::Transport { .. }) if again > 0 => again -= 1,
+                other => return other,
+            }
+        }
     }
 
     fn token(&self) -> Result<String> {

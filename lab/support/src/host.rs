@@ -192,6 +192,6 @@ impl Host {
 /// virsh with a deadline, because a libvirtd may be frozen or cut off on purpose.
 fn virsh(uri: &str, arguments: &[&str]) -> Result<String> {
     run(Command::new("timeout")
-        .args(["10", "virsh", "-q", "-c", uri])
+        .args(["20", "virsh", "-q", "-c", uri])
         .args(arguments))
 }

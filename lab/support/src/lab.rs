@@ -7,10 +7,14 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use crate::command::{run, tail};
 use crate::skip::Facts;
-use crate::{Cloud, Description, Domain, Error, Host, Result, Skip};
+use crate::{Cloud, Description, Domain, Error, Host, Result, Skip, eventually};
+
+/// Longer than anything takes that is not broken.
+const PATIENCE: Duration = Duration::from_mins(3);
 
 /// What a suite needs from the lab.
 #[derive(Debug, Clone)]
@@ -155,9 +159,16 @@ impl Lab {
     }
 
     /// Guests that are active on more than one host, with those hosts: never anything else than
-    /// empty unless a guest runs twice.
+    /// empty unless a guest runs twice. Hosts are asked one after the other, and a guest may have moved
+    /// from the first to the last meanwhile; a second look tells the difference.
     pub fn guests_running_twice(&self) -> Result<BTreeMap<String, Vec<String>>> {
-        Ok(running_twice(self.domains()?))
+        let first = self.domains()?;
+        if running_twice(&first).is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let mut both = self.domains()?;
+        both.retain(|domain| first.contains(domain));
+        Ok(running_twice(&both))
     }
 
     /// Links, processes and instance folders by kind: equal counts before and after mean no leak.
@@ -190,13 +201,14 @@ impl Lab {
         Ok(census)
     }
 
-    /// Ends every fault and clears away what earlier tests left: servers named `real-...`, and
-    /// compute services that are forced down or disabled.
+    /// Ends every fault and clears away what earlier tests left: servers named `real-...`, guests that
+    /// Nova knows nothing of, and compute services that are forced down or disabled.
     pub fn settle(&self) -> Result<()> {
         self.command(&["heal"])?;
         let Ok(cloud) = self.cloud() else { return Ok(()) };
         for host in &self.hosts {
-            let service = cloud.service(host)?;
+            let what = format!("Nova to tell of {}", host.name());
+            let service = eventually(&what, PATIENCE, || Ok(Ok(cloud.service(host)?)))?;
             if service.forced_down {
                 cloud.unforce(host)?;
             }
@@ -212,7 +224,42 @@ impl Lab {
                 cloud.delete(&server.id)?;
             }
         }
-        Ok(())
+        eventually("Nova to schedule to every host", PATIENCE, || {
+            let known = cloud.schedulable()?;
+            let missing: Vec<_> = self
+                .hosts
+                .iter()
+                .map(Host::name)
+                .filter(|name| !known.iter().any(|one| one == name))
+                .collect();
+            Ok(if missing.is_empty() {
+                Ok(())
+            } else {
+                Err(format!("not {missing:?}"))
+            })
+        })?;
+        eventually("no guest that Nova knows nothing of", PATIENCE, || {
+            self.clear_strangers(&cloud)
+        })
+    }
+
+    /// A server that Nova deleted while its host did not answer leaves a guest there.
+    fn clear_strangers(&self, cloud: &Cloud) -> Result<std::result::Result<(), String>> {
+        let known: Vec<String> = cloud.servers()?.into_iter().map(|server| server.id).collect();
+        let mut strangers = self.domains()?;
+        strangers.retain(|domain| !known.contains(&domain.uuid));
+        for stranger in &strangers {
+            let host = self.host_named(&stranger.host)?;
+            if stranger.active {
+                host.virsh(&["destroy", &stranger.uuid])?;
+            }
+            host.virsh(&["undefine", "--nvram", &stranger.uuid])?;
+        }
+        Ok(if strangers.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("{strangers:?}"))
+        })
     }
 
     /// Runs the lab's command.
@@ -285,10 +332,11 @@ fn take_turn() -> Result<File> {
     Ok(file)
 }
 
-fn running_twice(domains: Vec<Domain>) -> BTreeMap<String, Vec<String>> {
+fn running_twice(domains: &[Domain]) -> BTreeMap<String, Vec<String>> {
     let mut hosts_of: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for domain in domains.into_iter().filter(|domain| domain.active) {
-        hosts_of.entry(domain.uuid).or_default().push(domain.host);
+    for domain in domains.iter().filter(|domain| domain.active) {
+        let hosts = hosts_of.entry(domain.uuid.clone()).or_default();
+        hosts.push(domain.host.clone());
     }
     hosts_of.retain(|_, hosts| hosts.len() > 1);
     hosts_of
@@ -361,7 +409,7 @@ mod tests {
             domain("hv1", "b", true),
             domain("hv2", "b", true),
         ];
-        let twice = running_twice(domains);
+        let twice = running_twice(&domains);
         assert_eq!(twice.keys().collect::<Vec<_>>(), ["b"]);
         assert_eq!(twice.get("b").map(Vec::len), Some(2));
     }

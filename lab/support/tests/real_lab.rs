@@ -57,14 +57,23 @@ fn outlive_failures(lab: &Lab, count: usize) -> Outcome {
     if cloud.server(&server.id)?.host.as_deref() != Some(first.name()) {
         live_migrate(lab, &cloud, &server, first)?;
     }
-    assert_eq!(lab.census()?, before, "something leaked over {ROUNDS} rounds");
+    eventually(&format!("everything as before {ROUNDS} rounds"), PATIENCE, || {
+        let now = lab.census()?;
+        Ok(if now == before {
+            Ok(())
+        } else {
+            Err(format!("{before:?} became {now:?}"))
+        })
+    })?;
     cloud.delete(&server.id)?;
-    assert_eq!(lab.domains()?, [], "a deleted server left a domain");
-    assert_eq!(
-        cloud.allocations(&server.id)?,
-        0,
-        "a deleted server left an allocation"
-    );
+    eventually("the deleted server to leave nothing", PATIENCE, || {
+        let (domains, allocations) = (lab.domains()?, cloud.allocations(&server.id)?);
+        Ok(if domains.is_empty() && allocations == 0 {
+            Ok(())
+        } else {
+            Err(format!("{domains:?}, {allocations} allocations"))
+        })
+    })?;
     for outsider in lab.hosts().iter().skip(count) {
         cloud.set_enabled(outsider, true)?;
     }
@@ -136,15 +145,24 @@ fn return_host(lab: &Lab, cloud: &Cloud, server: &Server, host: &Host) -> Outcom
     Ok(())
 }
 
-/// The guest is active on exactly one host, and it is this one.
+/// The guest is active on exactly one host, and it is this one. A libvirtd that does not answer is asked again; a guest
+/// in two places is not excused.
 fn runs_once(lab: &Lab, server: &Server, host: &str) -> Outcome {
-    let active = lab
-        .domains()?
-        .into_iter()
-        .filter(|domain| domain.active && domain.uuid == server.id);
-    let places: Vec<String> = active.map(|domain| domain.host).collect();
-    assert_eq!(places, [host], "the guest of {} is active there", server.name);
-    assert!(lab.guests_running_twice()?.is_empty());
+    let what = format!("the guest of {} to be active on {host}", server.name);
+    let twice = eventually(&what, PATIENCE, || {
+        let twice = lab.guests_running_twice()?;
+        let active = lab
+            .domains()?
+            .into_iter()
+            .filter(|domain| domain.active && domain.uuid == server.id);
+        let places: Vec<String> = active.map(|domain| domain.host).collect();
+        Ok(if places == [host] || !twice.is_empty() {
+            Ok(twice)
+        } else {
+            Err(format!("{places:?}"))
+        })
+    })?;
+    assert!(twice.is_empty(), "{twice:?}");
     Ok(())
 }
 
@@ -258,13 +276,18 @@ fn disks_and_apis_become_slow_and_recover() {
         lab.fail_api("nova", 0)?;
         cloud.services()?;
 
-        // more than one gap of 20 ms between pauses is needed to list a folder this often
+        // more than one gap of 20 ms between pauses is needed to list a folder this often; a gap may be longer where
+        // nobody has the time to end it, but not every time
         host.slow_disk(500)?;
         let often = "for _ in 1 2 3 4 5 6; do ls /var/lib/nova/instances >/dev/null; sleep 0.05; done";
-        assert!(
-            time(|| host.exec(&["sh", "-c", often]))? >= delay,
-            "the slow disk is quick"
-        );
+        eventually("the slow disk to be slow", PATIENCE, || {
+            let took = time(|| host.exec(&["sh", "-c", often]))?;
+            Ok(if took >= delay {
+                Ok(())
+            } else {
+                Err(format!("{took:?}"))
+            })
+        })?;
         host.slow_disk(0)?;
         let states = host.processes()?;
         assert!(

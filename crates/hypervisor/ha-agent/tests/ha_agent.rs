@@ -242,10 +242,10 @@ async fn an_outage_of_the_service_loses_nothing() {
         }
         if round < 2 {
             agent.stop().await;
-            agent = Agent::start(place.start(&scene.uri));
             // Until it listens again, what is announced is nobody's.
             let remembered = place.path("spool/guests.json");
             let before = std::fs::metadata(&remembered).unwrap().modified().unwrap();
+            agent = Agent::start(place.start(&scene.uri));
             while std::fs::metadata(&remembered).unwrap().modified().unwrap() == before {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }

@@ -2,8 +2,7 @@
 //! Programs as fencing devices: real processes, as a fence agent or a script would be.
 #![allow(clippy::unwrap_used)]
 
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use cobaltcore_api::names::HostName;
 use cobaltcore_ha_engine::{Identity, Power};
@@ -18,12 +17,10 @@ impl Rig {
     fn new(script: &str, options: &str, rest: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("fence_test");
-        std::fs::write(
+        install(
             &program,
-            format!("#!/bin/sh\ncd {}\n{script}\n", folder.path().display()),
-        )
-        .unwrap();
-        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+            &format!("#!/bin/sh\ncd {}\n{script}\n", folder.path().display()),
+        );
         let secret = folder.path().join("bmc.yaml");
         std::fs::write(&secret, "username: root\npassword: hunter2\n").unwrap();
         let text = format!(
@@ -53,6 +50,17 @@ impl Rig {
     fn read(&self, name: &str) -> String {
         std::fs::read_to_string(self.file(name)).unwrap()
     }
+}
+
+/// Puts a program where it can be run. Another process writes it: a file that this one has open may be held open for a
+/// moment by what another test starts, and a program that somebody has open for writing cannot be run.
+fn install(program: &Path, text: &str) {
+    let write = std::process::Command::new("/bin/sh")
+        .args(["-c", "printf %s \"$1\" >\"$0\" && chmod 755 \"$0\""])
+        .arg(program)
+        .arg(text)
+        .status();
+    assert!(write.unwrap().success());
 }
 
 /// A fence agent with a machine behind it: its power is a file.
@@ -154,7 +162,7 @@ async fn what_is_no_answer_is_no_power_state() {
 
 #[tokio::test]
 async fn a_program_that_hangs_ends_with_all_its_children() {
-    let rig = Rig::new("sleep 1000 & echo $! >child; wait", ", timeout: 2s", "");
+    let rig = Rig::new("sleep 1000 & echo $! >child; wait", ", timeout: 8s", "");
     let error = rig.device().power().await.unwrap_err();
     assert!(matches!(error, Error::TimedOut { .. }), "{error}");
     let child = rig.read("child").trim().to_owned();
@@ -203,8 +211,7 @@ async fn a_level_is_off_when_all_its_devices_are() {
             "#!/bin/sh\ncd {}\ncase $1 in status) cat {name}.state ;; *) echo '{{\"power\": \"off\"}}' >{name}.state ;; esac\n",
             folder.path().display()
         );
-        std::fs::write(&path, script).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        install(&path, &script);
         path.display().to_string()
     };
     let text = format!(

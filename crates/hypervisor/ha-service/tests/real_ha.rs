@@ -301,6 +301,7 @@ async fn real_hosts_die_and_their_guests_live_on() {
 
     // A host loses its cable and runs on: it is switched off before anything is started elsewhere.
     let guest = cloud.boot("real-ha-3", &second).unwrap().id;
+    all_heard(&service, std::slice::from_ref(&guest)).await;
     second.cut().unwrap();
     let found = until_state(&service, second.name(), "Recovered").await;
     fenced_first(&service, &found).await;

@@ -64,7 +64,10 @@ async fn a_dead_host_is_fenced_and_its_guests_run_elsewhere() {
         (scene.locked() == 0).then_some(())
     })
     .await;
-    assert_eq!((scene.asked("\"lock\""), scene.asked("\"unlock\"")), (3, 3));
+    until("three locks and three ends of them", async || {
+        ((scene.asked("\"lock\""), scene.asked("\"unlock\"")) == (3, 3)).then_some(())
+    })
+    .await;
     figures_of_a_recovery(&service).await;
 
     // A wrong confirmation is refused; the right one takes the host back.
@@ -341,7 +344,7 @@ async fn in_a_cluster(scene: &Scene) -> TestServer {
 async fn of_two_replicas_one_acts_and_the_other_goes_on_when_it_dies() {
     let scene = Scene::new(5, 4).await;
     let server = in_a_cluster(&scene).await;
-    let lease = "leader: {lease_duration: 4s, renew_deadline: 3s, retry_period: 500ms}\n";
+    let lease = "leader: {lease_duration: 12s, renew_deadline: 10s, retry_period: 500ms}\n";
     let other = tempfile::tempdir().unwrap();
     let config = scene.config(lease);
     let second_config = config.replacen(
@@ -427,11 +430,14 @@ async fn shown_as_an_object(server: &TestServer, incident: &Value) {
     );
 }
 
-/// Addresses that were free a moment ago, for replicas that must know each other before they start.
+/// Addresses for replicas that must know each other before they start. They are on an address of the loopback interface
+/// that nobody else uses, so that nobody takes them before the replicas do.
 async fn addresses<const N: usize>() -> [String; N] {
+    let [high, low, ..] = std::process::id().to_le_bytes();
+    let own = std::net::Ipv4Addr::new(127, 77, high, low);
     let mut sockets = Vec::new();
     for _ in 0..N {
-        sockets.push(TcpListener::bind("127.0.0.1:0").await.unwrap());
+        sockets.push(TcpListener::bind((own, 0)).await.unwrap());
     }
     std::array::from_fn(|n| sockets[n].local_addr().unwrap().to_string())
 }
@@ -448,7 +454,7 @@ async fn three_replicas_compare_forward_and_go_on_without_their_leader() {
     let mut replicas = Vec::new();
     for (n, folder) in folders.iter().enumerate() {
         let leader = format!(
-            "leader: {{lease_duration: 4s, renew_deadline: 3s, retry_period: 500ms, ordinal: {n}, \
+            "leader: {{lease_duration: 12s, renew_deadline: 10s, retry_period: 500ms, ordinal: {n}, \
              peers: ['http://{}', 'http://{}', 'http://{}'], peer_token_file: '{}'}}\n",
             at[0],
             at[1],

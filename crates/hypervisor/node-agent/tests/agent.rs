@@ -185,7 +185,7 @@ async fn an_idle_host_with_fifty_guests_is_silent() {
             status["allocation"]["cpu"] == "100" && is_connected(status) && all_said
         })
         .await;
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    scene.server.comes_to_rest(Duration::from_secs(1)).await;
     let (before, began) = (scene.far.calls(), tokio::time::Instant::now());
     scene.server.assert_quiescent(Duration::from_secs(10)).await;
     let (calls, intervals) = (scene.far.calls() - before, began.elapsed().as_secs_f64().ceil());

@@ -275,30 +275,27 @@ fn a_libvirtd_killed_twenty_times_costs_no_restart_and_no_state() {
 }
 
 #[test]
-fn a_stopped_libvirtd_is_reported_within_20_s_and_healthy_after() {
-    in_private_host(
-        "a_stopped_libvirtd_is_reported_within_20_s_and_healthy_after",
-        || async {
-            let daemon = Daemon::start().await;
-            let (server, agent) = world().await;
-            until_here(&server, "connected", is_connected).await;
-            let stopped = tokio::time::Instant::now();
-            daemon.signal("-STOP");
-            until_here(&server, "unreachable", |status| {
-                connection(status) == "False/Timeout"
-            })
-            .await;
-            eprintln!(
-                "stopped libvirtd reported after {:.1} s",
-                stopped.elapsed().as_secs_f64()
-            );
-            // What the transition says is what people see; the clock of the API has whole seconds.
-            daemon.signal("-CONT");
-            let status = until_here(&server, "healthy", is_connected).await;
-            assert_eq!(condition(&status, "LibVirtConnection")["message"], "");
-            agent.stop().await;
-        },
-    );
+fn a_stopped_libvirtd_is_reported_and_healthy_after() {
+    in_private_host("a_stopped_libvirtd_is_reported_and_healthy_after", || async {
+        let daemon = Daemon::start().await;
+        let (server, agent) = world().await;
+        until_here(&server, "connected", is_connected).await;
+        let stopped = tokio::time::Instant::now();
+        daemon.signal("-STOP");
+        until_here(&server, "unreachable", |status| {
+            connection(status) == "False/Timeout"
+        })
+        .await;
+        eprintln!(
+            "stopped libvirtd reported after {:.1} s",
+            stopped.elapsed().as_secs_f64()
+        );
+        // What the transition says is what people see; the clock of the API has whole seconds.
+        daemon.signal("-CONT");
+        let status = until_here(&server, "healthy", is_connected).await;
+        assert_eq!(condition(&status, "LibVirtConnection")["message"], "");
+        agent.stop().await;
+    });
 }
 
 #[test]
@@ -568,9 +565,8 @@ fn a_live_migration_is_told_with_libvirts_own_figures() {
         })
         .await;
         // Nobody writes any more after the end.
-        tokio::time::sleep(Duration::from_secs(7)).await;
+        pair.server.comes_to_rest(Duration::from_secs(10)).await;
         let object = migrations(&pair.server).get(&id).await.unwrap();
-        pair.server.assert_quiescent(Duration::from_secs(3)).await;
         assert_figures(&serde_json::to_value(object.status.unwrap()).unwrap(), &told);
         pair.stop().await;
     });
@@ -619,10 +615,23 @@ fn an_aborted_migration_ends_failed_and_the_next_one_counts_on() {
                 status["phase"] == "Running" && status["destination"] == "two"
             })
             .await;
-            // The last figures libvirt gave before the end bound what the object may say.
-            let last = pair.source.job_stats(&pair.guest).await.unwrap();
+            // The last figures libvirt gives before the end bound what the object may say.
+            let first = pair.source.job_stats(&pair.guest).await.unwrap();
+            let last = {
+                let (source, guest) = (pair.source.clone(), pair.guest.clone());
+                tokio::spawn(async move {
+                    let mut last = 0;
+                    while let Ok(stats) = source.job_stats(&guest).await
+                        && let Some(processed) = stats.params.u64("data_processed")
+                    {
+                        last = last.max(processed);
+                    }
+                    last
+                })
+            };
             pair.source.abort_job(&pair.guest).await.unwrap();
             migration.await.unwrap().unwrap_err();
+            let last = last.await.unwrap();
             let failed = pair.until("failed", |status| status["phase"] == "Failed").await;
             assert_eq!(
                 (&failed["type"], &failed["attempt"]),
@@ -635,9 +644,14 @@ fn an_aborted_migration_ends_failed_and_the_next_one_counts_on() {
             assert!(failed["finished"].is_string());
             assert_eq!(
                 failed["progress"]["dataTotalBytes"].as_u64(),
-                last.params.u64("data_total")
+                first.params.u64("data_total")
             );
-            assert!(failed["progress"]["dataProcessedBytes"].as_u64() <= last.params.u64("data_processed"));
+            // Our question may have been answered just before the agent's; a second of it is one MiB.
+            let processed = failed["progress"]["dataProcessedBytes"].as_u64();
+            assert!(
+                processed.is_some_and(|bytes| bytes <= last + (1 << 20)),
+                "{processed:?} {last}"
+            );
             until(&pair.server, "one", "still here", |status| {
                 status["instances"][0]["state"] == "running"
             })

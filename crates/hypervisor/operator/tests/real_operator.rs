@@ -360,8 +360,7 @@ async fn drain(stage: &Stage, lab: &Lab, node: &str) {
             (&ids[1], "PAUSED", "live-migration"),
             (&ids[2], "SHUTOFF", "migration"),
         ] {
-            let server = cloud.server(id).unwrap();
-            assert_eq!(server.status, status);
+            let server = cloud.wait_for(id, status, None).unwrap();
             assert_ne!(server.host.as_deref(), Some(node), "{id} has left");
             let moves = cloud.migrations(id).unwrap();
             assert_eq!(moves.len(), 1, "moved once: {moves:?}");

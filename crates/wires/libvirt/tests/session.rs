@@ -19,7 +19,7 @@ fn directory() -> tempfile::TempDir {
 }
 
 async fn next(notices: &mut Notices) -> Notice {
-    tokio::time::timeout(Duration::from_secs(20), notices.next())
+    tokio::time::timeout(Duration::from_mins(2), notices.next())
         .await
         .expect("in time")
         .expect("not over")

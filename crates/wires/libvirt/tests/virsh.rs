@@ -32,7 +32,7 @@ async fn virsh(uri: &str, args: &[&str]) -> String {
         .args(args)
         .env("LC_ALL", "C")
         .output();
-    let output = tokio::time::timeout(Duration::from_secs(30), run)
+    let output = tokio::time::timeout(Duration::from_mins(2), run)
         .await
         .expect("virsh hangs")
         .unwrap();
@@ -170,7 +170,7 @@ async fn virsh_prints_every_event_it_is_sent() {
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut printed = Vec::new();
     while printed.len() < bodies.len() {
-        let line = tokio::time::timeout(Duration::from_secs(10), lines.next_line()).await;
+        let line = tokio::time::timeout(Duration::from_mins(2), lines.next_line()).await;
         let Ok(Ok(Some(line))) = line else {
             panic!("{line:?} after {printed:#?}")
         };

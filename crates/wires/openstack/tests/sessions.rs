@@ -122,7 +122,8 @@ async fn a_token_that_has_ended_is_not_used_again() {
 
 #[tokio::test]
 async fn a_session_begins_while_keystone_is_down() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    // On an address of the loopback network that nobody else takes ports of.
+    let listener = TcpListener::bind("127.77.16.7:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
     let url = format!("http://{address}/v3");

@@ -147,6 +147,25 @@ impl TestServer {
         );
     }
 
+    /// Waits until nothing was stored for `time`, and panics if that takes longer than two minutes: a controller may
+    /// take a while to finish, but then it rests.
+    pub async fn comes_to_rest(&self, time: Duration) {
+        let begun = std::time::Instant::now();
+        loop {
+            self.log_catches_up().await;
+            let before = self.writes.lock().len();
+            tokio::time::sleep(time).await;
+            let new: Vec<WriteEntry> = self.writes.lock().iter().skip(before).cloned().collect();
+            if new.is_empty() {
+                return;
+            }
+            assert!(
+                begun.elapsed() < Duration::from_mins(2),
+                "the server never comes to rest; the last that was stored: {new:#?}"
+            );
+        }
+    }
+
     /// Panics if a field went from one manager to another more often than `limit`: two controllers
     /// that fight never come to rest.
     pub async fn assert_no_conflicting_managers(&self, limit: usize) {

@@ -37,7 +37,7 @@ async fn words<K: ResourceExt>(
 ) -> Vec<String> {
     let mut seen = Vec::new();
     while seen.len() < count {
-        let next = tokio::time::timeout(Duration::from_secs(30), stream.next()).await;
+        let next = tokio::time::timeout(Duration::from_mins(1), stream.next()).await;
         seen.push(word(
             &next
                 .unwrap_or_else(|_| panic!("nothing came after {seen:?}"))
@@ -311,7 +311,7 @@ async fn a_controller_keeps_its_children() {
             (Some("the lamp shines"), Some("lamps"))
         );
 
-        world.server.assert_quiescent(Duration::from_millis(700)).await;
+        world.server.comes_to_rest(Duration::from_millis(700)).await;
         let uid = maps.get("desk").await.unwrap().uid().unwrap();
         delete_and_finalize(lamps.clone(), "desk", &DeleteParams::default())
             .await
@@ -321,7 +321,7 @@ async fn a_controller_keeps_its_children() {
             "the finalizer cleaned up before the lamp went"
         );
         tokio::time::timeout(
-            Duration::from_secs(30),
+            Duration::from_mins(1),
             await_condition(maps, "desk", conditions::is_deleted(&uid)),
         )
         .await

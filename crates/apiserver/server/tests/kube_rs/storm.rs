@@ -167,7 +167,7 @@ async fn a_controller_survives_the_storm() {
     }
 
     let mut last = Vec::new();
-    let settled = tokio::time::timeout(Duration::from_mins(1), async {
+    let settled = tokio::time::timeout(Duration::from_mins(3), async {
         loop {
             last = unfinished(&client).await;
             if last.is_empty() {
@@ -181,7 +181,7 @@ async fn a_controller_survives_the_storm() {
         unfinished(&client).await.is_empty().then_some(())
     })
     .await;
-    server.assert_quiescent(Duration::from_millis(1_500)).await;
+    server.comes_to_rest(Duration::from_millis(1_500)).await;
     assert!(
         !Api::<Lamp>::default_namespaced(client.clone())
             .list(&ListParams::default())

@@ -318,13 +318,19 @@ async fn both_kinds_of_store_answer_alike() {
             .watch(&format!("{MAPS}?watch=true&resourceVersion={from}"))
             .await;
         let mut story = Vec::new();
-        while let Some(event) = events.within(Duration::from_millis(150)).await {
+        for _ in 0..4 {
+            let event = events.expect().await;
             story.push((
                 brief(&event),
                 rv(&event["object"]) - from,
                 event["object"]["data"].clone(),
             ));
         }
+        assert_eq!(
+            events.within(Duration::from_millis(150)).await,
+            None,
+            "that is all"
+        );
         let exact = admin
             .get(&format!(
                 "{MAPS}?resourceVersion={}&resourceVersionMatch=Exact",

@@ -22,7 +22,7 @@ fn admin_of(server: &TestServer) -> Remote {
 }
 
 async fn next(lines: &mut Lines) -> Value {
-    tokio::time::timeout(Duration::from_secs(10), lines.next())
+    tokio::time::timeout(Duration::from_secs(60), lines.next())
         .await
         .expect("no event came")
         .unwrap()
@@ -59,7 +59,7 @@ async fn watches_travel_as_they_happen() {
         .unwrap();
     assert_eq!(next(&mut events).await["type"], "DELETED");
     server.stop().await;
-    let end = tokio::time::timeout(Duration::from_secs(5), events.next())
+    let end = tokio::time::timeout(Duration::from_secs(60), events.next())
         .await
         .expect("stopping ends watches");
     assert!(matches!(end, Ok(None)), "cleanly");

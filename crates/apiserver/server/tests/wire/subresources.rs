@@ -249,7 +249,7 @@ fn budget(name: &str, min: i64) -> Value {
 
 /// Waits until the budget's status is about its present form.
 async fn settled(admin: &Caller, name: &str, healthy: i64) -> Value {
-    for _ in 0..500 {
+    for _ in 0..6_000 {
         let found = admin.get(&format!("{BUDGETS}/{name}")).await.body;
         if found["status"]["observedGeneration"] == found["metadata"]["generation"]
             && found["status"]["currentHealthy"] == healthy

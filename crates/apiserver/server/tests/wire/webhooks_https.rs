@@ -263,7 +263,8 @@ async fn failed_calls_block_or_not_as_the_policy_says() {
     let hooks = Hooks::serve(good.config.clone()).await;
     let server = TestServer::start().await;
     let base = format!("https://127.0.0.1:{}", hooks.port);
-    let closed = TcpListener::bind("127.0.0.1:0")
+    // On an address of the loopback network that nobody else takes ports of.
+    let closed = TcpListener::bind("127.77.16.6:0")
         .await
         .unwrap()
         .local_addr()
@@ -326,7 +327,7 @@ async fn failed_calls_block_or_not_as_the_policy_says() {
         ),
         (
             "closed",
-            format!("https://127.0.0.1:{closed}/"),
+            format!("https://127.77.16.6:{closed}/"),
             Some(&good.bundle),
             "connect: connection refused",
         ),
@@ -337,7 +338,9 @@ async fn failed_calls_block_or_not_as_the_policy_says() {
             if let Some(bundle) = bundle {
                 client["caBundle"] = json!(bundle);
             }
-            let more = json!({"failurePolicy": policy, "timeoutSeconds": 1});
+            // Only one of them is meant to be late.
+            let seconds = if name == "slow" { 1 } else { 30 };
+            let more = json!({"failurePolicy": policy, "timeoutSeconds": seconds});
             let reply = try_with(
                 &server,
                 &format!("{name}-{}", policy.to_lowercase()),

@@ -118,10 +118,15 @@ impl Keeper {
             std::thread::sleep(LOOK);
         }
         let Some(mut running) = agent else { return };
-        let pid = std::fs::read_to_string(self.pid()).unwrap_or_default();
-        // By its id, which is that of the host's own process namespace.
-        let _ = self.host.exec(&["kill", pid.trim()]);
-        let _ = running.wait();
+        // One that was started a moment ago may not have told its id yet.
+        while running.try_wait().unwrap().is_none() {
+            let pid = std::fs::read_to_string(self.pid()).unwrap_or_default();
+            if !pid.trim().is_empty() {
+                // By its id, which is that of the host's own process namespace.
+                let _ = self.host.exec(&["kill", pid.trim()]);
+            }
+            std::thread::sleep(LOOK);
+        }
     }
 
     fn pid(&self) -> PathBuf {
@@ -129,6 +134,8 @@ impl Keeper {
     }
 
     fn start(&self) -> Child {
+        // An id from before the last boot would be somebody else's.
+        let _ = std::fs::remove_file(self.pid());
         let log = std::fs::File::options()
             .create(true)
             .append(true)

@@ -15,7 +15,7 @@ use serde_json::Value;
 use tokio::task::JoinHandle;
 
 /// Longer than anything here takes; what it waits for is what matters.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(2);
 pub(crate) const NAMESPACE: &str = "monsoon3";
 
 #[derive(Parser)]
@@ -71,7 +71,7 @@ impl Agent {
     }
 
     pub(crate) fn start_as(config: Config, client: kube::Client) -> Self {
-        let shutdown = Shutdown::new(Duration::from_secs(5));
+        let shutdown = Shutdown::new(Duration::from_mins(1));
         let task = tokio::spawn(cobaltcore_node_agent::run(config, client, shutdown.clone()));
         Self { shutdown, task }
     }

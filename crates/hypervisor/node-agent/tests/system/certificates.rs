@@ -210,10 +210,12 @@ async fn a_libvirt_that_serves_no_tls_is_ready_and_the_doubt_is_told() {
     scene.far.on_start(RELOAD, OnStart::Done);
     let authority = Authority::new();
     authority.publish(&scene, NAMESPACE, &authority.pair(NODE)).await;
-    let unused = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    // An address of the loopback network that nobody else takes ports of.
+    let address = "127.77.16.5";
+    let unused = tokio::net::TcpListener::bind((address, 0)).await.unwrap();
     let port = unused.local_addr().unwrap().port().to_string();
     drop(unused);
-    let agent = scene.agent(&["--host-ip-address", "127.0.0.1", "--libvirt-tls-port", &port]);
+    let agent = scene.agent(&["--host-ip-address", address, "--libvirt-tls-port", &port]);
     let message = scene.until(TYPE, "True/Ready").await;
     assert!(message.contains("so it was not seen in use"), "{message}");
     agent.stop().await;

@@ -184,8 +184,7 @@ async fn the_operator_works_with_the_definitions_of_the_running_system() {
     let operator = Operator::start(client.clone(), config());
     create_node(&client, &node("node1")).await;
     until_condition(&client, "node1", "Ready", "False/Onboarding").await;
-    tokio::time::sleep(Duration::from_millis(700)).await;
-    server.assert_quiescent(Duration::from_secs(1)).await;
+    server.comes_to_rest(Duration::from_secs(1)).await;
     assert_eq!(
         hypervisors(&client)
             .get("node1")

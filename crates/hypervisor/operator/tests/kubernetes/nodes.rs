@@ -54,8 +54,7 @@ async fn a_new_node_becomes_a_hypervisor() {
     );
     assert_eq!(condition(&hypervisor, "NodeReady"), "True/Ready/");
     // Everybody has had their say: now nobody writes any more.
-    tokio::time::sleep(Duration::from_millis(700)).await;
-    server.assert_quiescent(Duration::from_secs(1)).await;
+    server.comes_to_rest(Duration::from_secs(1)).await;
     operator.stop().await;
 }
 
@@ -358,7 +357,6 @@ async fn objects_of_the_former_operator_are_taken_over() {
     .await;
     assert_eq!(hypervisor.owner_references().len(), 1);
     until_condition(&client, "node1", "Ready", "False/Onboarding").await;
-    tokio::time::sleep(Duration::from_millis(700)).await;
-    server.assert_quiescent(Duration::from_secs(1)).await;
+    server.comes_to_rest(Duration::from_secs(1)).await;
     operator.stop().await;
 }

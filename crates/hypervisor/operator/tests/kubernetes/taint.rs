@@ -62,8 +62,7 @@ async fn caches_are_reported_ready_and_an_idle_operator_writes_nothing() {
         names.contains(&"cache-hypervisors") && names.contains(&"controller-HypervisorTaint"),
         "{names:?}"
     );
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    server.assert_quiescent(Duration::from_secs(1)).await;
+    server.comes_to_rest(Duration::from_secs(1)).await;
     assert!(
         operator
             .telemetry

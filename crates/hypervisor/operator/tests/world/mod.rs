@@ -116,7 +116,7 @@ where
     F: FnMut() -> Fut,
     Fut: Future<Output = Option<T>>,
 {
-    for _ in 0..400 {
+    for _ in 0..2400 {
         if let Some(found) = look().await {
             return found;
         }

@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::Duration;
 
 use base64::Engine as _;
 use serde_json::{Value, json};
@@ -17,6 +18,12 @@ pub(crate) struct Browser {
     _profile: tempfile::TempDir,
 }
 
+/// How often a browser is started before it is given up.
+const ATTEMPTS: usize = 5;
+/// How often the page is asked for what must come sooner or later: a recovery takes its time, and machines that test are
+/// slow.
+const PATIENCE: usize = 2400;
+const PAUSE: Duration = Duration::from_millis(100);
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
 impl Browser {
@@ -39,6 +46,20 @@ impl Browser {
             return None;
         }
         crate::world::choose_crypto();
+        // The driver looks for a free port before it takes it, and a browser may not come up on a machine that is busy;
+        // neither says anything about the console.
+        let mut why = Vec::new();
+        while why.len() < ATTEMPTS {
+            match Self::start(width, height).await {
+                Ok(browser) => return Some(browser),
+                Err(error) => why.push(error),
+            }
+        }
+        panic!("no browser: {why:#?}");
+    }
+
+    /// One attempt, with a driver and a profile of its own.
+    async fn start(width: u32, height: u32) -> Result<Self, String> {
         let profile = tempfile::tempdir().unwrap();
         let mut driver = Command::new("chromedriver")
             .arg("--port=0")
@@ -48,57 +69,28 @@ impl Browser {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines();
+        let mut said = String::new();
         let port = loop {
-            let line = lines
-                .next_line()
-                .await
-                .unwrap()
-                .expect("the driver says its port");
-            let said = line
-                .split_once("successfully on port ")
-                .map(|(_, port)| port.trim_end_matches('.').to_owned());
-            if let Some(port) = said {
-                break port;
+            let Some(line) = lines.next_line().await.unwrap() else {
+                return Err(format!("the driver ended without a port: {said}"));
+            };
+            if let Some((_, port)) = line.split_once("successfully on port ") {
+                break port.trim_end_matches('.').to_owned();
             }
+            said.push_str(&line);
         };
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-        let folder = format!("--user-data-dir={}", profile.path().display());
-        let size = format!("--window-size={width},{height}");
-        let arguments = [
-            "--headless=new",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-quic",
-            "--no-first-run",
-            "--disable-background-networking",
-            "--disable-component-update",
-            "--disable-sync",
-            "--hide-scrollbars",
-            &folder,
-            &size,
-        ];
-        let wanted = json!({"capabilities": {"alwaysMatch": {
-            "browserName": "chrome",
-            "goog:chromeOptions": {"binary": "/usr/bin/chromium", "args": arguments},
-            "goog:loggingPrefs": {"browser": "ALL"},
-        }}});
         let http = reqwest::Client::new();
         let base = format!("http://127.0.0.1:{port}/session");
-        let answer: Value = http
-            .post(&base)
-            .json(&wanted)
-            .send()
-            .await
-            .unwrap()
-            .json()
-            .await
-            .unwrap();
+        let wanted = capabilities(profile.path(), width, height);
+        let answer = async { http.post(&base).json(&wanted).send().await?.json::<Value>().await };
+        let answer = answer.await.map_err(|error| error.to_string())?;
         let id = answer["value"]["sessionId"]
             .as_str()
-            .unwrap_or_else(|| panic!("no browser: {answer}"));
+            .ok_or_else(|| answer.to_string())?;
         let browser = Self {
-            http,
             session: format!("{base}/{id}"),
+            http,
             _driver: driver,
             _profile: profile,
         };
@@ -106,7 +98,7 @@ impl Browser {
         let metrics = json!({"cmd": "Emulation.setDeviceMetricsOverride", "params": {
             "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}});
         browser.post("goog/cdp/execute", metrics).await;
-        Some(browser)
+        Ok(browser)
     }
 
     async fn post(&self, path: &str, body: Value) -> Value {
@@ -133,25 +125,40 @@ impl Browser {
             .await
     }
 
-    /// Clicks on what the selector finds. A page that keeps itself current may replace it in between; then again.
+    /// Clicks on what the selector finds.
     pub(crate) async fn click(&self, selector: &str) {
-        crate::world::eventually(selector, async || {
-            let element = self.find(selector).await;
-            let answer = self.ask(&format!("element/{element}/click"), &json!({})).await;
-            match answer.get("error").and_then(Value::as_str) {
-                None => Some(()),
-                Some("stale element reference") => None,
-                Some(_) => panic!("{selector} cannot be clicked: {answer}"),
-            }
-        })
-        .await;
+        self.with_element(selector, "click", &json!({})).await;
     }
 
     /// Types into what the selector finds.
     pub(crate) async fn type_into(&self, selector: &str, text: &str) {
-        let element = self.find(selector).await;
-        self.post(&format!("element/{element}/value"), json!({"text": text}))
-            .await;
+        self.with_element(selector, "value", &json!({"text": text})).await;
+    }
+
+    /// A page that keeps itself current may replace or move what was found, and one that is about to come does not have
+    /// it yet; then again.
+    async fn with_element(&self, selector: &str, deed: &str, body: &Value) {
+        let find = json!({"using": "css selector", "value": selector});
+        let mut last = Value::Null;
+        for _ in 0..PATIENCE {
+            let found = self.ask("element", &find).await;
+            let answer = match found[ELEMENT].as_str() {
+                Some(element) => self.ask(&format!("element/{element}/{deed}"), body).await,
+                None => found,
+            };
+            match answer.get("error").and_then(Value::as_str) {
+                None => return,
+                Some(
+                    "stale element reference"
+                    | "no such element"
+                    | "element not interactable"
+                    | "element click intercepted",
+                ) => last = answer,
+                Some(_) => panic!("{deed} of {selector}: {answer}"),
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        panic!("{deed} of {selector}: {last}");
     }
 
     /// Presses a key wherever the focus is.
@@ -164,20 +171,19 @@ impl Browser {
         .await;
     }
 
-    async fn find(&self, selector: &str) -> String {
-        let found = self
-            .post("element", json!({"using": "css selector", "value": selector}))
-            .await;
-        found[ELEMENT].as_str().unwrap().to_owned()
-    }
-
     /// Waits until a script returns something true.
     pub(crate) async fn until(&self, what: &str, condition: &str) {
-        let script = format!("return Boolean({condition})");
-        crate::world::eventually(what, async || {
-            self.run(&script).await.as_bool().filter(|seen| *seen)
-        })
-        .await;
+        // On a page that is being left, what the script looks for may be gone already: that is a "not yet".
+        let script = json!({"script": format!("return Boolean({condition})"), "args": []});
+        let mut last = Value::Null;
+        for _ in 0..PATIENCE {
+            last = self.ask("execute/sync", &script).await;
+            if last == true {
+                return;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        panic!("never seen: {what}; the last answer was {last}");
     }
 
     /// Light or dark, as the system would wish.
@@ -235,13 +241,37 @@ impl Drop for Browser {
         let Ok(mut stream) = std::net::TcpStream::connect(host) else {
             return;
         };
-        let _ = stream.set_read_timeout(Some(std::time::Duration::from_secs(5)));
+        let _ = stream.set_read_timeout(Some(Duration::from_secs(5)));
         let _ = write!(
             stream,
             "DELETE /{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
         );
         let _ = stream.read(&mut [0; 512]);
     }
+}
+
+/// A browser without a screen, whose profile is its own.
+fn capabilities(profile: &Path, width: u32, height: u32) -> Value {
+    let folder = format!("--user-data-dir={}", profile.display());
+    let size = format!("--window-size={width},{height}");
+    let arguments = [
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-quic",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--hide-scrollbars",
+        &folder,
+        &size,
+    ];
+    json!({"capabilities": {"alwaysMatch": {
+        "browserName": "chrome",
+        "goog:chromeOptions": {"binary": "/usr/bin/chromium", "args": arguments},
+        "goog:loggingPrefs": {"browser": "ALL"},
+    }}})
 }
 
 fn installed(name: &str) -> bool {

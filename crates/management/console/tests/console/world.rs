@@ -129,7 +129,7 @@ pub(crate) fn active(guests: i64, memory: &str) -> Value {
 
 /// Asks again until `check` is content; the answer must come sooner or later.
 pub(crate) async fn eventually<T, F: AsyncFnMut() -> Option<T>>(what: &str, mut check: F) -> T {
-    for _ in 0..600 {
+    for _ in 0..2400 {
         if let Some(found) = check().await {
             return found;
         }
