@@ -48,10 +48,10 @@ packages_missing() { # PACKAGE...: prints those that are not installed
 apt_install() {
   export DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1
   {
-    apt-get update -q
+    apt-get update -q -o Acquire::Retries=5
     # apache2- : OpenStack packages offer it as a web server, the lab never wants it.
     apt-get install -y -q --no-install-recommends -o Dpkg::Options::=--force-confold \
-      -o Dpkg::Options::=--force-unsafe-io -o DPkg::Lock::Timeout=300 "$@" apache2-
+      -o Dpkg::Options::=--force-unsafe-io -o DPkg::Lock::Timeout=300 -o Acquire::Retries=5 "$@" apache2-
   } >"$LAB_CACHE/install.log" 2>&1
 }
 
@@ -109,7 +109,7 @@ redfish_environment() {
   say "installing $SUSHY_TOOLS into $REDFISH_VENV"
   rm -rf "$REDFISH_VENV"
   "$PYTHON" -m venv "$REDFISH_VENV"
-  "$REDFISH_VENV/bin/pip" install -q --no-input "$SUSHY_TOOLS" >>"$LAB_CACHE/install.log" 2>&1 ||
+  "$REDFISH_VENV/bin/pip" install -q --no-input --retries 10 "$SUSHY_TOOLS" >>"$LAB_CACHE/install.log" 2>&1 ||
     die "pip could not install $SUSHY_TOOLS (see $LAB_CACHE/install.log)"
   echo "$SUSHY_TOOLS" >"$marker"
 }

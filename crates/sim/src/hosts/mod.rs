@@ -175,6 +175,9 @@ fn mode(world: &World, name: &HostName, address: &Address) -> Mode {
     })
 }
 
+/// When a daemon that could not start tries again.
+const RETRY: Duration = Duration::from_secs(1);
+
 /// Opens and closes the daemon's door as its host goes up and down.
 async fn live(world: World, name: HostName, address: Address, driver: Arc<HostDriver>, first: Listener) {
     let watcher = world.watch(&name);
@@ -197,6 +200,9 @@ async fn live(world: World, name: HostName, address: Address, driver: Arc<HostDr
                     Ok(listener) => serving = Some(serve(listener, &driver)),
                     Err(error) => {
                         tracing::warn!(host = %name, %error, "a simulated libvirt daemon cannot start");
+                        // Somebody else may have its port for a moment.
+                        tokio::time::sleep(RETRY).await;
+                        continue;
                     }
                 }
             }

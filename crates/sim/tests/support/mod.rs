@@ -41,7 +41,7 @@ pub(crate) struct Api {
 pub(crate) fn http() -> reqwest::Client {
     rustls::crypto::ring::default_provider().install_default().ok();
     reqwest::Client::builder()
-        .timeout(Duration::from_secs(20))
+        .timeout(Duration::from_secs(120))
         .build()
         .unwrap()
 }

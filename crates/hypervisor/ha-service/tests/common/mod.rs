@@ -266,7 +266,8 @@ where
     F: FnMut() -> Fut,
     Fut: Future<Output = Option<T>>,
 {
-    for _ in 0..1200 {
+    // The limit only keeps a failing test from hanging.
+    for _ in 0..3000 {
         if let Some(found) = look().await {
             return found;
         }

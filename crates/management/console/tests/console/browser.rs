@@ -177,19 +177,18 @@ async fn maintenance_is_started_with_the_keyboard_alone() {
         )
         .await;
     browser
-        .run("document.querySelector('#hosts tbody a').focus()")
-        .await;
-    browser.press("\u{e007}").await;
-    browser
-        .until(
+        .enter(
+            "document.querySelector('#hosts tbody a')",
             "the page of the host",
             "location.pathname === '/hypervisors/node002'",
         )
         .await;
-    browser.run("[...document.querySelectorAll('.button')].find((b) => b.textContent.startsWith('Maintenance')).focus()").await;
-    browser.press("\u{e007}").await;
     browser
-        .until("the question", "document.activeElement.name === 'reason'")
+        .enter(
+            "[...document.querySelectorAll('.button')].find((b) => b.textContent.startsWith('Maintenance'))",
+            "the question",
+            "document.activeElement.name === 'reason'",
+        )
         .await;
     browser
         .type_into("input[name=reason]", "new memory\u{e007}")
@@ -349,11 +348,11 @@ async fn a_plug_is_pulled_and_the_recovery_watched_without_a_reload() {
         .until("the way back", "document.querySelector('a[href$=\"/release\"]')")
         .await;
     browser
-        .run("document.querySelector('a[href$=\"/release\"]').focus()")
-        .await;
-    browser.press("\u{e007}").await;
-    browser
-        .until("the question", "document.activeElement.name === 'reason'")
+        .enter(
+            "document.querySelector('a[href$=\"/release\"]')",
+            "the question",
+            "document.activeElement.name === 'reason'",
+        )
         .await;
     browser
         .type_into("input[name=reason]", "power is back\u{e007}")

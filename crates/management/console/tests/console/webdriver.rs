@@ -173,17 +173,39 @@ impl Browser {
 
     /// Waits until a script returns something true.
     pub(crate) async fn until(&self, what: &str, condition: &str) {
-        // On a page that is being left, what the script looks for may be gone already: that is a "not yet".
-        let script = json!({"script": format!("return Boolean({condition})"), "args": []});
         let mut last = Value::Null;
         for _ in 0..PATIENCE {
-            last = self.ask("execute/sync", &script).await;
+            last = self.holds(condition).await;
             if last == true {
                 return;
             }
             tokio::time::sleep(PAUSE).await;
         }
         panic!("never seen: {what}; the last answer was {last}");
+    }
+
+    /// Whether a script returns something true on a page that is there as a whole. On one that is being left, what the
+    /// script looks for may be gone already; whoever waits takes that for a "not yet".
+    async fn holds(&self, condition: &str) -> Value {
+        let script = format!("return document.readyState === 'complete' && Boolean({condition})");
+        self.ask("execute/sync", &json!({"script": script, "args": []}))
+            .await
+    }
+
+    /// Gives something the focus and presses Enter until that has led where it should. A page that keeps itself current
+    /// may take the focus away in between.
+    pub(crate) async fn enter(&self, element: &str, what: &str, condition: &str) {
+        let focus = json!({"script": format!("{element}.focus()"), "args": []});
+        for round in 0..PATIENCE {
+            if self.holds(condition).await == true {
+                return;
+            }
+            if round % 50 == 0 && self.ask("execute/sync", &focus).await.get("error").is_none() {
+                self.press("\u{e007}").await;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        panic!("never seen: {what}");
     }
 
     /// Light or dark, as the system would wish.
