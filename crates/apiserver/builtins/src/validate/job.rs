@@ -4,8 +4,8 @@
 use serde_json::Value;
 
 use super::errors::Errors;
-use super::pod;
-use crate::json::{at, ensure, flag, int, list, map, number, same, text};
+use super::{job_failure, pod};
+use crate::json::{at, ensure, flag, int, map, number, same, text};
 use crate::names;
 use crate::selector::selector_matches;
 
@@ -72,19 +72,19 @@ fn generated_selector(errors: &mut Errors, object: &Value) {
 
 fn spec_with_selector(errors: &mut Errors, object: &Value) {
     job_spec(errors, object, "spec");
-    match at(object, "spec.selector") {
+    let selector = at(object, "spec.selector");
+    match selector {
         None => errors.required("spec.selector", ""),
-        Some(selector) => {
-            errors.selector(Some(selector), "spec.selector");
-            let labels = map(object, "spec.template.metadata.labels");
-            if !selector_matches(Some(selector), labels) {
-                errors.invalid(
-                    "spec.template.metadata.labels",
-                    labels.cloned().map_or(Value::Null, Value::Object),
-                    "`selector` does not match template `labels`",
-                );
-            }
-        }
+        given => errors.selector(given, "spec.selector"),
+    }
+    let labels = map(object, "spec.template.metadata.labels");
+    // No selector matches nothing.
+    if selector.is_none() || !selector_matches(selector, labels) {
+        errors.invalid(
+            "spec.template.metadata.labels",
+            labels.cloned().map_or(Value::Null, Value::Object),
+            "`selector` does not match template `labels`",
+        );
     }
 }
 
@@ -110,10 +110,8 @@ pub(super) fn job_spec(errors: &mut Errors, object: &Value, field: &str) {
     }
     completion(errors, spec, field);
     replacement(errors, spec, field);
-    if at(spec, "podFailurePolicy").is_some() && list(spec, "podFailurePolicy.rules").len() > 20 {
-        let count = list(spec, "podFailurePolicy.rules").len();
-        errors.too_many(format!("{field}.podFailurePolicy.rules"), count, 20);
-    }
+    job_failure::policy(errors, spec, field);
+    job_failure::manager(errors, spec, field);
     pod::template(errors, object, &format!("{field}.template"));
     restart(errors, spec, field);
 }

@@ -8,6 +8,7 @@ mod config;
 mod container;
 mod errors;
 mod job;
+mod job_failure;
 mod net;
 mod network;
 mod node;

@@ -6,7 +6,7 @@ use cobaltcore_apiserver::testkit::{Caller, Reply, TestServer};
 use http::Method;
 use serde_json::{Value, json};
 
-use super::requests::{DEPLOYMENTS, JSON_PATCH, MAPS, PODS, call, deployment, map, pod};
+use super::requests::{DEPLOYMENTS, JOBS, JSON_PATCH, MAPS, PODS, call, deployment, map, pod};
 use super::words::{CRDS, RBAC, definition};
 
 const AUTOSCALERS: &str = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers";
@@ -372,4 +372,71 @@ async fn operations_have_no_members_of_their_own() {
             vec!["299 - \"json patch unknown field \\\"[0].extra\\\"\"".to_owned()]
         )
     );
+}
+
+/// What a job makes of failed pods is well formed, and its manager is named with a domain.
+#[tokio::test]
+async fn jobs_know_what_failures_mean() {
+    let server = TestServer::start().await;
+    let admin = server.admin();
+    let job = |more: Value| {
+        let mut object = json!({"metadata": {"name": "j"}, "spec": {"template": {"spec": {
+            "restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}});
+        for (key, value) in more.as_object().cloned().unwrap_or_default() {
+            object["spec"][key] = value;
+        }
+        object
+    };
+    let rules = |rules: Value| job(json!({"podFailurePolicy": {"rules": rules}}));
+    let rule = "spec.podFailurePolicy.rules[0]";
+    let cases = [
+        (
+            rules(json!([{"action": "Foo"}])),
+            vec![format!("{rule}.action"), rule.to_owned()],
+        ),
+        (
+            rules(json!([{"action": "FailJob", "onExitCodes": {"operator": "In", "values": [3, 0, 3]}}])),
+            vec![
+                format!("{rule}.onExitCodes.values[1]"),
+                format!("{rule}.onExitCodes.values[2]"),
+                format!("{rule}.onExitCodes.values"),
+            ],
+        ),
+        (
+            rules(json!([{"action": "FailIndex", "onPodConditions": [{"type": "A", "status": "X"}]}])),
+            vec![
+                format!("{rule}.action"),
+                format!("{rule}.onPodConditions[0].status"),
+            ],
+        ),
+        (
+            rules(json!([{"action": "Ignore", "onExitCodes": {"containerName": "d", "operator": "In"}}])),
+            vec![
+                format!("{rule}.onExitCodes.containerName"),
+                format!("{rule}.onExitCodes.values"),
+            ],
+        ),
+        (job(json!({"managedBy": "x"})), vec!["spec.managedBy".to_owned()]),
+        (
+            job(json!({"manualSelector": true})),
+            vec![
+                "spec.selector".to_owned(),
+                "spec.template.metadata.labels".to_owned(),
+            ],
+        ),
+    ];
+    for (object, wrong) in cases {
+        let refused = admin.post(JOBS, &object).await;
+        assert_eq!(
+            (refused.code, fields(&refused)),
+            (422, wrong.iter().map(String::as_str).collect()),
+            "{}",
+            refused.body
+        );
+    }
+    let fine = rules(
+        json!([{"action": "Count", "onExitCodes": {"operator": "NotIn", "values": [0]}},
+        {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]),
+    );
+    assert_eq!(admin.post(JOBS, &fine).await.code, 201);
 }
