@@ -729,7 +729,9 @@ async fn ovs_ofctl_sees_ports_tables_and_flows_in_every_version() {
             shown.contains(&format!(" {number}({short}): addr:fe:16:3e")),
             "{version}: {shown}"
         );
-        assert!(shown.contains("LOCAL(br-int)"), "{shown}");
+        let own = scene.vsctl(&["get", "interface", "br-int", "mac_in_use"]).await;
+        let local = format!("LOCAL(br-int): addr:{}", own.trim_matches('"'));
+        assert!(shown.contains(&local), "{version}: {shown}");
         let described = ofctl(&["dump-ports-desc", "br-int"]).await;
         assert!(described.contains(&short), "{described}");
         let figures = ofctl(&["dump-ports", "br-int", &number]).await;
@@ -884,4 +886,39 @@ async fn who_speaks_no_common_version_is_told_so() {
         .unwrap();
     let error = &said[16..];
     assert_eq!((error[1], &error[8..12]), (1, &[0, 0, 0, 0][..]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_listens_to_figures_hears_them_grow() {
+    let scene = Scene::of(1, 1);
+    let mut plain = Plain::to(&scene.rundir().join("db.sock")).await;
+    let wanted = json!(["Open_vSwitch", "figures", {"Interface": [{"columns": ["statistics"]}]}]);
+    plain.ask("monitor_cond", wanted).await;
+    scene.world.step(Duration::from_secs(30));
+    let told = plain.next().await;
+    assert_eq!(told["method"], json!("update2"));
+    assert!(told.to_string().contains("rx_packets"), "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_message_ends_one_conversation_and_no_other() {
+    let scene = Scene::of(1, 0);
+    let path = scene.rundir().join("db.sock");
+    let mut plain = Plain::to(&path).await;
+    for nonsense in [
+        &b"hello"[..],
+        b"]",
+        b"{\"method\":1}",
+        b"{\"id\":1,\"method\":\"echo\",\"params\":{}}",
+    ] {
+        let mut stream = UnixStream::connect(&path).await.unwrap();
+        stream.write_all(nonsense).await.unwrap();
+        let mut said = Vec::new();
+        let end = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut said)).await;
+        assert!(end.is_ok() && said.is_empty(), "{said:?}");
+    }
+    assert_eq!(
+        plain.ask("echo", json!(["still", "there"])).await.0["result"],
+        json!(["still", "there"])
+    );
 }

@@ -269,12 +269,17 @@ impl Host {
 
     async fn live(mut self) {
         let watcher = Arc::clone(&self.watcher);
+        // When figures are due, while somebody listens to them.
+        let mut due = None;
         loop {
+            due = self
+                .hub
+                .ticks()
+                .then(|| due.unwrap_or_else(|| Instant::now() + FIGURES));
             let tick = async {
-                if self.hub.ticks() {
-                    tokio::time::sleep(FIGURES).await;
-                } else {
-                    std::future::pending::<()>().await;
+                match due {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
                 }
             };
             tokio::select! {
@@ -284,7 +289,10 @@ impl Host {
                     }
                     self.hub.refresh();
                 }
-                () = tick => self.hub.refresh(),
+                () = tick => {
+                    due = None;
+                    self.hub.refresh();
+                }
                 (door, stream) = accept(&self.open) => self.welcome(&door, stream),
             }
         }

@@ -25,6 +25,8 @@ pub(crate) mod field {
     pub(crate) const VLAN_TCI: u32 = 0x0000_0802;
 }
 
+/// Flows that clients can add to a bridge.
+const MOST_ADDED: usize = 20_000;
 const IPV4: [u8; 2] = [0x08, 0x00];
 const ARP: [u8; 2] = [0x08, 0x06];
 /// The port that means forwarding as a plain switch does.
@@ -434,14 +436,18 @@ impl Made<'_> {
     }
 }
 
-/// Adds a flow; one with the same match and priority makes room.
-pub(crate) fn add(state: &mut State, host: &Host, bridge: &str, flow: Flow) {
+/// Adds a flow, unless there are too many; one with the same match and priority makes room.
+pub(crate) fn add(state: &mut State, host: &Host, bridge: &str, flow: Flow) -> bool {
     let writes = writes(state, host, bridge);
     writes.added.retain(|other| other.key != flow.key);
+    if writes.added.len() >= MOST_ADDED {
+        return false;
+    }
     writes.gone.push(flow.key.clone());
     writes.gone.sort();
     writes.gone.dedup();
     writes.added.push(flow);
+    true
 }
 
 /// Takes flows away, or gives them other instructions.

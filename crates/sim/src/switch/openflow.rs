@@ -64,6 +64,7 @@ const BAD_STAT: Refused = Refused(1, 2);
 const BAD_VENDOR: Refused = Refused(1, 3);
 const BAD_LENGTH: Refused = Refused(1, 6);
 const BAD_COMMAND: Refused = Refused(5, 6);
+const TABLE_FULL: Refused = Refused(5, 1);
 
 /// What a bridge is at the moment.
 struct Bridge<'a> {
@@ -271,28 +272,23 @@ impl Bridge<'_> {
 
     fn carry_out(&mut self, wanted: wire::FlowMod) -> Result<(), Refused> {
         let host = self.host.clone();
-        match wanted.command {
+        let room = match wanted.command {
             0 => {
                 let flow = wanted.flow(self.state.now);
-                flows::add(self.state, &host, self.name, flow);
+                flows::add(self.state, &host, self.name, flow)
             }
             1 | 2 => {
                 let (filter, new) = (wanted.filter(), wanted.instructions.clone());
                 let hit = flows::change(self.state, &host, self.name, &filter, Some(&new));
-                if hit == 0 {
-                    let flow = wanted.flow(self.state.now);
-                    flows::add(self.state, &host, self.name, flow);
-                }
+                let flow = wanted.flow(self.state.now);
+                hit > 0 || flows::add(self.state, &host, self.name, flow)
             }
-            3 | 4 => drop(flows::change(
-                self.state,
-                &host,
-                self.name,
-                &wanted.filter(),
-                None,
-            )),
+            3 | 4 => {
+                flows::change(self.state, &host, self.name, &wanted.filter(), None);
+                true
+            }
             _ => return Err(BAD_COMMAND),
-        }
-        Ok(())
+        };
+        if room { Ok(()) } else { Err(TABLE_FULL) }
     }
 }

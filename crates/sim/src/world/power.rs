@@ -11,6 +11,7 @@ use super::host::{Libvirt, Power, Service};
 use super::names::HostName;
 use super::placement::{HOST_TRAITS, Inventory, Provider, STATUS_DISABLED};
 use super::state::State;
+use super::switch::Vswitchd;
 use super::timers::Due;
 
 impl State {
@@ -70,6 +71,9 @@ impl State {
         host.booted_at = now;
         host.libvirt = Libvirt::Up;
         host.next_domain_id = 1;
+        if let Some(switch) = self.switches.get_mut(name) {
+            (switch.vswitchd, switch.ovsdb) = (Vswitchd::Up, true);
+        }
         let span = self.settings.compute_start;
         let starts = std::mem::replace(&mut host.compute, false);
         self.changed.push(name.clone());

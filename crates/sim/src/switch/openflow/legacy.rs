@@ -2,7 +2,7 @@
 //! OpenFlow 1.0 with the extensions that `ovs-ofctl` uses when nobody tells it a version: matches and flows in Nicira's
 //! form. Flows are translated from and to the form of 1.3.
 
-use super::reply::{DESCRIPTION, TABLES, measured, pack};
+use super::reply::{DESCRIPTION, TABLES, link, measured, pack};
 use super::wire::{ALL_TABLES, FlowMod, Reader, Writer, fields};
 use super::{BAD_LENGTH, BAD_STAT, BAD_VENDOR, Bridge, Message, Refused};
 use crate::switch::facts::Traffic;
@@ -245,18 +245,19 @@ fn sums(flows: &[Flow]) -> Writer {
     words
 }
 
-impl Bridge<'_> {
-    pub(super) fn port_10(&self, words: &mut Writer, port: &Interface) {
-        let link = self.link(port);
-        words
-            .u16(short_port(port.number))
-            .mac(&link.mac)
-            .name(&port.name, 16);
-        // The older form counts its features differently below ten gigabits and has no more above.
-        let features = if link.features & 0x40 == 0 { 0 } else { 0x40 | 0x80 };
-        words.u32(0).u32(0).u32(features).u32(0).u32(features).u32(0);
-    }
+/// A port as 1.0 describes it.
+pub(super) fn port_10(words: &mut Writer, port: &Interface) {
+    let (features, _) = link(port);
+    words
+        .u16(short_port(port.number))
+        .mac(&port.mac)
+        .name(&port.name, 16);
+    // The older form counts its features differently below ten gigabits and has no more above.
+    let features = if features & 0x40 == 0 { 0 } else { 0x40 | 0x80 };
+    words.u32(0).u32(0).u32(features).u32(0).u32(features).u32(0);
+}
 
+impl Bridge<'_> {
     pub(super) fn stats_10(&self, message: &Message) -> Result<Vec<Vec<u8>>, Refused> {
         let mut reader = Reader(&message.body);
         let kind = reader.u16().ok_or(BAD_LENGTH)?;
@@ -285,7 +286,7 @@ impl Bridge<'_> {
             13 => {
                 let part = |port: &Interface| {
                     let mut words = Writer::part();
-                    self.port_10(&mut words, port);
+                    port_10(&mut words, port);
                     words.into_bytes()
                 };
                 self.ports().iter().map(part).collect()

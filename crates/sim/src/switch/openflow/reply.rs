@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Answers in OpenFlow 1.3 and later: features, and the kinds of multipart messages that look at a bridge.
 
+use super::legacy::port_10;
 use super::wire::{Reader, Writer, question};
 use super::{BAD_LENGTH, BAD_STAT, Bridge, Message, Refused, V10, V13, V14, V15};
-use crate::switch::derive::mac;
-use crate::switch::facts::{self, LOCAL, MEMBERS, Traffic};
+use crate::switch::facts::{self, LOCAL, Traffic};
 use crate::switch::flows::Flow;
 use crate::switch::unixctl::Interface;
 
@@ -30,34 +30,17 @@ pub(super) fn wire_port(number: u32) -> u32 {
     if number == LOCAL { LOCAL_WIRE } else { number }
 }
 
-/// What is worth telling about a port.
-pub(super) struct Link {
-    pub(super) mac: String,
-    /// Features in use, and the speed in kbit/s.
-    pub(super) features: u32,
-    pub(super) speed: u32,
+/// Features in use, as 1.3 counts them, and the speed in kbit/s. There is no bit for twenty-five gigabits.
+pub(super) fn link(port: &Interface) -> (u32, u32) {
+    let features = match port.speed {
+        0 => 0,
+        10_000_000_000 => 0x40 | 0x800,
+        _ => 0x400 | 0x800,
+    };
+    (features, (port.speed / 1000) as u32)
 }
 
 impl Bridge<'_> {
-    pub(super) fn link(&self, port: &Interface) -> Link {
-        let id = crate::switch::derive::row_id(&self.host, "Interface", &port.name);
-        let first = if MEMBERS.contains(&port.name.as_str()) {
-            0x3c
-        } else {
-            0x0a
-        };
-        let nics = facts::nics(self.state, &self.host);
-        let guest = nics.iter().find(|nic| nic.tap == port.name);
-        let mac = guest.map_or_else(|| mac(id, first), |nic| nic.mac.replacen("fa", "fe", 1));
-        // Guests' devices say ten gigabits; physical ones have twenty-five, for which there is no bit.
-        let (features, speed) = match (guest, first) {
-            (Some(_), _) => (0x40 | 0x800, 10_000_000),
-            (None, 0x3c) => (0x400 | 0x1000, 25_000_000),
-            _ => (0, 0),
-        };
-        Link { mac, features, speed }
-    }
-
     pub(super) fn figures(&self, port: &Interface) -> Traffic {
         facts::traffic(self.state, &self.host, &self.switch, &port.name)
     }
@@ -67,7 +50,7 @@ impl Bridge<'_> {
         if version == V10 {
             words.pad(3).u32(0xc7).u32(0xfff);
             for port in self.ports() {
-                self.port_10(words, &port);
+                port_10(words, &port);
             }
             return;
         }
@@ -113,34 +96,10 @@ impl Bridge<'_> {
                     .collect()
             }
             12 => (0..TABLES).map(table_features).collect(),
-            13 => self.ports().iter().map(|port| self.port(port, version)).collect(),
+            13 => self.ports().iter().map(|port| describe(port, version)).collect(),
             _ => return Err(BAD_STAT),
         };
         Ok(pack(message, 19, kind, &[0; 4], parts))
-    }
-
-    fn port(&self, port: &Interface, version: u8) -> Vec<u8> {
-        let link = self.link(port);
-        let mut words = Writer::part();
-        words.u32(wire_port(port.number));
-        if version == V13 {
-            words.pad(4);
-        } else {
-            words.u16(72).pad(2);
-        }
-        words.mac(&link.mac).pad(2).name(&port.name, 16).u32(0).u32(LIVE);
-        if version != V13 {
-            words.u16(0).u16(32).pad(4);
-        }
-        let Link { features, speed, .. } = link;
-        words
-            .u32(features)
-            .u32(0)
-            .u32(features)
-            .u32(0)
-            .u32(speed)
-            .u32(speed);
-        words.into_bytes()
     }
 
     fn port_figures(&self, port: &Interface, version: u8) -> Vec<u8> {
@@ -236,6 +195,30 @@ impl Bridge<'_> {
         words.bytes(&flow.instructions);
         measured(words)
     }
+}
+
+/// A port.
+fn describe(port: &Interface, version: u8) -> Vec<u8> {
+    let (features, speed) = link(port);
+    let mut words = Writer::part();
+    words.u32(wire_port(port.number));
+    if version == V13 {
+        words.pad(4);
+    } else {
+        words.u16(72).pad(2);
+    }
+    words.mac(&port.mac).pad(2).name(&port.name, 16).u32(0).u32(LIVE);
+    if version != V13 {
+        words.u16(0).u16(32).pad(4);
+    }
+    words
+        .u32(features)
+        .u32(0)
+        .u32(features)
+        .u32(0)
+        .u32(speed)
+        .u32(speed);
+    words.into_bytes()
 }
 
 /// A table and its size. What it can do is named as briefly as the protocol allows: every property, and nothing in it.

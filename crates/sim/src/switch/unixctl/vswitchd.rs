@@ -38,6 +38,9 @@ pub(crate) struct Interface {
     pub(crate) name: String,
     pub(crate) number: u32,
     pub(crate) kind: String,
+    pub(crate) mac: String,
+    /// Bits per second, where it has a speed.
+    pub(crate) speed: i64,
     pub(crate) options: Vec<(String, String)>,
 }
 
@@ -79,6 +82,11 @@ pub(crate) fn bridges(tables: &Tables) -> BTreeMap<String, BTreeMap<String, Inte
                 name: name.clone(),
                 number,
                 kind: text("Interface", row, "type"),
+                mac: text("Interface", row, "mac_in_use"),
+                speed: tables
+                    .get("Interface", row, "link_speed")
+                    .and_then(Datum::number)
+                    .unwrap_or_default(),
                 options: options
                     .map(|(key, value)| {
                         (
