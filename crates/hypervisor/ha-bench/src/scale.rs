@@ -168,13 +168,11 @@ async fn deaths(fleet: &Fleet, service: &mut Service, quick: bool) -> Result<Vec
     let began = Instant::now();
     let mut found = Vec::new();
     for (host, at, with_power, watcher) in dead {
-        let asked = loop {
-            if let Some(first) = fleet.asked(&host).first() {
-                break *first;
-            }
+        // Nova has heard of it; when, is told by the same clock as everything before it.
+        while fleet.asked(&host).is_empty() {
             service.gives_up(began, "asked for the guests of a dead host")?;
             tokio::time::sleep(Duration::from_millis(100)).await;
-        };
+        }
         let entries = story(service, &host).await;
         let after = |name: &str| {
             let entry = entries.iter().find(|(entry, _)| entry == name);
@@ -187,7 +185,7 @@ async fn deaths(fleet: &Fleet, service: &mut Service, quick: bool) -> Result<Vec
             fenced: after("fenced"),
             forced_down: after("forced-down"),
             planned: after("planned"),
-            asked: (asked - at) as f64 / 1000.0,
+            asked: after("evacuate-intended"),
             with_power: !with_power,
         });
     }

@@ -196,6 +196,8 @@ pub enum ServiceChange {
     ForceDown,
     /// Enabled and no longer forced down.
     Enable,
+    /// Enabled, and whatever else was said about it stays: it was kept for a bad day.
+    EnableSpare,
 }
 
 /// Why a server is locked while an incident moves it. Only a lock with this reason is ours to undo.

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use cobaltcore_api::names::HostName;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::Grade;
@@ -229,6 +230,8 @@ pub struct Config {
     pub lock_servers: bool,
     /// After how long a dead host in `manual` maintenance is taken over; never, if nothing.
     pub manual_takeover: Option<Duration>,
+    /// Disabled hosts that may be enabled when there is no room otherwise, in order.
+    pub spares: Vec<HostName>,
 }
 
 const fn s(seconds: u64) -> Duration {
@@ -305,6 +308,7 @@ impl Default for Config {
             monitors: Monitors::default(),
             lock_servers: true,
             manual_takeover: None,
+            spares: Vec::new(),
         }
     }
 }

@@ -10,6 +10,7 @@ use cobaltcore_api::names::{HostName, ServerId};
 
 use crate::action::{Action, Effect};
 use crate::config::Config;
+use crate::doubles::Doubles;
 use crate::evidence::{Evidence, Group, GroupVerdict, assess};
 use crate::guests::Guests;
 use crate::ids::{ActionId, Epoch, Grade, IncidentId, Mono, Now, ReplicaId};
@@ -48,6 +49,8 @@ pub(crate) struct Host {
     pub(crate) blind: bool,
     pub(crate) shutdown_announced: Option<Mono>,
     pub(crate) rebooted: Option<Mono>,
+    /// When an incident of it was last called off.
+    pub(crate) cancelled: Option<Mono>,
     pub(crate) dead_in: [bool; 9],
     /// The verdict of the latest round.
     pub(crate) evidence: Evidence,
@@ -84,6 +87,7 @@ pub(crate) enum Slot {
     HostList(HostName),
     Guest(ServerId),
     Zombie(HostName, ServerId),
+    Double(ServerId),
     Resign,
     Maintenance,
     Claim,
@@ -99,6 +103,7 @@ pub(crate) enum Slot {
     Vm(ServerId),
     Fence,
     Restore,
+    Spare(HostName),
 }
 
 type Key = (Option<IncidentId>, Slot);
@@ -154,6 +159,8 @@ pub(crate) struct Run {
     pub(crate) investigated: Option<Mono>,
     /// People were told that there may be no room for its guests.
     pub(crate) told_room: bool,
+    /// Nova found no place for one of its guests since spare hosts were last thought of.
+    pub(crate) no_place: bool,
 }
 
 impl Run {
@@ -181,6 +188,7 @@ impl Run {
             healthy_since: None,
             investigated: None,
             told_room: false,
+            no_place: false,
         }
     }
 }
@@ -208,6 +216,7 @@ pub struct Engine {
     pub(crate) self_isolated: bool,
     pub(crate) guests: Guests,
     pub(crate) zombies: BTreeSet<(HostName, ServerId)>,
+    pub(crate) doubles: Doubles,
     round_at: Option<Mono>,
     /// Since when we have been awake, and when we last were.
     pub(crate) awake: Mono,
@@ -238,6 +247,7 @@ impl Engine {
             self_isolated: false,
             guests: Guests::default(),
             zombies: BTreeSet::new(),
+            doubles: Doubles::default(),
             round_at: None,
             awake: Mono(0),
             stepped: None,
@@ -448,6 +458,7 @@ impl Engine {
         self.outstanding.clear();
         self.asked.clear();
         self.guests = Guests::default();
+        self.doubles = Doubles::default();
     }
 
     /// Whether effects may start now.
@@ -611,6 +622,7 @@ impl Engine {
                 }
             }
             (None, Slot::Guest(server)) => self.guest_outcome(&server, asked_at, result, now),
+            (None, Slot::Double(server)) => self.double_outcome(&server, result, now),
             (None, Slot::HostList(host)) => self.host_list_outcome(&host, result, now),
             (None, _) => {}
         }

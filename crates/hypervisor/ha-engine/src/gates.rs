@@ -61,9 +61,9 @@ impl Engine {
             return Ok(());
         }
         let (needed, free) = self.room(&incident.id.host);
-        let enough = needed
-            .is_some_and(|needed| free.free_mib >= needed.used_mib && free.free_vcpus >= needed.used_vcpus);
-        if enough {
+        let spares = self.config.spares.iter().filter(|spare| self.idle_spare(spare));
+        let free = spares.fold(free, |free, spare| free.with(self.free_of(spare)));
+        if needed.is_some_and(|needed| free.holds(needed)) {
             return Ok(());
         }
         if self.config.capacity == CapacityCheck::Hold {
@@ -80,8 +80,9 @@ impl Engine {
         Ok(())
     }
 
-    /// What the guests of a host take, and what hosts that work have left.
-    fn room(&self, host: &HostName) -> (Option<Room>, Room) {
+    /// What the guests of a host take, and what hosts that work and are given guests have left for
+    /// them: what is kept for the guests of others is not theirs.
+    pub(crate) fn room(&self, host: &HostName) -> (Option<Room>, Room) {
         let mut needed = None;
         let mut free = Room::default();
         for (name, known) in &self.hosts {
@@ -89,14 +90,17 @@ impl Engine {
             else {
                 continue;
             };
+            let service = known.signals.service.as_ref();
+            let disabled = service.is_some_and(|(_, service)| service.disabled);
             if name == host {
                 needed = Some(room);
             } else if facts.maintenance.is_off()
+                && !disabled
                 && known.suspicion.is_none()
                 && self.ledger.open_incident(name).is_none()
             {
-                free.free_mib += room.free_mib;
-                free.free_vcpus += room.free_vcpus;
+                let others = facts.reserved.iter().filter(|kept| !kept.covers.contains(host));
+                free = free.with(others.fold(room, Room::without));
             }
         }
         (needed, free)

@@ -41,7 +41,13 @@ pub(crate) struct Guests {
     restarts: BTreeMap<ServerId, VecDeque<Mono>>,
     crashes: VecDeque<Mono>,
     storm: bool,
+    /// When the watchdogs of guests fired lately.
+    watchdogs: BTreeMap<ServerId, VecDeque<Mono>>,
 }
+
+/// Watchdogs of one guest within [`WATCHDOG_WINDOW`] that are no accident.
+const WATCHDOGS: usize = 5;
+const WATCHDOG_WINDOW: Duration = Duration::from_mins(10);
 
 /// How long a host may take to list its guests after one of them crashed.
 const LISTED: Duration = Duration::from_secs(180);
@@ -77,6 +83,33 @@ impl Engine {
         if !storm {
             self.open_case(host, server, false, now);
         }
+    }
+
+    /// The watchdog of a guest fired. One that fires again and again is told of, once, and the guest is
+    /// not restarted before it has been calm for a while: that is no crash that a restart could mend.
+    pub(crate) fn guest_watchdog(&mut self, host: &HostName, server: &ServerId, now: Now) {
+        let watchdogs = &mut self.guests.watchdogs;
+        let lately = |at: &Mono| now.mono.since(*at) <= WATCHDOG_WINDOW;
+        watchdogs.retain(|_, fired| fired.back().is_some_and(lately));
+        let fired = watchdogs.entry(server.clone()).or_default();
+        let before = fired.iter().filter(|at| lately(at)).count();
+        fired.push_back(now.mono);
+        if fired.len() > WATCHDOGS {
+            fired.pop_front();
+        }
+        let after = fired.iter().filter(|at| lately(at)).count();
+        if before < WATCHDOGS && after == WATCHDOGS {
+            self.tell(Notice::GuestWatchdogs {
+                host: host.clone(),
+                server: server.clone(),
+            });
+        }
+    }
+
+    fn watchdog_storm(&self, server: &ServerId, now: Mono) -> bool {
+        let fired = self.guests.watchdogs.get(server);
+        let lately = |at: &&Mono| now.since(**at) <= WATCHDOG_WINDOW;
+        fired.is_some_and(|fired| fired.iter().filter(lately).count() >= WATCHDOGS)
     }
 
     /// A guest its rebooted host did not bring back.
@@ -174,7 +207,7 @@ impl Engine {
             None if case.by_reboot => Mono(0),
             None => case.since,
         };
-        (*at >= since).then(|| inventory.domains.get(server).is_some_and(|state| state.active()))
+        (*at >= since).then(|| inventory.domains.active(server))
     }
 
     fn wants_restart(&self, facts: &ServerFacts, case: &Case, shown: Option<bool>, now: Now) -> bool {
@@ -200,6 +233,7 @@ impl Engine {
             && !by_owner
             && shown == Some(false)
             && !self.paused_server(&facts.id)
+            && !self.watchdog_storm(&facts.id, now.mono)
             && self.ledger.open_incident(&case.host).is_none()
     }
 

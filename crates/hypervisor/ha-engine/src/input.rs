@@ -2,7 +2,6 @@
 //! What the engine is told: observations, answers to its actions, leadership, decisions of people.
 //! Each is a fact as it was seen; whether it is old, doubled or late is judged inside.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use cobaltcore_api::Maintenance;
@@ -10,6 +9,7 @@ use cobaltcore_api::names::{HostName, ServerId};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Config, VmPolicy};
+use crate::domains::Domains;
 use crate::ids::{ActionId, AgentId, BootId, Domain, Epoch, Grade, IncidentId, MigrationId, Mono, ReplicaId};
 use crate::journal::Record;
 
@@ -136,6 +136,19 @@ pub struct HostFacts {
     pub machine: Identity,
     /// What its guests take, and what is left, if anybody knows.
     pub room: Option<Room>,
+    /// What is kept free here for guests of other hosts.
+    pub reserved: Vec<Reserved>,
+}
+
+/// Room that is kept free for when other hosts die.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reserved {
+    /// Memory.
+    pub mib: u64,
+    /// Processors.
+    pub vcpus: u64,
+    /// The hosts for whose guests it is.
+    pub covers: Vec<HostName>,
 }
 
 /// How full a host is.
@@ -149,6 +162,27 @@ pub struct Room {
     pub used_vcpus: u64,
     /// Processors that other guests could have.
     pub free_vcpus: u64,
+}
+
+impl Room {
+    /// Whether what is left here is enough for the guests that take so much.
+    pub(crate) fn holds(&self, needed: Self) -> bool {
+        self.free_mib >= needed.used_mib && self.free_vcpus >= needed.used_vcpus
+    }
+
+    /// What is left here and there.
+    pub(crate) fn with(mut self, other: Self) -> Self {
+        self.free_mib += other.free_mib;
+        self.free_vcpus += other.free_vcpus;
+        self
+    }
+
+    /// What is left when this is kept for others.
+    pub(crate) fn without(mut self, reserved: &Reserved) -> Self {
+        self.free_mib = self.free_mib.saturating_sub(reserved.mib);
+        self.free_vcpus = self.free_vcpus.saturating_sub(reserved.vcpus);
+        self
+    }
 }
 
 /// A sign of life of an agent.
@@ -215,7 +249,7 @@ pub struct Inventory {
     /// Grows with each change within (agent, starts).
     pub version: u64,
     /// The guests.
-    pub domains: BTreeMap<ServerId, DomainState>,
+    pub domains: Domains,
 }
 
 /// What libvirt says of a guest, as far as it matters here.

@@ -3,7 +3,7 @@
 //! changes it only by the records it writes, so what a successor loads is what its predecessor
 //! knew.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cobaltcore_api::Maintenance;
 use cobaltcore_api::names::{HostName, ServerId};
@@ -217,6 +217,8 @@ pub struct Incident {
     pub condition: bool,
     /// Whether the plan exists.
     pub planned: bool,
+    /// Spare hosts that were called.
+    pub spares: BTreeSet<HostName>,
     /// The plan.
     pub vms: BTreeMap<ServerId, VmRecord>,
     /// A release was asked for, and how far it came.
@@ -359,6 +361,9 @@ impl Ledger {
                 incident.disabled |= !forced_down;
             }
             Entry::ForcedDown { incident } => self.get(incident)?.forced_down = true,
+            Entry::SpareIntended { incident, host } => {
+                self.get(incident)?.spares.insert(host.clone());
+            }
             Entry::ConditionSet { incident } => self.get(incident)?.condition = true,
             Entry::Planned { incident, vms } => {
                 let incident = self.get(incident)?;
@@ -442,6 +447,7 @@ fn opened(
         forced_down: false,
         condition: false,
         planned: false,
+        spares: BTreeSet::new(),
         vms: BTreeMap::new(),
         fence_release_intended: false,
         fence_released: false,

@@ -34,8 +34,11 @@
 
 mod action;
 mod config;
+mod domains;
+mod doubles;
 mod engine;
 mod evidence;
+mod fencing;
 mod gates;
 mod guests;
 mod ids;
@@ -49,11 +52,13 @@ mod plan;
 mod recovery;
 mod release;
 mod signals;
+mod spares;
 mod status;
 mod vms;
 
 pub use action::{Action, Effect, LOCK_PREFIX, ServiceChange, lock_reason};
 pub use config::{CapacityCheck, Config, DwellResponse, FenceLevel, LocalDisk, Monitors, Response, VmPolicy};
+pub use domains::Domains;
 pub use engine::{Engine, Output};
 pub use evidence::{Assessment, Evidence, Group, GroupVerdict, Verdict};
 pub use ids::{
@@ -62,8 +67,8 @@ pub use ids::{
 pub use input::{
     Answer, Command, Decision, DomainState, GuestEvent, GuestEventKind, Heartbeat, HostFacts, Identity,
     Input, Inventory, MigrationFacts, MigrationKind, MigrationStatus, Observation, Pause, PauseScope,
-    PeerHost, Power, ProbeResult, Prober, Refusal, Request, Room, ServerFacts, ServiceFacts, Trouble,
-    VmState,
+    PeerHost, Power, ProbeResult, Prober, Refusal, Request, Reserved, Room, ServerFacts, ServiceFacts,
+    Trouble, VmState,
 };
 pub use journal::{Entry, JournalError, Record, VERSION};
 pub use ledger::{

@@ -12,16 +12,20 @@ use cobaltcore_api::names::{HostName, ServerId};
 use crate::action::Effect;
 use crate::config::{Config, Response};
 use crate::engine::{Engine, Host, Slot};
-use crate::evidence::{Assessment, Group, Verdict, assess};
+use crate::evidence::{Assessment, Evidence, Group, Verdict, assess};
 use crate::ids::{AgentId, IncidentId, Mono, Now};
-use crate::input::{Answer, GuestEvent, GuestEventKind, Trouble};
+use crate::input::{Answer, DomainState, GuestEvent, GuestEventKind, Trouble};
 use crate::journal::Entry;
-use crate::ledger::{IncidentKind, IncidentState, VmProgress};
+use crate::ledger::{Incident, IncidentKind, IncidentState, VmProgress, VmRecord};
 use crate::status::{Degraded, Notice};
 
 const SECOND: Duration = Duration::from_secs(1);
 /// Hosts asked to probe a suspect.
 const PEERS: usize = 4;
+/// For how long after an incident was called off a device must insist before the next.
+const CALM: Duration = Duration::from_mins(10);
+/// How long that is.
+const INSISTS: Duration = Duration::from_secs(30);
 
 /// A host that may be dead.
 #[derive(Clone, Debug)]
@@ -108,6 +112,7 @@ impl Engine {
         }
         self.watch_storm(now);
         self.watch_storage(now);
+        self.watch_doubles(now);
         self.resume_rebooted(now);
         self.drive_guests(now);
     }
@@ -276,8 +281,10 @@ impl Engine {
         let tell = !s.told && mono.since(s.since) > Duration::from_secs(120);
         s.told |= tell;
         let shape_since = s.shape.map_or(mono, |(_, since)| since);
+        let proven_for = mono.since(shape_since);
+        let doubtful = doubtful(&host.evidence, host.cancelled, proven_for, mono);
         let confirmed = match assessment {
-            Assessment::Proven => Some(IncidentKind::HostDown),
+            Assessment::Proven => (!doubtful).then_some(IncidentKind::HostDown),
             Assessment::Down => {
                 if s.round_at.is_none_or(|at| mono.since(at) >= config.round) {
                     s.round_at = Some(mono);
@@ -434,8 +441,10 @@ impl Engine {
         monitors.seen = Some((event.agent.clone(), event.seq));
         let instances = host.facts.as_ref().map_or(0, |facts| facts.instances).max(1);
         let mono = now.mono;
+        let (mut watchdog, mut first_failure) = (None, false);
         let (what, storm) = match (event.kind, &event.server) {
             (GuestEventKind::Watchdog, Some(server)) => {
+                watchdog = Some(server);
                 let storm = storm(&mut monitors.watchdog, server, mono, SECOND * 300, instances);
                 (Degraded::WatchdogStorm, storm)
             }
@@ -448,7 +457,8 @@ impl Engine {
                 while monitors.memory.len() > 2 {
                     monitors.memory.pop_front();
                 }
-                (Degraded::MemoryFailure, monitors.memory.len() >= 2)
+                first_failure = monitors.memory.len() == 1;
+                (Degraded::MemoryFailure, !first_failure)
             }
             (GuestEventKind::Crashed, Some(server)) => {
                 if self.config.monitors.instance_crashed {
@@ -463,8 +473,19 @@ impl Engine {
             Degraded::IoErrorStorm => self.config.monitors.io_error_storm,
             _ => self.config.monitors.memory_failure,
         };
-        if storm && watched && self.term.is_some() {
+        if !watched || self.term.is_none() {
+            return;
+        }
+        if storm {
             self.degrade(&event.host, what, true, now);
+        }
+        if first_failure {
+            self.tell(Notice::MemoryFailed {
+                host: event.host.clone(),
+            });
+        }
+        if let Some(server) = watchdog {
+            self.guest_watchdog(&event.host, server, now);
         }
     }
 
@@ -525,12 +546,7 @@ impl Engine {
             .filter(|server| {
                 server.state == crate::input::VmState::Active && server.host.as_ref() == Some(name)
             })
-            .filter(|server| {
-                !inventory
-                    .domains
-                    .get(&server.id)
-                    .is_some_and(|state| state.active())
-            })
+            .filter(|server| !inventory.domains.active(&server.id))
             .map(|server| server.id.clone())
             .collect();
         host.rebooted = None;
@@ -546,48 +562,21 @@ impl Engine {
         let Some((_, inventory)) = &host.inventory else {
             return;
         };
-        let left = |server: &ServerId| {
-            self.ledger.incidents.values().any(|incident| {
-                incident.id.host == *name
-                    && incident.state.open()
-                    && incident
-                        .vms
-                        .get(server)
-                        .is_some_and(|vm| matches!(vm.progress, VmProgress::Recovered { .. }))
-            })
-        };
-        let found: Vec<ServerId> = inventory
-            .domains
-            .iter()
-            .filter(|(server, state)| **state == crate::input::DomainState::Running && left(server))
-            .map(|(server, _)| server.clone())
+        let open = |incident: &&Incident| incident.id.host == *name && incident.state.open();
+        let moved = |vm: &&VmRecord| matches!(vm.progress, VmProgress::Recovered { .. });
+        let runs = |vm: &&VmRecord| inventory.domains.get(&vm.server) == Some(DomainState::Running);
+        let found: Vec<ServerId> = self
+            .ledger
+            .incidents
+            .values()
+            .filter(open)
+            .flat_map(|incident| incident.vms.values())
+            .filter(moved)
+            .filter(runs)
+            .map(|vm| vm.server.clone())
             .collect();
         for server in found {
-            if self.zombies.insert((name.clone(), server.clone())) {
-                self.tell(Notice::Zombie {
-                    host: name.clone(),
-                    server: server.clone(),
-                });
-            }
-            let slot = Slot::Zombie(name.clone(), server.clone());
-            if !self.busy(None, &slot) {
-                self.write(
-                    Entry::PauseIntended {
-                        host: name.clone(),
-                        server: server.clone(),
-                    },
-                    now,
-                );
-                self.act(
-                    None,
-                    slot,
-                    Effect::PauseDomain {
-                        host: name.clone(),
-                        server,
-                    },
-                    now,
-                );
-            }
+            self.pause_zombie(name, &server, now);
         }
     }
 }
@@ -606,11 +595,18 @@ fn suspicious(host: &Host) -> bool {
             || (host.blind || unheard) && (dead(Group::N) || dead(Group::K)) && !host.evidence.any_alive())
 }
 
+/// Whether a device that says Off had better be heard for longer: two others see the host alive, which
+/// would call the incident off at once, or that has happened lately.
+fn doubtful(evidence: &Evidence, cancelled: Option<Mono>, proven_for: Duration, now: Mono) -> bool {
+    let lately = cancelled.is_some_and(|at| now.since(at) <= CALM);
+    evidence.alive_groups() >= 2 || lately && proven_for < INSISTS
+}
+
 fn shape_verdict(
     assessment: Assessment,
     lasted: Duration,
     config: &Config,
-    evidence: &crate::evidence::Evidence,
+    evidence: &Evidence,
 ) -> Option<IncidentKind> {
     let (kind, policy) = match assessment {
         Assessment::Isolated => (IncidentKind::Isolated, config.isolated),
@@ -636,4 +632,42 @@ fn storm(
     seen.insert(server.clone(), now);
     seen.retain(|_, at| now.since(*at) <= window);
     seen.len() >= 3 && seen.len() * 10 >= all * 3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_that_others_contradict_opens_nothing_that_is_called_off_at_once() {
+        let seen_by = |groups: &[Group]| {
+            let mut evidence = Evidence::default();
+            evidence.groups[Group::B as usize].verdict = Verdict::Dead;
+            for group in groups {
+                evidence.groups[*group as usize].verdict = Verdict::Alive;
+            }
+            evidence
+        };
+        let (now, moment) = (Mono(3_600_000), Duration::ZERO);
+        let ago = |span: Duration| Some(now.before(span));
+        let nobody = seen_by(&[]);
+        assert!(!doubtful(&nobody, None, moment, now), "off is off");
+        assert!(
+            !doubtful(&seen_by(&[Group::K]), None, moment, now),
+            "leases outlive their node"
+        );
+        assert!(doubtful(&seen_by(&[Group::N, Group::K]), None, moment, now));
+        assert!(
+            doubtful(&nobody, ago(SECOND), moment, now),
+            "it was called off just now"
+        );
+        assert!(
+            !doubtful(&nobody, ago(SECOND), INSISTS, now),
+            "and the device insists"
+        );
+        assert!(
+            !doubtful(&nobody, ago(CALM * 2), moment, now),
+            "that is forgotten"
+        );
+    }
 }

@@ -10,18 +10,14 @@ use cobaltcore_api::Maintenance;
 use crate::action::{Effect, ServiceChange};
 use crate::engine::{Engine, Run, Slot};
 use crate::evidence::{Group, Verdict};
-use crate::ids::{Grade, IncidentId, Mono, Now};
-use crate::input::{Answer, Identity, Power, Trouble};
+use crate::ids::{IncidentId, Mono, Now};
+use crate::input::{Answer, Trouble};
 use crate::journal::Entry;
 use crate::ledger::{IncidentKind, IncidentState, VmProgress};
 use crate::mutation::Mutation;
 use crate::status::{HeldReason, Notice};
 
 const SECOND: Duration = Duration::from_secs(1);
-/// How often the fence is looked at while it matters.
-const HOLD_CHECK: Duration = Duration::from_secs(4);
-/// How often a look at the power is taken while it is being switched off.
-const POWER_POLL: Duration = Duration::from_secs(1);
 
 /// Whether a step let the incident pass.
 pub(crate) type Pass = Result<(), Option<HeldReason>>;
@@ -98,13 +94,7 @@ impl Engine {
     fn consider(&mut self, id: &IncidentId, now: Now) -> Pass {
         let back = self.returned(id, now);
         if back && !self.broken.is(Mutation::IgnoreAliveVeto) && !self.broken.is(Mutation::TrustOneSignal) {
-            self.write(
-                Entry::Moved {
-                    incident: id.clone(),
-                    state: IncidentState::Cancelled,
-                },
-                now,
-            );
+            self.call_off(id, now);
             return Ok(());
         }
         self.keep_asking(id, now);
@@ -174,13 +164,7 @@ impl Engine {
             _ if self.busy(Some(id), &Slot::Claim) || self.busy(Some(id), &Slot::Restore) => {}
             Some((asked, found)) if now.mono.since(asked) <= SECOND * 5 => {
                 if found != Maintenance::Ha {
-                    self.write(
-                        Entry::Moved {
-                            incident: id.clone(),
-                            state: IncidentState::Cancelled,
-                        },
-                        now,
-                    );
+                    self.call_off(id, now);
                     return Ok(());
                 }
                 if self.ready(id, &Slot::Restore, now) {
@@ -195,6 +179,19 @@ impl Engine {
             _ => return self.read_maintenance(id, now),
         }
         Err(None)
+    }
+
+    fn call_off(&mut self, id: &IncidentId, now: Now) {
+        self.write(
+            Entry::Moved {
+                incident: id.clone(),
+                state: IncidentState::Cancelled,
+            },
+            now,
+        );
+        if let Some(host) = self.hosts.get_mut(&id.host) {
+            host.cancelled = Some(now.mono);
+        }
     }
 
     /// Whether it lives after all. One that is isolated is seen by others all the while, and one
@@ -243,6 +240,7 @@ impl Engine {
         self.force_down(id, now)?;
         self.condition(id, now)?;
         self.plan(id, now)?;
+        self.call_spares(id, now)?;
         self.drive_vms(id, now);
         self.drive_locks(id, now);
         self.finish(id, now);
@@ -327,308 +325,12 @@ impl Engine {
         }
     }
 
-    // --- fence
-
-    fn fence(&mut self, id: &IncidentId, now: Now) -> Pass {
-        let Some(incident) = self.ledger.incidents.get(id).cloned() else {
-            return Err(None);
-        };
-        // A device may lie, and whoever answers contradicts it as long as somebody asks.
-        self.keep_asking(id, now);
-        let Some(host) = self.hosts.get(&id.host) else {
-            return Err(Some(HeldReason::IdentityMismatch));
-        };
-        let evidence = self.evidence(host, now);
-        if incident.asserted && !evidence.any_alive() {
-            self.fenced(id, incident.level, Grade::Asserted, now);
-            return Ok(());
-        }
-        let watchdog = evidence.of(Group::W).verdict == Verdict::Dead;
-        if watchdog && self.config.required_grade <= Grade::SelfFence {
-            self.fenced(id, incident.level, Grade::SelfFence, now);
-            return Ok(());
-        }
-        let heard = evidence.of(Group::A).verdict == Verdict::Alive;
-        let level = self.choose_level(id, incident.level, now);
-        self.identify(id, level, now)?;
-        self.poll_power(id, level, POWER_POLL, now);
-        let verified = self.verified(id, now.mono);
-        if verified && (heard || evidence.proof_contradicted) {
-            return Err(Some(HeldReason::IdentityMismatch));
-        }
-        if verified {
-            let level_grade = self.config.fence_levels.get(level).map(|level| level.grade);
-            let presumed = self.run(id, now).presumed;
-            let grade = presumed.or(level_grade).unwrap_or(Grade::Storage);
-            if grade < self.config.required_grade {
-                return Err(Some(HeldReason::FenceFailed));
-            }
-            self.fenced(id, level, grade, now);
-            return Ok(());
-        }
-        self.power_off(id, level, now)?;
-        self.disable_early(id, now);
-        let late = now.mono.since(self.run(id, now).fence_since) > self.config.fence_timeout * 3 / 4;
-        Err(late.then_some(HeldReason::FenceFailed))
-    }
-
-    fn fenced(&mut self, id: &IncidentId, level: usize, grade: Grade, now: Now) {
-        self.write(
-            Entry::Fenced {
-                incident: id.clone(),
-                level,
-                grade,
-            },
-            now,
-        );
-        let run = self.run(id, now);
-        let asked = run.off_reads.map_or(now.mono, |(_, last)| last);
-        run.hold_ok = Some(asked);
-        run.retry.remove(&Slot::Off);
-    }
-
-    /// Two readings of Off, far enough apart, asked for after the power-off ended.
-    fn verified(&self, id: &IncidentId, now: Mono) -> bool {
-        let Some(run) = self.runs.get(id) else {
-            return false;
-        };
-        if self.broken.is(Mutation::SkipFenceVerification) {
-            return run.off_done.is_some();
-        }
-        run.off_reads.is_some_and(|(first, last)| {
-            last.since(first) >= self.config.verify_gap && now.since(last) <= self.config.hold_max_age
-        })
-    }
-
-    /// Levels are tried in turn, those that cannot reach the required grade are passed over.
-    fn choose_level(&mut self, id: &IncidentId, current: usize, now: Now) -> usize {
-        let required = self.config.required_grade;
-        let usable: Vec<usize> = self
-            .config
-            .fence_levels
-            .iter()
-            .enumerate()
-            .filter(|(_, level)| level.grade >= required)
-            .map(|(n, _)| n)
-            .collect();
-        let timeout = self.config.fence_timeout;
-        let run = self.run(id, now);
-        let expired = now.mono.since(run.level_since) > timeout;
-        let Some(position) = usable.iter().position(|level| *level == current) else {
-            return usable.first().copied().unwrap_or(current);
-        };
-        if !expired || usable.len() < 2 {
-            return current;
-        }
-        run.level_since = now.mono;
-        run.identity = None;
-        run.off_reads = None;
-        let next = usable
-            .get((position + 1) % usable.len())
-            .copied()
-            .unwrap_or(current);
-        self.write(
-            Entry::FenceIntended {
-                incident: id.clone(),
-                level: next,
-            },
-            now,
-        );
-        next
-    }
-
-    /// The device must say that it belongs to the machine we mean.
-    fn identify(&mut self, id: &IncidentId, level: usize, now: Now) -> Pass {
-        if self.broken.is(Mutation::SkipIdentityCheck) {
-            return Ok(());
-        }
-        let known = self.known_machine(id);
-        let read = self.run(id, now).identity.clone();
-        let answer = read
-            .as_ref()
-            .map(|(_, identity)| known.as_ref().is_some_and(|known| known.matches(identity)));
-        if answer == Some(true) {
-            return Ok(());
-        }
-        let again = read.is_none_or(|(asked, _)| now.mono.since(asked) > SECOND * 30);
-        if again && self.ready(id, &Slot::Identify, now) {
-            let effect = Effect::Identify {
-                host: id.host.clone(),
-                level,
-            };
-            self.act(Some(id), Slot::Identify, effect, now);
-        }
-        if answer == Some(false) {
-            return Err(Some(HeldReason::IdentityMismatch));
-        }
-        let late = now.mono.since(self.run(id, now).fence_since) > self.config.fence_timeout * 3 / 4;
-        if late {
-            self.disable_early(id, now);
-        }
-        Err(late.then_some(HeldReason::FenceFailed))
-    }
-
-    fn known_machine(&self, id: &IncidentId) -> Option<Identity> {
-        let host = self.hosts.get(&id.host)?;
-        let told = host.signals.agent.machine.clone();
-        if told != Identity::default() {
-            return Some(told);
-        }
-        host.facts.as_ref().map(|facts| facts.machine.clone())
-    }
-
-    fn poll_power(&mut self, id: &IncidentId, level: usize, every: Duration, now: Now) {
-        let run = self.run(id, now);
-        if run.power_asked.is_some_and(|asked| now.mono.since(asked) < every)
-            || self.busy(Some(id), &Slot::Power)
-        {
-            return;
-        }
-        self.run(id, now).power_asked = Some(now.mono);
-        self.act(
-            Some(id),
-            Slot::Power,
-            Effect::ReadPower {
-                host: id.host.clone(),
-                level,
-            },
-            now,
-        );
-    }
-
-    /// Switches off what was read to be on, or what cannot be read for a while. Waits longer after
-    /// each failure, and never gives up.
-    fn power_off(&mut self, id: &IncidentId, level: usize, now: Now) -> Pass {
-        // What reads Off for the monitors needs no command, however slow the device is for us.
-        let proven = self.proven(&id.host);
-        let run = self.run(id, now);
-        let unreadable = !proven && now.mono.since(run.power_answered) > SECOND * 10;
-        let wanted = run.power_on_seen || unreadable;
-        if !wanted || !self.ready(id, &Slot::Off, now) {
-            return Ok(());
-        }
-        self.isolation_gate(Some(&id.host), now.mono).map_err(Some)?;
-        // A host that passed the gates because its power was off, and is on again, meets them anew,
-        // whatever was proven before. Not so one that was fenced: its guests are on their way.
-        if let Some(incident) = self.ledger.incidents.get(id).filter(|i| !i.fence_intended) {
-            self.storm_brake(incident, now.mono).map_err(Some)?;
-            self.warmup_brake(incident, now.mono).map_err(Some)?;
-            // It may have waited for long, and answer by now.
-            if !self.still_down(id, now) {
-                return Ok(());
-            }
-        }
-        let min = self.config.fence_retry_min;
-        let max = self.config.fence_retry_max;
-        let keep = self.broken.is(Mutation::AcceptStalePower);
-        let run = self.run(id, now);
-        let tries = run.retry.get(&Slot::Off).map_or(0, |(_, tries)| *tries);
-        let pause = (min * 2u32.saturating_pow(tries.min(8))).min(max);
-        run.retry.insert(Slot::Off, (now.mono.after(pause), tries + 1));
-        run.power_on_seen = false;
-        if !keep {
-            run.off_reads = None;
-        }
-        self.write(
-            Entry::FenceIntended {
-                incident: id.clone(),
-                level,
-            },
-            now,
-        );
-        self.act(
-            Some(id),
-            Slot::Off,
-            Effect::PowerOff {
-                host: id.host.clone(),
-                level,
-            },
-            now,
-        );
-        Ok(())
-    }
-
-    /// A claimed host that cannot be fenced for two minutes at least gets no new guests. Nova must
-    /// not believe it to be down, though: that is said only of a host that is off.
-    fn disable_early(&mut self, id: &IncidentId, now: Now) {
-        let late = now.mono.since(self.run(id, now).fence_since) > SECOND * 120;
-        let done = self.ledger.incidents.get(id).is_some_and(|i| i.disabled);
-        if late && !done && self.ready(id, &Slot::Update, now) {
-            self.write(
-                Entry::DisableIntended {
-                    incident: id.clone(),
-                    forced_down: false,
-                },
-                now,
-            );
-            let effect = Effect::UpdateService {
-                host: id.host.clone(),
-                change: ServiceChange::Disable,
-            };
-            self.act(Some(id), Slot::Update, effect, now);
-        }
-        if late && done {
-            let _ = self.condition(id, now);
-        }
-    }
-
-    /// Looks at the fence again and again, and drops it at the first sign that it is gone.
-    pub(crate) fn check_hold(&mut self, id: &IncidentId, now: Now) {
-        let Some(incident) = self.ledger.incidents.get(id) else {
-            return;
-        };
-        if incident.grade.is_none() || incident.fence_release_intended {
-            return;
-        }
-        let level = incident.level;
-        if !self.broken.is(Mutation::NoHoldCheck) {
-            self.poll_power(id, level, HOLD_CHECK, now);
-        }
-        let alive = self.hosts.get(&id.host).is_some_and(|host| {
-            let evidence = self.evidence(host, now);
-            evidence.of(Group::A).verdict == Verdict::Alive || evidence.proof_contradicted
-        });
-        let blind = self.broken.is(Mutation::IgnoreFenceLoss) || self.broken.is(Mutation::NoHoldCheck);
-        let run = self.run(id, now);
-        let lost = run.power_on_seen || alive;
-        if lost && !blind {
-            run.fence_since = now.mono;
-            run.level_since = now.mono;
-            run.off_reads = None;
-            run.hold_ok = None;
-            run.retry.remove(&Slot::Off);
-            self.write(Entry::FenceLost { incident: id.clone() }, now);
-            self.tell(Notice::Held {
-                incident: id.clone(),
-                reason: HeldReason::FenceLost,
-            });
-        }
-    }
-
     /// After the guests are safe the fence is still guarded; and a host may be taken back by
     /// itself once it was repaired.
     fn guard(&mut self, id: &IncidentId, now: Now) {
         self.check_hold(id, now);
         self.drive_locks(id, now);
         self.auto_release(id, now);
-    }
-
-    fn hold(&mut self, id: &IncidentId, now: Now) -> Pass {
-        if self.ledger.incidents.get(id).is_some_and(|i| i.held) {
-            return Ok(());
-        }
-        if self.ready(id, &Slot::Hold, now) {
-            self.write(Entry::HoldIntended { incident: id.clone() }, now);
-            self.act(
-                Some(id),
-                Slot::Hold,
-                Effect::Hold {
-                    host: id.host.clone(),
-                },
-                now,
-            );
-        }
-        Err(None)
     }
 
     // --- Nova
@@ -695,7 +397,7 @@ impl Engine {
         failing.then_some(HeldReason::NovaUnavailable)
     }
 
-    fn condition(&mut self, id: &IncidentId, now: Now) -> Pass {
+    pub(crate) fn condition(&mut self, id: &IncidentId, now: Now) -> Pass {
         if self.ledger.incidents.get(id).is_some_and(|i| i.condition) {
             return Ok(());
         }
@@ -836,54 +538,6 @@ impl Engine {
                 }
             }
             (Slot::Fence, _) => run.power_asked = None,
-            _ => {}
-        }
-    }
-
-    fn power_read(&mut self, id: &IncidentId, asked: Mono, result: Result<Answer, Trouble>, now: Now) {
-        let stale_allowed = self.broken.is(Mutation::AcceptStalePower);
-        let result = match result {
-            Err(_) if self.broken.is(Mutation::MissingIsDead) => Ok(Answer::Power(Power::Off)),
-            result => result,
-        };
-        let asserted = self
-            .ledger
-            .incidents
-            .get(id)
-            .is_some_and(|i| i.grade == Some(Grade::Asserted));
-        let (result, presumed) = match result {
-            Ok(Answer::Presumed(power, grade)) => (Ok(Answer::Power(power)), Some(grade)),
-            result => (result, None),
-        };
-        let run = self.run(id, now);
-        let off_done = run.off_done;
-        match result {
-            Ok(Answer::Power(power)) => {
-                run.power_answered = now.mono;
-                run.presumed = presumed;
-                run.power_on_seen = power == Power::On;
-                // A reading on its way while the power-off was may show the moment before it.
-                let after = stale_allowed || off_done.is_none_or(|done| asked >= done);
-                match power {
-                    Power::On => {
-                        if !stale_allowed {
-                            run.off_reads = None;
-                        }
-                    }
-                    Power::Off if after => {
-                        let first = run.off_reads.map_or(asked, |(first, _)| first);
-                        run.off_reads = Some((first, asked));
-                        run.hold_ok = Some(asked);
-                    }
-                    Power::Off => {}
-                }
-                // What nobody measured is no proof that the monitors could use.
-                if let Some(host) = self.hosts.get_mut(&id.host).filter(|_| presumed.is_none()) {
-                    host.power_read(Some(power), asked);
-                }
-            }
-            // A person vouches for a host whose device is dead; then silence is all there is to see.
-            _ if asserted => run.hold_ok = Some(asked),
             _ => {}
         }
     }

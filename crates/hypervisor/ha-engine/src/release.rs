@@ -112,16 +112,11 @@ impl Engine {
         let Some((_, inventory)) = &host.inventory else {
             return false;
         };
-        let moved = |server| {
-            incident
-                .vms
-                .get(server)
-                .is_some_and(|vm| matches!(vm.progress, VmProgress::Recovered { .. }))
-        };
-        !inventory
-            .domains
-            .iter()
-            .any(|(server, state)| state.active() && moved(server))
+        let moved = |progress: &VmProgress| matches!(progress, VmProgress::Recovered { .. });
+        !incident
+            .vms
+            .values()
+            .any(|vm| moved(&vm.progress) && inventory.domains.active(&vm.server))
     }
 
     /// Nova must have closed every evacuation from this host, or it refuses to enable it and the

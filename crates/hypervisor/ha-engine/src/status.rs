@@ -139,6 +139,25 @@ pub enum Notice {
         host: HostName,
         server: ServerId,
     },
+    /// Two hosts say that they run one guest.
+    GuestDoubled {
+        server: ServerId,
+        hosts: [HostName; 2],
+    },
+    /// The watchdog of one guest fires again and again.
+    GuestWatchdogs {
+        host: HostName,
+        server: ServerId,
+    },
+    /// Memory of a host failed beyond repair, once so far.
+    MemoryFailed {
+        host: HostName,
+    },
+    /// A host that was kept for a bad day takes guests now.
+    SpareCalled {
+        incident: IncidentId,
+        host: HostName,
+    },
     GuestRestarted {
         server: ServerId,
     },
@@ -180,6 +199,7 @@ impl Notice {
             | Self::StorageOutage { .. }
             | Self::VmNeedsPerson { .. }
             | Self::Zombie { .. }
+            | Self::GuestDoubled { .. }
             | Self::SelfIsolated { active: true } => Severity::Critical,
             Self::Suspect { .. }
             | Self::AgentSilent { .. }
@@ -187,6 +207,9 @@ impl Notice {
             | Self::HostDegraded { .. }
             | Self::VmStuck { .. }
             | Self::GuestGaveUp { .. }
+            | Self::GuestWatchdogs { .. }
+            | Self::MemoryFailed { .. }
+            | Self::SpareCalled { .. }
             | Self::GuestStorm { .. }
             | Self::CommandRefused { .. }
             | Self::RequestRefused { .. }

@@ -469,7 +469,7 @@ impl Engine {
     /// Whether a host says that the guest is not there, or is off.
     fn gone_from(&self, server: &ServerId, host: &HostName, now: Now) -> bool {
         let says = |(at, inventory): &(Mono, Inventory)| {
-            let shows = inventory.domains.get(server).is_some_and(|state| state.active());
+            let shows = inventory.domains.active(server);
             now.mono.since(*at) <= self.config.inventory_fresh && !shows
         };
         let known = self.hosts.get(host).and_then(|host| host.inventory.as_ref());
@@ -500,7 +500,7 @@ impl Engine {
         }
         self.hosts.iter().find_map(|(name, host)| {
             let (at, inventory) = host.inventory.as_ref()?;
-            let shows = inventory.domains.get(server).is_some_and(|state| state.active());
+            let shows = inventory.domains.active(server);
             let fresh = now.mono.since(*at) <= self.config.inventory_fresh;
             // What a host said before it was switched off is not true any more.
             (name != not && shows && fresh && !self.kept_off(name, now)).then(|| name.clone())
@@ -570,10 +570,7 @@ impl Engine {
                 .inventory
                 .as_ref()?;
             let fresh = *at >= since? && now.mono.since(*at) <= self.config.inventory_fresh;
-            let absent = !inventory
-                .domains
-                .get(&migration.server)
-                .is_some_and(|state| state.active());
+            let absent = !inventory.domains.active(&migration.server);
             Some(fresh && absent)
         };
         self.broken.is(Mutation::IgnoreGuestElsewhere)
@@ -688,7 +685,10 @@ impl Engine {
                     self.set(id, &vm.server, VmProgress::Verifying { destination }, now);
                 }
             }
-            MigrationStatus::Error => self.again(id, vm, FailedReason::NoValidHost, now),
+            MigrationStatus::Error => {
+                self.run(id, now).no_place = true;
+                self.again(id, vm, FailedReason::NoValidHost, now);
+            }
             MigrationStatus::Failed => self.again(id, vm, FailedReason::NovaError, now),
             _ if self.destination_fenced(record, now) => self.again(id, vm, FailedReason::NovaError, now),
             _ if self.destination_lost(id, vm, record, now) => {
@@ -822,12 +822,7 @@ impl Engine {
         if now.mono.since(*at) > self.config.inventory_fresh {
             return None;
         }
-        Some(
-            inventory
-                .domains
-                .get(server)
-                .is_some_and(|state| *state == crate::input::DomainState::Running),
-        )
+        Some(inventory.domains.get(server) == Some(crate::input::DomainState::Running))
     }
 
     // --- outcomes

@@ -5,12 +5,10 @@
 
 mod play;
 
-use std::collections::BTreeMap;
-
 use cobaltcore_api::Maintenance;
 use cobaltcore_ha_engine::{
-    AgentId, Answer, BootId, Decision, Effect, Entry, Epoch, Evidence, Grade, IncidentId, IncidentKind,
-    IncidentState, Input, Inventory, Mono, Observation, Power, Record, ServiceFacts, VERSION,
+    AgentId, Answer, BootId, Decision, Domains, Effect, Entry, Epoch, Evidence, Grade, IncidentId,
+    IncidentKind, IncidentState, Input, Inventory, Mono, Observation, Power, Record, ServiceFacts, VERSION,
 };
 use play::{Play, at, host};
 
@@ -124,7 +122,7 @@ impl Repaired {
             starts: 1,
             boot: BootId("boot-1".to_owned()),
             version: 1,
-            domains: BTreeMap::new(),
+            domains: Domains::default(),
         })));
         if second.is_multiple_of(5) {
             let facts = self.service(nova);

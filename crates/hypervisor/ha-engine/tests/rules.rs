@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use cobaltcore_ha_engine::{
     Assessment, CapacityCheck, Config, Group, HeldReason, HostFacts, IncidentKind, Input, Notice,
-    Observation, Request, Room, Verdict,
+    Observation, Request, Reserved, Room, Verdict,
 };
 use play::{Play, at, facts, host};
 
@@ -207,6 +207,39 @@ fn guests_without_room_are_told_of_or_wait_as_configured() {
         (Some(HeldReason::NoCapacity), false),
         "what nobody reports is not there"
     );
+}
+
+/// What is kept free for other hosts is not there for this one, and what is kept for this one is.
+#[test]
+fn reservations_are_room_for_those_they_were_made_for() {
+    let held = |covers: u8| {
+        let mut play = calm(None);
+        play.step(Input::Configure(Box::new(Config {
+            capacity: CapacityCheck::Hold,
+            ..Config::default()
+        })));
+        play.step(with_room(0, 4096, 0));
+        for n in 1..3 {
+            let Input::Saw(Observation::Host(mut facts)) = with_room(n, 0, 2048) else {
+                panic!("not a host")
+            };
+            facts.reserved = vec![Reserved {
+                mib: 1024,
+                vcpus: 1,
+                covers: vec![host(covers)],
+            }];
+            play.step(Input::Saw(Observation::Host(facts)));
+        }
+        for _ in 0..40 {
+            play.second(1, true);
+            while !play.open.is_empty() {
+                play.answer(0, 0, 1);
+            }
+        }
+        play.engine.incidents().first().expect("an incident").held
+    };
+    assert_eq!(held(0), None);
+    assert_eq!(held(2), Some(HeldReason::NoCapacity));
 }
 
 #[test]

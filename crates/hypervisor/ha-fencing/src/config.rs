@@ -91,6 +91,8 @@ pub enum Driver {
     Exec,
     /// A person.
     Manual,
+    /// Ceph, which refuses the host's addresses.
+    CephFence,
     /// The host's own watchdog, which resets it when it loses the service.
     WatchdogLease,
     /// Nothing: Nova is told that the host is down, and that is all.
@@ -105,6 +107,7 @@ impl Driver {
             Self::MetalOperator => "metal-operator",
             Self::Exec => "exec",
             Self::Manual => "manual",
+            Self::CephFence => "ceph-fence",
             Self::WatchdogLease => "watchdog-lease",
             Self::NovaForceDownOnly => "nova-force-down-only",
         }
@@ -115,6 +118,7 @@ impl Driver {
         match self {
             Self::Redfish | Self::MetalOperator | Self::Exec => Grade::Power,
             Self::Manual => Grade::Asserted,
+            Self::CephFence => Grade::Storage,
             Self::WatchdogLease => Grade::SelfFence,
             Self::NovaForceDownOnly => Grade::None,
         }
@@ -199,6 +203,19 @@ pub struct DeviceConfig {
     /// exec: further `key: value` lines for a fence agent, or environment for the other protocol.
     #[serde(default)]
     pub options: BTreeMap<String, String>,
+    /// ceph-fence: the addresses by which the host reaches Ceph, with `{internal_ip}` or `{label/KEY}`
+    /// in them: `{internal_ip}/32`.
+    #[serde(default)]
+    pub cidrs: Vec<String>,
+    /// ceph-fence: the CSI driver that csi-addons asks.
+    #[serde(default)]
+    pub provisioner: String,
+    /// ceph-fence: its Secret, as `namespace/name`.
+    #[serde(default)]
+    pub secret: String,
+    /// ceph-fence: the id of the Ceph cluster, as the driver knows it.
+    #[serde(default)]
+    pub cluster_id: String,
     /// nova-force-down-only: somebody accepts that guests may run twice.
     #[serde(default)]
     pub accept_split_brain: bool,
@@ -356,6 +373,10 @@ impl DeviceConfig {
             args: Vec::new(),
             protocol: Protocol::default(),
             options: BTreeMap::new(),
+            cidrs: Vec::new(),
+            provisioner: String::new(),
+            secret: String::new(),
+            cluster_id: String::new(),
             accept_split_brain: false,
             dwell: None,
         }
@@ -406,6 +427,30 @@ impl DeviceConfig {
                 "args",
                 "secrets do not belong into arguments; use credentials_file",
             );
+        }
+        if self.driver == Driver::CephFence {
+            if self.cidrs.is_empty() || self.cidrs.iter().any(|cidr| !cidr.contains('/')) {
+                say(
+                    "cidrs",
+                    "by which addresses does the host reach Ceph? for instance [\"{internal_ip}/32\"]",
+                );
+            }
+            if self.provisioner.is_empty() {
+                say(
+                    "provisioner",
+                    "which CSI driver? for instance rook-ceph.rbd.csi.ceph.com",
+                );
+            }
+            if self
+                .secret
+                .split_once('/')
+                .is_none_or(|(space, name)| space.is_empty() || name.is_empty())
+            {
+                say("secret", "where is the driver's Secret? as namespace/name");
+            }
+            if self.cluster_id.is_empty() {
+                say("cluster_id", "which Ceph cluster, as the driver knows it?");
+            }
         }
         if self.driver == Driver::NovaForceDownOnly && !self.accept_split_brain {
             say(

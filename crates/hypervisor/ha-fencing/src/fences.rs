@@ -11,6 +11,7 @@ use cobaltcore_ha_engine::Identity;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
+use crate::ceph::CephFence;
 use crate::config::{Config, DeviceConfig, Driver, HostConfig};
 use crate::credentials::Source;
 use crate::device::{Device, Target};
@@ -54,13 +55,17 @@ impl Fences {
         if let Some((key, message)) = config.mistakes().into_iter().next() {
             return Err(Error::Config { key, message });
         }
-        let metal =
-            |level: &Vec<DeviceConfig>| level.iter().any(|device| device.driver == Driver::MetalOperator);
-        let own = |host: &HostConfig| host.levels.iter().any(metal);
-        if kube.is_none() && (config.levels.iter().any(metal) || config.hosts.values().any(own)) {
+        let in_cluster =
+            |device: &&DeviceConfig| matches!(device.driver, Driver::MetalOperator | Driver::CephFence);
+        let own = config.hosts.values().flat_map(|host| &host.levels);
+        let mut devices = config.levels.iter().chain(own).flatten();
+        if let Some(device) = devices.find(in_cluster).filter(|_| kube.is_none()) {
             return Err(Error::Config {
                 key: "levels".to_owned(),
-                message: "metal-operator needs the Kubernetes API; set kubernetes.enabled".to_owned(),
+                message: format!(
+                    "{} needs the Kubernetes API; set kubernetes.enabled",
+                    device.driver.as_str()
+                ),
             });
         }
         let fences = Self {
@@ -128,7 +133,10 @@ impl Fences {
                 devices.iter().any(|device| {
                     !matches!(
                         device.driver,
-                        Driver::Manual | Driver::NovaForceDownOnly | Driver::WatchdogLease
+                        Driver::Manual
+                            | Driver::NovaForceDownOnly
+                            | Driver::WatchdogLease
+                            | Driver::CephFence
                     )
                 })
             });
@@ -209,6 +217,19 @@ impl Fences {
             Driver::Manual => Box::new(Manual {
                 host: target.host.clone(),
             }),
+            Driver::CephFence => {
+                let kube = self
+                    .kube
+                    .clone()
+                    .ok_or_else(|| about.missing("the Kubernetes API", "kubernetes.enabled"))?;
+                let cidrs = config.cidrs.iter().map(|cidr| about.filled(cidr));
+                Box::new(CephFence::new(
+                    kube,
+                    target,
+                    cidrs.collect::<Result<_>>()?,
+                    config,
+                ))
+            }
             Driver::NovaForceDownOnly => Box::new(NovaOnly::new(config, target)),
             Driver::WatchdogLease => Box::new(WatchdogLease::new(target)),
         })

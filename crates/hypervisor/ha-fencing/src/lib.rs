@@ -12,11 +12,14 @@
 //! | `redfish` | the machine's BMC | power |
 //! | `metal-operator` | IronCore's metal-operator, with or without the BMC | power |
 //! | `exec` | a program: IPMI, fence agents, anything | power |
+//! | `ceph-fence` | Ceph, which refuses its addresses; the machine may go on | storage |
+//! | `watchdog-lease` | itself, by its watchdog | selffence |
 //! | `manual` | a person, who says so | asserted |
 //! | `nova-force-down-only` | nothing at all, and somebody accepted that | none |
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod ceph;
 mod config;
 mod credentials;
 mod device;

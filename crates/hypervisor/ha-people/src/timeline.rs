@@ -38,6 +38,7 @@ pub fn words(entry: &Entry) -> String {
         Entry::ForcedDown { .. } => "Nova knows that it is down".to_owned(),
         Entry::ConditionIntended { .. } => "marking the Hypervisor as disabled".to_owned(),
         Entry::ConditionSet { .. } => "the Hypervisor is marked as disabled".to_owned(),
+        Entry::SpareIntended { host, .. } => format!("enabling the spare host {host} for its guests"),
         Entry::Planned { vms, .. } => format!("the plan has {} guests", vms.len()),
         Entry::EvacuateIntended { server, attempt, .. } => format!("moving {server}, attempt {attempt}"),
         Entry::VmIntended { server, what, .. } => format!("{what} of {server}"),

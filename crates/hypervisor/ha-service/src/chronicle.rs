@@ -137,6 +137,7 @@ pub fn about(entry: &Entry) -> Option<&IncidentId> {
         | Entry::ForcedDown { incident }
         | Entry::ConditionIntended { incident }
         | Entry::ConditionSet { incident }
+        | Entry::SpareIntended { incident, .. }
         | Entry::Planned { incident, .. }
         | Entry::EvacuateIntended { incident, .. }
         | Entry::VmIntended { incident, .. }

@@ -12,14 +12,15 @@ use cobaltcore_ha_engine::{
     ProbeResult, Prober,
 };
 use cobaltcore_ha_wire::{
-    Batch, Command, CommandId, CommandKind, DomainState, Event, Heartbeat, Inventory, Job, Kind, ProbeMethod,
-    ProbeOutcome, ProbeTarget, Problem, bounds,
+    Batch, Command, CommandId, CommandKind, Disk, DomainEntry, DomainState, Event, Heartbeat, Inventory, Job,
+    Kind, ProbeMethod, ProbeOutcome, ProbeTarget, Problem, bounds,
 };
 use parking_lot::Mutex;
 use rusqlite::params;
 use uuid::Uuid;
 
 use crate::commands::{Order, Waiting};
+use crate::config::{Config, Driver};
 use crate::directory::HostEntry;
 use crate::http::{App, problem};
 use crate::store::Stored;
@@ -30,7 +31,15 @@ const SKEW_MS: i64 = 60_000;
 /// What was last written of each host's guests, as numbers: a fleet has many. Cheap to clone; clones
 /// share.
 #[derive(Clone, Default)]
-pub(crate) struct Inventories(Arc<Mutex<HashMap<HostName, HashMap<Uuid, DomainState>>>>);
+pub(crate) struct Inventories(Arc<Mutex<HashMap<HostName, Written>>>);
+
+/// What was written of the guests of one host, ordered by their numbers.
+type Written = Box<[(Uuid, DomainState)]>;
+
+fn state_of(written: &[(Uuid, DomainState)], uuid: Uuid) -> Option<DomainState> {
+    let found = written.binary_search_by_key(&uuid, |(known, _)| *known).ok()?;
+    written.get(found).map(|(_, state)| *state)
+}
 
 /// The number of a guest. Its id is known to be a UUID; one that is none is never remembered.
 fn number(server: &ServerId) -> Option<Uuid> {
@@ -161,25 +170,45 @@ fn take_inventory(
     }
     app.directory
         .change_known(host, |entry| entry.instances = inventory.domains.len());
+    if fences_storage(&app.config()) {
+        let listed = inventory.domains.iter().filter(|domain| in_ceph(domain));
+        let guests = listed.filter_map(|domain| number(&domain.uuid)).collect();
+        app.directory.note_in_ceph(host, guests);
+    }
     keep_inventory(app, host, inventory, received);
+}
+
+/// Whether anybody will ask where the disks of guests are.
+fn fences_storage(config: &Config) -> bool {
+    let own = config.fencing.hosts.values().flat_map(|host| &host.levels);
+    let mut devices = config.fencing.levels.iter().chain(own).flatten();
+    devices.any(|device| device.driver == Driver::CephFence)
+}
+
+/// Whether all disks of a guest are in Ceph. An empty drive is no disk; a guest whose disks were not
+/// listed may have any.
+fn in_ceph(domain: &DomainEntry) -> bool {
+    let rbd = |disk: &Disk| disk.kind == "network" && disk.source.starts_with("rbd:");
+    let mut disks = domain
+        .disks
+        .iter()
+        .filter(|disk| !disk.source.is_empty())
+        .peekable();
+    disks.peek().is_some() && disks.all(rbd)
 }
 
 /// Writes what changed since the last inventory of this host.
 fn keep_inventory(app: &App, host: &HostName, inventory: &Inventory, received: jiff::Timestamp) {
-    let now: HashMap<Uuid, DomainState> = inventory
-        .domains
-        .iter()
-        .filter_map(|domain| Some((number(&domain.uuid)?, domain.state)))
-        .collect();
+    let numbered = |domain: &DomainEntry| Some((number(&domain.uuid)?, domain.state));
+    let mut now: Vec<(Uuid, DomainState)> = inventory.domains.iter().filter_map(numbered).collect();
+    now.sort_unstable_by_key(|(uuid, _)| *uuid);
+    let now: Written = now.into_boxed_slice();
     let mut known = app.door.inventories.0.lock();
-    let before = known.get(host);
+    let before = known.get(host).map(|written| &**written).unwrap_or_default();
     let changed: Vec<(String, String, &'static str)> = inventory
         .domains
         .iter()
-        .filter(|domain| {
-            let known = number(&domain.uuid).and_then(|uuid| before?.get(&uuid));
-            known != Some(&domain.state)
-        })
+        .filter(|domain| number(&domain.uuid).and_then(|uuid| state_of(before, uuid)) != Some(domain.state))
         .map(|domain| {
             (
                 domain.uuid.to_string(),
@@ -189,10 +218,9 @@ fn keep_inventory(app: &App, host: &HostName, inventory: &Inventory, received: j
         })
         .collect();
     let gone: Vec<String> = before
-        .into_iter()
-        .flat_map(HashMap::keys)
-        .filter(|uuid| !now.contains_key(*uuid))
-        .map(ToString::to_string)
+        .iter()
+        .filter(|(uuid, _)| state_of(&now, *uuid).is_none())
+        .map(|(uuid, _)| uuid.to_string())
         .collect();
     if changed.is_empty() && gone.is_empty() {
         return;
@@ -354,6 +382,21 @@ pub(crate) fn on_the_wire(waiting: Waiting, now: tokio::time::Instant) -> Comman
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_guest_is_in_ceph_when_all_its_disks_are() {
+        let guest = |disks: &[(&str, &str)]| {
+            let domain = serde_json::json!({
+                "uuid": "12e479eb-6bef-4fdb-bfdc-0388df68bed9", "name": "i", "state": "running",
+                "disks": disks.iter().map(|(kind, source)| serde_json::json!({"type": kind, "source": source})).collect::<Vec<_>>(),
+            });
+            in_ceph(&serde_json::from_value(domain).unwrap())
+        };
+        let rbd = ("network", "rbd:vms/a_disk");
+        assert!(guest(&[rbd]) && guest(&[rbd, ("file", "")]));
+        assert!(!guest(&[rbd, ("file", "/var/lib/x")]) && !guest(&[("network", "iscsi:x")]));
+        assert!(!guest(&[]) && !guest(&[("file", "")]), "nobody knows");
+    }
 
     #[test]
     fn only_troubles_reach_the_engine() {

@@ -162,7 +162,9 @@ metrics! {
     "Whether the service believes to be cut off" "self_isolated" self_isolated: Gauge = Gauge::default();
     "Whether too many hosts died to go on" "storm_active" storm_active: Gauge = Gauge::default();
     "Whether this replica leads" "leader" leader: Gauge = Gauge::default();
-    "Guests that were seen on a host they were moved from" "zombies" zombies: Counter = Counter::default();
+    "Guests that are on two hosts" "zombies" zombies: Gauge = Gauge::default();
+    "Memory of hosts that failed beyond repair, first of each" "memory_failures" memory_failures: Counter = Counter::default();
+    "Guests whose watchdog fired again and again" "watchdog_storms" watchdog_storms: Counter = Counter::default();
     "Pauses in force" "paused" paused: Family<OfScope, Gauge> = Family::default();
     "Steps of the engine" "engine_steps" steps: Counter = Counter::default();
     "Duration of a step of the engine" "engine_step_seconds" step_seconds: Histogram = histogram();

@@ -56,7 +56,7 @@ use crate::tasks::cluster::{self, Caches};
 use crate::tasks::fences::{self, FenceChecks};
 use crate::tasks::notices::Teller;
 use crate::tasks::nova::{LastAnswer, NovaWatch};
-use crate::tasks::{cover, facts, housekeeping, pulls};
+use crate::tasks::{cover, facts, housekeeping, pulls, reservations};
 
 /// What the process brings along.
 pub struct Surroundings {
@@ -327,6 +327,12 @@ impl Service {
         if let Some(client) = client.clone() {
             let mirror = Mirror::new(Arc::clone(&app), client, objects.clone());
             tasks.once("incidents", move |stop| mirror.run(stop));
+        }
+        if let Some(client) = client.clone() {
+            let shared = Arc::clone(&app);
+            tasks.once("reservations", move |stop| {
+                reservations::keep(shared, client, stop)
+            });
         }
         let teller = Teller {
             app: Arc::clone(&app),

@@ -109,6 +109,7 @@ pub fn engine_config(config: &Config) -> engine::Config {
         capacity: config.capacity.check,
         monitors: monitors(&config.monitors),
         lock_servers: config.recovery.lock_servers,
+        spares: config.recovery.spares.clone(),
         manual_takeover: config.maintenance.manual_takeover.span(),
         auto_release: config.release.auto.then_some(config.release.healthy_for.0),
         release_in_nova: config.release.mode == ReleaseMode::Nova,

@@ -122,7 +122,7 @@ async fn figures_of_a_recovery(service: &Running) {
             3.0,
         ),
         ("kvm_ha_leader", "", 1.0),
-        ("kvm_ha_zombies_total", "", 0.0),
+        ("kvm_ha_zombies", "", 0.0),
     ] {
         assert_eq!(
             figures.of(name, label),

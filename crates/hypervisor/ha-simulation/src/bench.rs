@@ -132,6 +132,7 @@ impl Fleet {
                 libvirt_down: false,
                 machine: Identity::default(),
                 room: None,
+                reserved: Vec::new(),
             };
             fleet.step(Input::Saw(Observation::Host(facts)));
         }

@@ -70,6 +70,9 @@ impl World {
             Effect::PauseDomain { host, server } => {
                 if let (Some(h), Some(n)) = (self.host_index(host), self.server_index(server)) {
                     self.servers[n].runs_on.remove(&h);
+                    if self.shown_twice == Some((n, h)) {
+                        self.shown_twice = None;
+                    }
                 }
                 (50, Ok(Answer::Done))
             }
@@ -323,6 +326,7 @@ impl World {
                 self.hosts[h].disabled = false;
                 self.hosts[h].forced_down = false;
             }
+            ServiceChange::EnableSpare => self.hosts[h].disabled = false,
         }
         self.hosts[h].service_updated = self.now;
         Ok(Answer::Done)

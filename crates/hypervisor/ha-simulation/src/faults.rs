@@ -46,6 +46,7 @@ pub(crate) enum Fault {
     OwnerStops(usize),
     GuestDies(usize),
     Guest(usize, usize, GuestEventKind),
+    Doubled(usize, usize),
     Maintenance(usize, Maintenance),
     Announce(usize),
     Pause(bool),
@@ -143,6 +144,8 @@ impl World {
                 self.guest_event(host, Some(n), GuestEventKind::Crashed);
             }
             Fault::Guest(h, n, kind) => self.guest_event(h, Some(n), kind),
+            // A copy that cannot write: what S1 is about never happens because of a list.
+            Fault::Doubled(n, h) => self.shown_twice = Some((n, h)),
             Fault::Maintenance(h, value) => self.hosts[h].maintenance = value,
             Fault::Announce(h) => self.hosts[h].announced = true,
             Fault::Pause(on) => {

@@ -350,6 +350,7 @@ impl World {
             libvirt_down: host.user && !host.libvirt,
             machine: host.identity(),
             room: Some(self.room(h)),
+            reserved: Vec::new(),
         }
     }
 

@@ -47,6 +47,12 @@ pub fn run_scenario(name: &str, options: Options) -> Option<Run> {
     if row.name.starts_with("p3") {
         config.capacity = CapacityCheck::Hold;
     }
+    if row.name.starts_with("p5") {
+        config.spares = ["n10", "n11"]
+            .iter()
+            .filter_map(|name| name.parse().ok())
+            .collect();
+    }
     let mut world = World::new(options, 12, 3, row.guests, config);
     world.schedule(30_000, Event::Operator);
     world.run_until(100_000);
@@ -354,4 +360,24 @@ const ROWS: &[Scenario] = &[
     row("p4-armed-watchdogs-and-a-cut", "nothing: silence proves no reset to whoever is cut off", 2,
         |w| { w.armed = true; for r in 0..3 { w.at(T, Fault::ReplicaHosts(r, false)); } }, 900,
         |w| { nothing(w)?; told(w, |n| matches!(n, Notice::SelfIsolated { active: true }), "self-isolated") }),
+    row("p5-spare-host", "no room but on a spare: one is enabled first, the other is left alone", 2,
+        |w| { for h in 1..12 { w.hosts[h].disabled = true; } w.at(T, Fault::PowerLoss(0)); }, 500,
+        |w| { recovered(w, 0)?; ensure(w.evacuations.len() == 2, "a guest was asked for in vain")?;
+              ensure(!w.hosts[10].disabled && w.hosts[11].disabled, "not one spare was enabled")?;
+              ensure(w.servers[0].host == 10 && w.servers[1].host == 10, "it is not where the spare is") }),
+    row("p6-one-guest-twice", "both hosts list it, Nova names one: the other copy is paused", 2,
+        |w| { w.servers[2].runs_on = [1].into(); w.at(T, Fault::Doubled(2, 5)); }, 400,
+        |w| { nothing(w)?; told(w, |n| matches!(n, Notice::GuestDoubled { .. }), "doubled")?;
+              told(w, |n| matches!(n, Notice::Zombie { .. }), "zombie")?;
+              ensure(w.servers[2].runs_on == [1].into(), "the wrong copy was paused") }),
+    row("p7-watchdog-of-one-guest", "told once; it is not restarted while it goes on", 5,
+        |w| { w.servers[0].policy = Some(VmPolicy::Restart);
+              for n in 0..7 { w.at(T + n * 20_000, Fault::Guest(0, 0, GuestEventKind::Watchdog)); }
+              w.at(T + 150_000, Fault::GuestDies(0)); }, 500,
+        |w| { nothing(w)?; let n = w.notices.iter().filter(|(_, n)| matches!(n, Notice::GuestWatchdogs { .. })).count();
+              ensure(n == 1 && w.reboots == 0, &format!("told {n} times, {} restarts", w.reboots)) }),
+    row("p8-memory-fails-once", "told; not degraded", 2,
+        |w| w.at(T, Fault::Guest(0, 0, GuestEventKind::MemoryFailure)), 300,
+        |w| { nothing(w)?; told(w, |n| matches!(n, Notice::MemoryFailed { .. }), "memory")?;
+              ensure(!w.notices.iter().any(|(_, n)| matches!(n, Notice::HostDegraded { .. })), "degraded by one event") }),
 ];

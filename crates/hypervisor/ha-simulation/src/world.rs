@@ -101,6 +101,8 @@ pub(crate) struct World {
     pub(crate) capacity: bool,
     /// Whether hosts reset themselves when they lose the service.
     pub(crate) armed: bool,
+    /// A host that lists a guest it does not run.
+    pub(crate) shown_twice: Option<(usize, usize)>,
     pub(crate) messages_lost: u8,
     pub(crate) noise: u8,
     pub(crate) slow_sends: bool,
@@ -152,6 +154,7 @@ impl World {
             list_complete: true,
             capacity: true,
             armed: false,
+            shown_twice: None,
             messages_lost: 0,
             noise: 0,
             slow_sends: false,
@@ -370,9 +373,13 @@ impl World {
         let domains = self
             .servers
             .iter()
-            .filter(|server| server.runs_on.contains(&h) || (server.host == h && !server.deleted))
-            .map(|server| {
-                let state = if server.runs_on.contains(&h) {
+            .enumerate()
+            .filter(|(n, server)| {
+                let shown = self.shown_twice == Some((*n, h));
+                server.runs_on.contains(&h) || shown || (server.host == h && !server.deleted)
+            })
+            .map(|(n, server)| {
+                let state = if server.runs_on.contains(&h) || self.shown_twice == Some((n, h)) {
                     DomainState::Running
                 } else {
                     DomainState::Off

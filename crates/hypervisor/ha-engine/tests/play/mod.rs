@@ -39,6 +39,7 @@ pub(crate) fn facts(n: u8) -> HostFacts {
         libvirt_down: false,
         machine: machine(n),
         room: None,
+        reserved: Vec::new(),
     }
 }
 

@@ -48,6 +48,8 @@ pub(super) struct Around<'a> {
     pub(super) anti_affinity: Option<String>,
     /// How long ago its owner last asked for something that must be respected.
     pub(super) user_action_ms: Option<u64>,
+    /// All its disks are in Ceph, as its host last said.
+    pub(super) in_ceph: bool,
 }
 
 /// A server as the engine knows it; nothing if Nova does not say enough.
@@ -86,7 +88,7 @@ pub(super) fn server(
         anti_affinity: around.anti_affinity.clone(),
         memory_mib: server.flavor.ram,
         local_disk: server.image.is_some() && *backend == EphemeralBackend::Local,
-        on_fenced_storage: false,
+        on_fenced_storage: around.in_ceph,
         lock: server
             .locked
             .then(|| server.locked_reason.clone().unwrap_or_default()),

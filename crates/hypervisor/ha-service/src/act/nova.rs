@@ -217,6 +217,7 @@ impl Cloud {
             // In one call: disabling alone makes Nova call the dead host and wait for a minute.
             ServiceChange::ForceDown => ServiceUpdate::disable(reason).forced_down(true),
             ServiceChange::Enable => ServiceUpdate::enable().forced_down(false),
+            ServiceChange::EnableSpare => ServiceUpdate::enable(),
         };
         bounds.check()?;
         self.nova().update_service(&service.id, &update).await?;
@@ -335,13 +336,18 @@ impl Cloud {
             }
             None => None,
         };
+        let host = server.host.as_deref().and_then(|host| self.host_of(host));
+        let in_ceph = host
+            .as_ref()
+            .zip(ServerId::new(server.id.as_str()).ok())
+            .is_some_and(|(host, id)| self.directory.in_ceph(host, &id));
         let around = Around {
+            in_ceph,
             image: image.as_deref(),
             aggregates: &aggregates,
             anti_affinity: anti_affinity.map(ToString::to_string),
             user_action_ms,
         };
-        let host = server.host.as_deref().and_then(|host| self.host_of(host));
         let config = self.in_force.get();
         Ok(facts::server(server, host, &around, &config.recovery))
     }

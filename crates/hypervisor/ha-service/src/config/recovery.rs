@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use cobaltcore_api::names::HostName;
 use cobaltcore_ha_engine::CapacityCheck;
 use cobaltcore_kit::config::{HumanDuration, Mistakes};
 use serde::{Deserialize, Serialize};
@@ -180,6 +181,8 @@ pub struct Recovery {
     pub lock_servers: bool,
     /// Guests that are never touched.
     pub exclude: Vec<Exclusion>,
+    /// Disabled hosts that may be enabled when the guests of a dead host find no room, in order.
+    pub spares: Vec<HostName>,
 }
 
 impl Default for Recovery {
@@ -198,6 +201,7 @@ impl Default for Recovery {
             states: BTreeMap::new(),
             verify: Verify::Agent,
             lock_servers: true,
+            spares: Vec::new(),
             exclude: vec![
                 Exclusion {
                     name: "amphora-*".into(),
@@ -225,6 +229,11 @@ impl Recovery {
                 "recovery",
                 "vm_concurrency, global_concurrency and vm_attempts must be at least 1",
             );
+        }
+        for (n, spare) in self.spares.iter().enumerate() {
+            if self.spares.iter().take(n).any(|other| other == spare) {
+                mistakes.add(&format!("recovery.spares.{n}"), format!("{spare} is named twice"));
+            }
         }
         if self.exclude.contains(&Exclusion::default()) {
             mistakes.add(

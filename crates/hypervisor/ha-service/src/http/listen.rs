@@ -24,6 +24,9 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 const HEADERS: Duration = Duration::from_secs(60);
 const PING_AFTER: Duration = Duration::from_secs(30);
 const MAX_HEADER: usize = 64 << 10;
+/// What a connection reads at once, and so the longest head of a request over HTTP/1. Every agent keeps two
+/// connections open that wait most of the time, and they keep their buffers meanwhile.
+const READ_AT_ONCE: usize = 8 << 10;
 const DRAIN: Duration = Duration::from_secs(3);
 
 /// What a listener serves.
@@ -156,7 +159,7 @@ async fn answer(
         .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADERS)
-        .max_buf_size(MAX_HEADER);
+        .max_buf_size(READ_AT_ONCE);
     builder
         .http2()
         .timer(TokioTimer::new())
@@ -165,7 +168,8 @@ async fn answer(
         .keep_alive_interval(PING_AFTER);
     let service = service_fn(move |request| {
         let (app, names) = (Arc::clone(&app), names.clone());
-        async move { Ok::<_, Infallible>(app.serve(port, names, request).await) }
+        // In a box of its own, so that a connection that waits does not hold the room of an answer.
+        Box::pin(async move { Ok::<_, Infallible>(app.serve(port, names, request).await) })
     });
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);

@@ -170,6 +170,7 @@ fn says(entry: &Entry) -> Option<Says> {
         Entry::ForcedDown { .. } => done("nova-force-down"),
         Entry::ConditionIntended { .. } => intent("condition"),
         Entry::ConditionSet { .. } => done("condition"),
+        Entry::SpareIntended { host, .. } => intent(&format!("spare/{host}")),
         Entry::Planned { vms, .. } => Some(Says::Both(
             "plan".into(),
             "done".into(),

@@ -110,10 +110,15 @@ pub async fn figures(app: Arc<App>, stop: CancellationToken) {
                     .iter()
                     .filter_map(|name| engine.host_status(name, now))
                     .collect();
-                (statuses, engine.incidents())
+                (statuses, engine.incidents(), engine.zombies())
             })
             .await;
-        let Some((statuses, incidents)) = seen else { return };
+        let Some((statuses, incidents, zombies)) = seen else {
+            return;
+        };
+        app.metrics
+            .zombies
+            .set(i64::try_from(zombies).unwrap_or(i64::MAX));
         let mut states: HashMap<&'static str, i64> = HashMap::new();
         let mut verdicts: HashMap<(Group, &'static str), i64> = HashMap::new();
         for status in &statuses {

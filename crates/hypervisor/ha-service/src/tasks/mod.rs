@@ -11,4 +11,5 @@ pub mod housekeeping;
 pub mod notices;
 pub mod nova;
 pub mod pulls;
+pub(crate) mod reservations;
 mod told;

@@ -205,8 +205,11 @@ impl Teller {
             Notice::VmStuck { .. } => {
                 metrics.vms_stuck.inc();
             }
-            Notice::Zombie { .. } => {
-                metrics.zombies.inc();
+            Notice::MemoryFailed { .. } => {
+                metrics.memory_failures.inc();
+            }
+            Notice::GuestWatchdogs { .. } => {
+                metrics.watchdog_storms.inc();
             }
             Notice::SelfIsolated { active } => {
                 metrics.self_isolated.set(i64::from(*active));
@@ -342,6 +345,7 @@ fn incident_of(notice: &Notice) -> Option<&IncidentId> {
         | Notice::VmRecovered { incident, .. }
         | Notice::VmNeedsPerson { incident, .. }
         | Notice::VmStuck { incident, .. }
+        | Notice::SpareCalled { incident, .. }
         | Notice::RoomShort { incident, .. } => Some(incident),
         _ => None,
     }
@@ -358,13 +362,17 @@ fn host_of(notice: &Notice) -> Option<&HostName> {
         | Notice::HostRebooted { host }
         | Notice::HostDegraded { host, .. }
         | Notice::RequestRefused { host, .. }
+        | Notice::GuestWatchdogs { host, .. }
+        | Notice::MemoryFailed { host }
         | Notice::Zombie { host, .. } => Some(host),
+        Notice::GuestDoubled { hosts: [one, _], .. } => Some(one),
         Notice::State { incident, .. }
         | Notice::Held { incident, .. }
         | Notice::Resumed { incident, .. }
         | Notice::VmRecovered { incident, .. }
         | Notice::VmNeedsPerson { incident, .. }
         | Notice::VmStuck { incident, .. }
+        | Notice::SpareCalled { incident, .. }
         | Notice::RoomShort { incident, .. }
         | Notice::CommandRefused { incident, .. } => Some(&incident.host),
         Notice::StorageOutage { .. }
@@ -392,6 +400,29 @@ fn happening(notice: &Notice) -> Option<Happening> {
             "HostDegraded",
             WATCH,
             format!("it has a lasting trouble: {}", trouble(*what)),
+        ),
+        Notice::GuestDoubled {
+            server,
+            hosts: [one, other],
+        } => Happening::warning(
+            "ZombieGuest",
+            WATCH,
+            format!("{server} runs on {one} and on {other} at once"),
+        ),
+        Notice::GuestWatchdogs { server, .. } => Happening::warning(
+            "InstanceWatchdogStorm",
+            WATCH,
+            format!("the watchdog of {server} fires again and again; it is not restarted"),
+        ),
+        Notice::MemoryFailed { .. } => Happening::warning(
+            "MemoryFailure",
+            WATCH,
+            "memory under a guest failed beyond repair, once; look at the machine",
+        ),
+        Notice::SpareCalled { incident, host } => Happening::normal(
+            "SpareEnabled",
+            RECOVER,
+            format!("incident {incident}: the spare host {host} is enabled for its guests"),
         ),
         Notice::Zombie { server, .. } => Happening::warning(
             "ZombieGuest",

@@ -79,6 +79,33 @@ pub(super) fn told(notice: &Notice) -> Told {
             "zombie",
             format!("{server} runs here although it was brought back elsewhere; it is paused, look at it"),
         ),
+        Notice::GuestDoubled {
+            server,
+            hosts: [one, other],
+        } => new(
+            "",
+            "guest-doubled",
+            format!(
+                "{server} runs on {one} and on {other} at once; the copy that Nova does not know of is paused"
+            ),
+        ),
+        Notice::GuestWatchdogs { server, .. } => new(
+            "",
+            "vm-watchdogs",
+            format!("the watchdog of {server} fires again and again; it is not restarted until it is calm"),
+        ),
+        Notice::MemoryFailed { .. } => new(
+            "",
+            "memory-failed",
+            "memory under a guest failed beyond repair, once; look at the machine",
+        ),
+        Notice::SpareCalled { host, .. } => new(
+            "G10",
+            "spare-called",
+            format!(
+                "there is too little room: the spare host {host} is enabled and stays so until somebody disables it"
+            ),
+        ),
         Notice::GuestRestarted { server } => new(
             "",
             "vm-restarted",

@@ -115,6 +115,9 @@ fn tell(record: &Record, detail: &IncidentDetail) -> Option<(Sort, String)> {
         Entry::ForcedDown { .. } => (Result, "Nova takes the host for down".into()),
         Entry::ConditionIntended { .. } => return None,
         Entry::ConditionSet { .. } => (Result, "the Hypervisor says that it is disabled".into()),
+        Entry::SpareIntended { host, .. } => {
+            (Action, format!("enables the spare host {host} for its guests"))
+        }
         Entry::Planned { vms, .. } => (
             Sort::Decision,
             match vms.len() {
