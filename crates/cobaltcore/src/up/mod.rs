@@ -87,7 +87,7 @@ async fn up(args: Args) -> Result<(), Failure> {
             "--listen is for the embedded API, and --kubeconfig names another: leave one of them out".into(),
         ));
     }
-    enough_open_files(world.hypervisors, may_open)?;
+    let switches = enough_open_files(world.hypervisors, may_open)?;
     // A name that is not there is told before anything starts.
     let named = cloud.as_deref().map(named_cloud).transpose()?;
     let config = serve.into_config("up");
@@ -107,7 +107,7 @@ async fn up(args: Args) -> Result<(), Failure> {
     let fleet = if let Some(made) = simulated {
         let made = made.await.context("the simulated world could not be made")?;
         let made = made.map_err(anyhow::Error::from)?;
-        let far = Simulated::start(&folder, world.cloud_listen, made).await?;
+        let far = Simulated::start(&folder, world.cloud_listen, made, switches).await?;
         Some(Fleet::start(&cluster, &folder, far, pace).await?)
     } else {
         accounts::install(&cluster).await?;
@@ -206,19 +206,30 @@ impl Fleet {
 }
 
 /// Both ends of everything between a host and its agents, listeners and spool, as counted in a fleet of a thousand.
-const FILES_PER_HOST: usize = 30;
+const FILES_PER_HOST: usize = 18;
+/// The same of the virtual switch of a host.
+const FILES_PER_SWITCH: usize = 12;
 /// Everything else.
 const FILES_BESIDES: usize = 500;
 
-/// Half a fleet that could not open its files is no fleet; it is told before anything starts.
-fn enough_open_files(hypervisors: usize, may_open: Option<u64>) -> Result<(), Failure> {
+/// Half a fleet that could not open its files is no fleet; it is told before anything starts. Virtual switches are left
+/// out where only they do not fit. Answers whether they do.
+fn enough_open_files(hypervisors: usize, may_open: Option<u64>) -> Result<bool, Failure> {
     let needed = FILES_BESIDES + FILES_PER_HOST * hypervisors;
+    let with_switches = needed + FILES_PER_SWITCH * hypervisors;
     match may_open {
         Some(limit) if limit < needed as u64 => Err(Failure::config(format!(
             "{hypervisors} hypervisors need about {needed} open files, and this process may open {limit}: raise the limit \
              (`ulimit -Hn`) or ask for fewer with --hypervisors"
         ))),
-        _ => Ok(()),
+        Some(limit) if limit < with_switches as u64 => {
+            tracing::warn!(
+                "simulated hosts have no virtual switch: {hypervisors} hypervisors with one each need about {with_switches} \
+                 open files, and this process may open {limit}; raise the limit (`ulimit -Hn`) to have them"
+            );
+            Ok(false)
+        }
+        _ => Ok(true),
     }
 }
 
@@ -234,4 +245,19 @@ fn raise_open_files() -> Option<u64> {
         tracing::debug!(%error, "the limit of open files stays as it is");
     }
     getrlimit(Resource::Nofile).current
+}
+
+#[cfg(test)]
+mod tests {
+    use super::enough_open_files;
+
+    #[test]
+    fn a_fleet_goes_without_switches_before_it_is_refused() {
+        let fits = |hypervisors, limit| enough_open_files(hypervisors, limit).ok();
+        assert_eq!(fits(8, Some(1024)), Some(true));
+        assert_eq!(fits(1000, Some(1 << 20)), Some(true));
+        assert_eq!(fits(1000, Some(20_000)), Some(false));
+        assert_eq!(fits(1000, Some(4096)), None);
+        assert_eq!(fits(100_000, None), Some(true), "nobody limits it");
+    }
 }

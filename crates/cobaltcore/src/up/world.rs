@@ -67,7 +67,7 @@ pub(crate) struct Simulated {
     pub(crate) hosts: Hosts,
     pub(crate) clouds_yaml: PathBuf,
     pub(crate) doors: Doors,
-    /// None where the names of their sockets would be too long.
+    /// None where the names of their sockets would be too long, or too many files would be open.
     switches: Option<Switches>,
     kept: Kept,
 }
@@ -90,16 +90,21 @@ pub(crate) fn world_of(folder: &Path, args: &WorldArgs) -> JoinHandle<Result<Wor
 }
 
 impl Simulated {
-    pub(crate) async fn start(folder: &Path, listen: SocketAddr, world: World) -> anyhow::Result<Self> {
+    pub(crate) async fn start(
+        folder: &Path,
+        listen: SocketAddr,
+        world: World,
+        with_switches: bool,
+    ) -> anyhow::Result<Self> {
         let kept = world.keep(&folder.join(FILE))?;
         // First of all: everybody else tells the addresses on.
         let doors = Doors::open(&world).await?;
         let cloud = Cloud::start_on(world.clone(), listen).await?;
         let hosts = Hosts::start(&world, place(folder)?).await?;
-        let switches = match switch_folder(folder) {
-            Some(place) => Some(Switches::start(&world, &place)?),
-            None => None,
-        };
+        let place_of_switches = with_switches.then(|| switch_folder(folder)).flatten();
+        let switches = place_of_switches
+            .map(|place| Switches::start(&world, &place))
+            .transpose()?;
         let clouds_yaml = folder.join("clouds.yaml");
         write_private(&clouds_yaml, &cloud.clouds_yaml())?;
         Ok(Self {
