@@ -72,7 +72,30 @@ enum Command {
     Bench(bench::Command),
 }
 
+/// The command line of the API server by itself. A process of its own is idle for most of its life;
+/// building the command lines of all other roles would leave their code in its memory for good.
+#[derive(Debug, Parser)]
+#[command(name = "cobaltcore", version, propagate_version = true)]
+struct ServerCli {
+    #[command(flatten)]
+    log: run::LogArgs,
+    #[command(subcommand)]
+    command: ServerCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum ServerCommand {
+    Apiserver(apiserver::Args),
+}
+
 fn main() -> ExitCode {
+    if std::env::args_os().nth(1).is_some_and(|word| word == "apiserver") {
+        let ServerCli {
+            log,
+            command: ServerCommand::Apiserver(args),
+        } = ServerCli::parse();
+        return apiserver::run(&log, args);
+    }
     let Cli { log, command } = Cli::parse();
     match command {
         Command::Up(args) => up::run(&log, args),
@@ -98,11 +121,32 @@ fn main() -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use super::Cli;
+    use super::{Cli, ServerCli};
     use clap::CommandFactory as _;
 
     #[test]
     fn the_command_line_holds_together() {
         Cli::command().debug_assert();
+        ServerCli::command().debug_assert();
+    }
+
+    /// Nobody can tell which of the two command lines has read `apiserver`.
+    #[test]
+    fn the_server_alone_speaks_as_the_whole_does() {
+        let words = [
+            ["cobaltcore", "apiserver", "--help"],
+            ["cobaltcore", "apiserver", "--version"],
+            ["cobaltcore", "apiserver", "--durabilty"],
+            ["cobaltcore", "apiserver", "nonsense"],
+        ];
+        for line in words {
+            let said = |mut command: clap::Command| {
+                command
+                    .try_get_matches_from_mut(line)
+                    .map_err(|error| error.to_string())
+                    .err()
+            };
+            assert_eq!(said(ServerCli::command()), said(Cli::command()), "{line:?}");
+        }
     }
 }
