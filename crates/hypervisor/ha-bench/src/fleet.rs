@@ -248,7 +248,7 @@ async fn live(world: World, mut speaker: Speaker, number: usize, services: Servi
                 callers.push((one, Caller::new(one, token(&name))));
             }
         }
-        let list = fresh || beats % BEATS_PER_LIST == 0;
+        let list = fresh || (beats + number).is_multiple_of(BEATS_PER_LIST);
         let Some(seen) = look(&world, &name, list).filter(|seen| seen.speaks) else {
             tokio::time::sleep(DEAD).await;
             continue;
