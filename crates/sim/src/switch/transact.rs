@@ -11,7 +11,7 @@ use super::schema::{Column, Table};
 use super::tables::{Row, Tables, blank, version};
 use super::value::{Atom, Datum, Kind, Names, Refusal, Type};
 
-/// Longer lists are not read.
+/// Longer lists are refused as a whole.
 const MOST_OPERATIONS: usize = 10_000;
 
 /// What came of a transaction.
@@ -45,7 +45,12 @@ impl From<Refusal> for Stop {
 
 /// Carries out what `operations` say on a copy of `tables`.
 pub(crate) fn transact(tables: &Tables, operations: &[Value], context: &mut Context<'_>) -> Outcome {
-    let operations = operations.get(..MOST_OPERATIONS).unwrap_or(operations);
+    if operations.len() > MOST_OPERATIONS {
+        let details = format!("no more than {MOST_OPERATIONS} operations in one transaction");
+        let mut results = vec![Refusal::new("resources exhausted", details).to_json()];
+        results.resize(operations.len(), Value::Null);
+        return Outcome::Over(results, None);
+    }
     let mut work = Work {
         tables: tables.clone(),
         names: Names::default(),

@@ -2,7 +2,7 @@
 //! OpenFlow 1.0 with the extensions that `ovs-ofctl` uses when nobody tells it a version: matches and flows in Nicira's
 //! form. Flows are translated from and to the form of 1.3.
 
-use super::reply::{DESCRIPTION, TABLES, link, measured, pack};
+use super::reply::{TABLES, description, link, measured, pack};
 use super::wire::{ALL_TABLES, FlowMod, Reader, Writer, fields};
 use super::{BAD_LENGTH, BAD_STAT, BAD_VENDOR, Bridge, Message, Refused};
 use crate::switch::facts::Traffic;
@@ -263,13 +263,7 @@ impl Bridge<'_> {
         let kind = reader.u16().ok_or(BAD_LENGTH)?;
         reader.u16().ok_or(BAD_LENGTH)?;
         let parts = match kind {
-            0 => {
-                let mut words = Writer::part();
-                for (text, size) in DESCRIPTION {
-                    words.name(text, size);
-                }
-                vec![words.into_bytes()]
-            }
+            0 => vec![description()],
             2 => {
                 let fields = plain_match(&mut reader).ok_or(BAD_LENGTH)?;
                 let (table, _) = (reader.u8().ok_or(BAD_LENGTH)?, reader.u8());

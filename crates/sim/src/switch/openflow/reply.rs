@@ -17,13 +17,22 @@ pub(super) const FULL: usize = 60_000;
 const LIVE: u32 = 4;
 
 /// Texts about the switch: maker, hardware, software, serial number, datapath.
-pub(super) const DESCRIPTION: [(&str, usize); 5] = [
+const DESCRIPTION: [(&str, usize); 5] = [
     ("Nicira, Inc.", 256),
     ("Open vSwitch", 256),
     (facts::OVS_VERSION, 256),
     ("None", 32),
     ("None", 256),
 ];
+
+/// What the switch says of itself, alike in all versions.
+pub(super) fn description() -> Vec<u8> {
+    let mut words = Writer::part();
+    for (text, size) in DESCRIPTION {
+        words.name(text, size);
+    }
+    words.into_bytes()
+}
 
 /// The number of a port on the wire.
 pub(super) fn wire_port(number: u32) -> u32 {
@@ -64,13 +73,7 @@ impl Bridge<'_> {
         reader.take(6).ok_or(BAD_LENGTH)?;
         let version = message.version;
         let parts: Vec<Vec<u8>> = match kind {
-            0 => {
-                let mut words = Writer::part();
-                for (text, size) in DESCRIPTION {
-                    words.name(text, size);
-                }
-                vec![words.into_bytes()]
-            }
+            0 => vec![description()],
             1 => {
                 let filter = question(&mut reader).ok_or(BAD_LENGTH)?;
                 let flows = self.flows().into_iter().filter(|flow| filter.takes(flow));
