@@ -33,14 +33,21 @@ pub(crate) async fn keep(app: Arc<App>, client: Client, stop: CancellationToken)
     let mut told = false;
     loop {
         if app.config().capacity.check != CapacityCheck::Off {
-            match tokio::time::timeout(CALL_TIME, list(&reservations)).await {
-                Ok(Ok(all)) => fill(&app.directory, &all),
-                Ok(Err(kube::Error::Api(refused))) if refused.code == 404 => fill(&app.directory, &[]),
-                Ok(Err(error)) if !std::mem::replace(&mut told, true) => {
+            let read = match tokio::time::timeout(CALL_TIME, list(&reservations)).await {
+                Ok(Err(kube::Error::Api(refused))) if refused.code == 404 => Ok(Vec::new()),
+                Ok(Err(error)) => Err(error.to_string()),
+                Ok(Ok(all)) => Ok(all),
+                Err(_) => Err(format!("no answer within {} s", CALL_TIME.as_secs())),
+            };
+            match &read {
+                Ok(all) => fill(&app.directory, all),
+                // Once for each time that it begins to fail.
+                Err(error) if !told => {
                     tracing::warn!(%error, "failover reservations cannot be read; room is judged by what was read last");
                 }
-                Ok(Err(_)) | Err(_) => {}
+                Err(_) => {}
             }
+            told = read.is_err();
         }
         if pause(&stop, EVERY).await {
             return;
