@@ -15,6 +15,7 @@ mod defaults;
 mod definitions;
 mod fields;
 mod json;
+mod keypair;
 mod kind;
 mod kinds;
 mod limits;

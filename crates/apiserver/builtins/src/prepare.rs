@@ -52,6 +52,13 @@ impl Kind {
         }
     }
 
+    /// What conversion adds to a new object before it is noted who owns what of it.
+    pub fn prepare_ownership(&self, object: &mut Value) {
+        if self.id() == ("apps", "DaemonSet") {
+            template_generation(object, None);
+        }
+    }
+
     fn resets_status(&self) -> bool {
         self.status
             && !matches!(

@@ -106,6 +106,7 @@ impl Kind {
 
     fn content_warnings(&self, object: &Value, warnings: &mut Vec<String>) {
         match self.id() {
+            ("", "Secret") => warnings.extend(crate::keypair::keypair_warning(object)),
             ("", "Pod") => pod(object, "", warnings),
             ("", "PodTemplate") => pod(
                 at(object, "template").unwrap_or(&Value::Null),

@@ -10,9 +10,18 @@ use crate::node::Schema;
 /// Fills in defaults and resolves nulls: of a nullable field a null stays, otherwise the default
 /// takes its place, and without a default the field goes. List elements are never removed.
 pub fn default(schema: &Schema, value: &mut Value) {
+    fill(schema, value, true);
+}
+
+/// Fills in defaults, but leaves a null that may not be and has no default where it is.
+pub fn default_keeping_nulls(schema: &Schema, value: &mut Value) {
+    fill(schema, value, false);
+}
+
+fn fill(schema: &Schema, value: &mut Value, drop_nulls: bool) {
     match value {
         Value::Object(map) => {
-            resolve_nulls(schema, map);
+            resolve_nulls(schema, map, drop_nulls);
             for (name, node) in &schema.properties {
                 if let Some(default) = &node.default
                     && !map.contains_key(name)
@@ -22,7 +31,7 @@ pub fn default(schema: &Schema, value: &mut Value) {
             }
             for (key, child) in map.iter_mut() {
                 if let Some(node) = schema.child(key) {
-                    self::default(node, child);
+                    fill(node, child, drop_nulls);
                 }
             }
         }
@@ -35,14 +44,14 @@ pub fn default(schema: &Schema, value: &mut Value) {
                 {
                     *item = default.clone();
                 }
-                default(node, item);
+                fill(node, item, drop_nulls);
             }
         }
         _ => {}
     }
 }
 
-fn resolve_nulls(schema: &Schema, map: &mut Map<String, Value>) {
+fn resolve_nulls(schema: &Schema, map: &mut Map<String, Value>, drop_nulls: bool) {
     if !map.values().any(Value::is_null) {
         return;
     }
@@ -55,7 +64,7 @@ fn resolve_nulls(schema: &Schema, map: &mut Map<String, Value>) {
                 *value = default.clone();
                 true
             }
-            None => false,
+            None => !drop_nulls,
         }
     });
 }

@@ -30,7 +30,7 @@ pub mod validate;
 pub use crd::{
     CustomResource, compile, default_crd, validate_crd, validate_crd_status_update, validate_crd_update,
 };
-pub use default::default;
+pub use default::{default, default_keeping_nulls};
 pub use error::{Cause, FieldError, SchemaError};
 pub use jsonpath::JsonPath;
 pub use meta::{validate_object_meta, validate_object_meta_update};

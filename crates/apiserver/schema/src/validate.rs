@@ -18,17 +18,30 @@ use crate::rules::run_rules;
 
 const NOT_CHECKED: &str = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
 
-/// Validates a new object, or with `old` an update.
-pub fn validate(schema: &Schema, new: &Value, old: Option<&Value>, budget: &mut Budget) -> Vec<FieldError> {
+/// Validates a new object, or with `old` an update. Rules that are broken as they were before are no
+/// errors; they are added to `forgiven`, to warn of.
+pub fn validate(
+    schema: &Schema,
+    new: &Value,
+    old: Option<&Value>,
+    budget: &mut Budget,
+    forgiven: &mut Vec<FieldError>,
+) -> Vec<FieldError> {
     let pair = old.map(|old| Pair { schema, new, old });
     let mut errors = check(schema, new, pair, "");
     errors.extend(check_embedded(schema, new));
     errors.extend(changed_list_errors(schema, new, old));
-    finish(schema, new, old, errors, budget)
+    finish(schema, new, old, errors, budget, forgiven)
 }
 
 /// Validates an update through the status endpoint: only the status is checked for structure.
-pub fn validate_status(schema: &Schema, new: &Value, old: &Value, budget: &mut Budget) -> Vec<FieldError> {
+pub fn validate_status(
+    schema: &Schema,
+    new: &Value,
+    old: &Value,
+    budget: &mut Budget,
+    forgiven: &mut Vec<FieldError>,
+) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if let (Some(node), Some(status)) = (schema.properties.get("status"), new.get("status")) {
         let pair = Pair { schema, new, old }.field("status");
@@ -39,7 +52,7 @@ pub fn validate_status(schema: &Schema, new: &Value, old: &Value, budget: &mut B
         );
     }
     errors.extend(changed_list_errors(schema, new, Some(old)));
-    finish(schema, new, Some(old), errors, budget)
+    finish(schema, new, Some(old), errors, budget, forgiven)
 }
 
 /// The reference looks at the status by itself: where an error is counts from the object, what it
@@ -68,6 +81,7 @@ fn finish(
     old: Option<&Value>,
     mut errors: Vec<FieldError>,
     budget: &mut Budget,
+    forgiven: &mut Vec<FieldError>,
 ) -> Vec<FieldError> {
     if !schema.has_rules() {
         return errors;
@@ -80,7 +94,7 @@ fn finish(
         ));
         return errors;
     }
-    errors.extend(run_rules(schema, new, old, budget));
+    errors.extend(run_rules(schema, new, old, budget, forgiven));
     errors
 }
 

@@ -17,6 +17,7 @@ fn errors_of(schema: &Value, value: &Value) -> Vec<cobaltcore_schema::FieldError
         &json!({"spec": {"x": value}}),
         None,
         &mut Budget::per_object(),
+        &mut Vec::new(),
     )
 }
 
@@ -303,7 +304,15 @@ fn updates_forgive_what_did_not_change() {
         }}}}),
     );
     let old = json!({"spec": {"a": "long", "b": 1, "list": [{"n": "x", "v": 5}], "plain": [5]}});
-    let check = |new: Value| texts(&validate(&schema, &new, Some(&old), &mut Budget::per_object()));
+    let check = |new: Value| {
+        texts(&validate(
+            &schema,
+            &new,
+            Some(&old),
+            &mut Budget::per_object(),
+            &mut Vec::new(),
+        ))
+    };
     assert!(check(json!({"spec": {"a": "long", "b": 2, "list": [{"n": "y", "v": 0}, {"n": "x", "v": 5}], "plain": [5]}})).is_empty());
     assert_eq!(
         check(json!({"spec": {"a": "longer", "b": 1, "list": [{"n": "x", "v": 6}], "plain": [5, 0]}})),
@@ -325,7 +334,8 @@ fn duplicates_are_forgiven_if_there_were_some() {
             &schema,
             &twice,
             Some(&json!({"s": ["a"]})),
-            &mut Budget::per_object()
+            &mut Budget::per_object(),
+            &mut Vec::new(),
         )
         .len(),
         1
@@ -335,7 +345,8 @@ fn duplicates_are_forgiven_if_there_were_some() {
             &schema,
             &twice,
             Some(&json!({"s": ["b", "b"]})),
-            &mut Budget::per_object()
+            &mut Budget::per_object(),
+            &mut Vec::new(),
         )
         .is_empty()
     );
@@ -352,7 +363,8 @@ fn status_errors_name_the_status() {
             &schema,
             &new,
             &json!({"spec": {}}),
-            &mut Budget::per_object()
+            &mut Budget::per_object(),
+            &mut Vec::new(),
         )),
         [
             "status.n: Invalid value: \"string\": n in body must be of type integer: \"string\"",

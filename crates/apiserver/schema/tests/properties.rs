@@ -100,7 +100,7 @@ proptest! {
         let mut schema = parse(&schema);
         compile_rules(&mut schema, true);
         let _ = check_metadata(&schema, &value, Root::Resource);
-        let _ = validate(&schema, &value, Some(&old), &mut Budget::per_object());
+        let _ = validate(&schema, &value, Some(&old), &mut Budget::per_object(), &mut Vec::new());
         let _ = validate_object_meta(&value, true, cobaltcore_schema::NameRule::Subdomain, "metadata");
         prune(&schema, &mut value, Root::Resource);
         default(&schema, &mut value);
@@ -112,8 +112,8 @@ proptest! {
         let mut value = json!({"spec": value});
         prune(&schema, &mut value, Root::Value);
         default(&schema, &mut value);
-        let create = validate(&schema, &value, None, &mut Budget::per_object());
-        let update = validate(&schema, &value, Some(&value), &mut Budget::per_object());
+        let create = validate(&schema, &value, None, &mut Budget::per_object(), &mut Vec::new());
+        let update = validate(&schema, &value, Some(&value), &mut Budget::per_object(), &mut Vec::new());
         prop_assert!(update.len() <= create.len());
     }
 

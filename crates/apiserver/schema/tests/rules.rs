@@ -20,7 +20,13 @@ fn spec(properties: &Value, rules: &Value) -> Schema {
 }
 
 fn run(schema: &Schema, new: &Value, old: Option<&Value>) -> Vec<String> {
-    texts(&validate(schema, new, old, &mut Budget::per_object()))
+    texts(&validate(
+        schema,
+        new,
+        old,
+        &mut Budget::per_object(),
+        &mut Vec::new(),
+    ))
 }
 
 #[test]

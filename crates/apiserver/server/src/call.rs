@@ -149,7 +149,7 @@ impl Call {
                 cobaltcore_protobuf::decode(&self.body)
                     .map(|value| Decoded {
                         value,
-                        duplicates: Vec::new(),
+                        ..Decoded::default()
                     })
                     .map_err(|error| unreadable(error.to_string()))
             }

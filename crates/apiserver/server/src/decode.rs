@@ -26,7 +26,11 @@ pub(crate) fn json(bytes: &[u8]) -> Result<Decoded, String> {
     .deserialize(&mut deserializer)
     .map_err(|e| go_syntax_error(bytes, &e))?;
     deserializer.end().map_err(|e| go_syntax_error(bytes, &e))?;
-    Ok(Decoded { value, duplicates })
+    Ok(Decoded {
+        value,
+        duplicates,
+        repeated: Vec::new(),
+    })
 }
 
 /// Sorts (path, text) pairs by where the path ends in a JSON body: that is the order a reader that

@@ -183,6 +183,14 @@ impl Api {
         if call.method == Method::HEAD {
             return Err(ApiError::method_not_allowed());
         }
+        if path_names_object(call)
+            && let Some(why) = cobaltcore_schema::names::path_segment(&info.name).first()
+        {
+            let name = cobaltcore_text::go::quote(&info.name);
+            return Err(ApiError::bad_request(format!(
+                "Name parameter invalid: {name}: {why}"
+            )));
+        }
         if info.subresource.is_empty() {
             self.main_endpoint(call, &registry, &resource).await
         } else {
@@ -248,7 +256,8 @@ fn path_names_object(call: &Call) -> bool {
 }
 
 fn bearer(header: &str) -> Option<&str> {
-    let (scheme, token) = header.split_once(' ')?;
-    let token = token.trim();
+    // One blank, then the token: what follows a second blank is not read.
+    let mut words = header.trim().split(' ');
+    let (scheme, token) = (words.next()?, words.next()?);
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }

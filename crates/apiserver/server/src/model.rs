@@ -6,7 +6,8 @@ use cobaltcore_patch::Filter;
 use cobaltcore_schema::crd;
 use cobaltcore_schema::meta::validate_builtin_finalizers;
 use cobaltcore_schema::{
-    FieldError, NameRule, Root, prune, validate_object_meta, validate_object_meta_update,
+    FieldError, NameRule, Root, prune, validate, validate_object_meta, validate_object_meta_update,
+    validate_status,
 };
 use serde_json::Value;
 
@@ -133,13 +134,19 @@ impl Resource {
                 found.extend(self.condition_errors(object));
                 found
             }
-            Model::Custom(custom) => custom.validate(object, None),
+            Model::Custom(custom) => custom.validate(object, None, None, &mut Vec::new()),
         });
         errors
     }
 
-    /// Everything wrong with a change.
-    pub fn validate_update(&self, new: &Value, old: &Value, subresource: Option<&str>) -> Vec<FieldError> {
+    /// Everything wrong with a change. What was wrong before is only to be warned of: `forgiven`.
+    pub fn validate_update(
+        &self,
+        new: &Value,
+        old: &Value,
+        subresource: Option<&str>,
+        forgiven: &mut Vec<FieldError>,
+    ) -> Vec<FieldError> {
         let mut errors = self.check_meta(new);
         errors.extend(validate_object_meta_update(
             &new["metadata"],
@@ -149,13 +156,16 @@ impl Resource {
         // Metadata is checked before the kind's own rules and again as part of them.
         errors.extend_from_within(..);
         errors.extend(match &self.model {
+            Model::Builtin(_) if self.is_definition() && subresource == Some("status") => {
+                crd::validate_crd_status_update(new, old)
+            }
             Model::Builtin(_) if self.is_definition() => crd::validate_crd_update(new, old),
             Model::Builtin(kind) => {
                 let mut found = kind.validate_update(new, old, subresource);
                 found.extend(self.condition_errors(new));
                 found
             }
-            Model::Custom(custom) => custom.validate(new, Some(old)),
+            Model::Custom(custom) => custom.validate(new, Some(old), subresource, forgiven),
         });
         errors
     }
@@ -206,9 +216,12 @@ impl Resource {
         match &self.model {
             Model::Builtin(kind) => kind.spec_changed(new, old),
             Model::Custom(custom) => {
-                let skip_status = custom.version().status;
-                let counts =
-                    |(key, _): &(&String, &Value)| *key != "metadata" && !(skip_status && *key == "status");
+                let has_status = custom.version().status;
+                let counts = |(key, _): &(&String, &Value)| match key.as_str() {
+                    "metadata" | "apiVersion" => false,
+                    "status" => !has_status,
+                    _ => true,
+                };
                 let (new, old) = (new.as_object(), old.as_object());
                 !new.into_iter()
                     .flatten()
@@ -313,6 +326,15 @@ fn restore(new: &mut serde_json::Map<String, Value>, old: &Value, free: &[&str])
     }
 }
 
+fn has_null(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(items) => items.iter().any(has_null),
+        Value::Object(map) => map.values().any(has_null),
+        _ => false,
+    }
+}
+
 impl Custom {
     /// Brings a stored object under the schema of today.
     pub fn reread(&self, object: &mut Value) {
@@ -321,12 +343,33 @@ impl Custom {
         cobaltcore_schema::default(schema, object);
     }
 
-    fn validate(&self, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    /// What is wrong with an applied object because its configuration has nulls. Elsewhere a null
+    /// that may not be is left out; in a configuration it is a value like any other.
+    pub fn null_errors(&self, config: &Value, applied: &Value, live: Option<&Value>) -> Vec<FieldError> {
+        if !has_null(config) {
+            return Vec::new();
+        }
+        let mut object = applied.clone();
+        cobaltcore_schema::default_keeping_nulls(&self.version().schema, &mut object);
+        self.validate(&object, live, None, &mut Vec::new())
+    }
+
+    fn validate(
+        &self,
+        new: &Value,
+        old: Option<&Value>,
+        subresource: Option<&str>,
+        forgiven: &mut Vec<FieldError>,
+    ) -> Vec<FieldError> {
         let version = self.version();
-        let mut budget = cobaltcore_cel::Budget::per_object();
-        let mut errors = cobaltcore_schema::validate(&version.schema, new, old, &mut budget);
+        let (schema, mut budget) = (&version.schema, cobaltcore_cel::Budget::per_object());
+        let status_only = subresource == Some("status");
+        let mut errors = match old {
+            Some(old) if status_only => validate_status(schema, new, old, &mut budget, forgiven),
+            _ => validate(schema, new, old, &mut budget, forgiven),
+        };
         if let Some(scale) = &version.scale {
-            errors.extend(crd::validate_scale(scale, new, false));
+            errors.extend(crd::validate_scale(scale, new, status_only));
         }
         errors
     }

@@ -17,7 +17,7 @@ use crate::call::{Answer, Call, duplicate_field};
 use crate::decode::{self, Decoded};
 use crate::meta;
 use crate::negotiate::{self, Form};
-use crate::options::WriteOptions;
+use crate::options::{FieldValidation, WriteOptions};
 use crate::registry::{Registry, Resource};
 use crate::status::{ApiError, ApiResult};
 use crate::store::{Action, Change, CommitError, Draft, Expect, Key, Record};
@@ -178,7 +178,7 @@ impl Api {
                     write,
                     Decoded {
                         value: object,
-                        duplicates: Vec::new(),
+                        ..Decoded::default()
                     },
                 )?;
                 self.insert(write, object, Some(())).await
@@ -232,7 +232,11 @@ impl Api {
             meta::set(&mut new, "generation", json!(generation));
         }
         self.before_validation(write, &mut new, Some(&old))?;
-        let errors = resource.validate_update(&new, &old, write.subresource);
+        let mut forgiven = Vec::new();
+        let errors = resource.validate_update(&new, &old, write.subresource, &mut forgiven);
+        for known in forgiven {
+            write.call.warn(known.to_string());
+        }
         if !errors.is_empty() {
             return Err(resource.invalid(&key.name, &errors));
         }
@@ -402,6 +406,12 @@ impl Api {
             }
             refused(resource, config, e)
         })?;
+        if let Some(custom) = resource.as_custom() {
+            let errors = custom.null_errors(config, &applied.object, live);
+            if !errors.is_empty() {
+                return Err(resource.invalid(&write.call.info.name, &errors));
+            }
+        }
         Ok(applied.object)
     }
 
@@ -561,7 +571,8 @@ fn read_configuration(write: &Write<'_>, decoded: Decoded) -> ApiResult<Edit> {
     let resource = write.resource;
     let Decoded {
         value: mut config,
-        duplicates,
+        repeated,
+        ..
     } = decoded;
     if config.is_null() {
         config = json!({});
@@ -573,13 +584,16 @@ fn read_configuration(write: &Write<'_>, decoded: Decoded) -> ApiResult<Edit> {
         )));
     }
     // Unknown fields are no matter of strictness: the typed check refuses them in every mode.
-    let problems: Vec<String> = duplicates.iter().map(|p| duplicate_field(p)).collect();
-    write.call.judge_strictness(
-        write.options.validation,
-        &problems,
-        &resource.kind,
-        &resource.version,
-    )?;
+    match write.options.validation {
+        FieldValidation::Strict if !repeated.is_empty() => {
+            return Err(ApiError::bad_request(format!(
+                "error strict decoding YAML: error converting YAML to JSON: {}",
+                crate::write::unmarshal_errors(&repeated)
+            )));
+        }
+        FieldValidation::Warn => repeated.into_iter().for_each(|text| write.call.warn(text)),
+        _ => {}
+    }
     if !meta::name(&config).is_empty() {
         check_name(write.call, &config)?;
     }

@@ -163,6 +163,19 @@ impl Form {
     }
 }
 
+/// Refuses whoever does not take JSON, at paths that have nothing else.
+pub(crate) fn only_json(headers: &HeaderMap) -> ApiResult<()> {
+    match Form::choose(headers, &Query::default(), false, &[Format::Json])? {
+        Some(_) => Ok(()),
+        None => Err(ApiError::new(
+            406,
+            "NotAcceptable",
+            "406: Not Acceptable\n\nAvailable representations: application/json",
+        )
+        .unhandled()),
+    }
+}
+
 /// One alternative of an Accept header.
 struct Clause<'a> {
     media: &'a str,

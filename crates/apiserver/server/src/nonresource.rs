@@ -36,6 +36,13 @@ impl Api {
             return Err(ApiError::no_such_path());
         }
         let segments: Vec<&str> = call.info.path.split('/').filter(|s| !s.is_empty()).collect();
+        let exact = matches!(
+            segments.first(),
+            Some(&("healthz" | "livez" | "readyz" | "metrics" | "openapi" | "openid" | ".well-known"))
+        );
+        if exact && call.info.path.ends_with('/') {
+            return Err(ApiError::no_such_path());
+        }
         if !matches!(call.method, Method::GET | Method::HEAD) {
             // Health is told to whoever asks, however they ask.
             if let ["healthz" | "livez" | "readyz", rest @ ..] = segments.as_slice() {
@@ -58,7 +65,10 @@ impl Api {
             [] => Ok(Answer::json(200, &json!({"paths": self.paths()}))),
             ["healthz" | "livez", rest @ ..] => self.health(call, rest, false),
             ["readyz", rest @ ..] => self.health(call, rest, true),
-            ["version"] => Ok(Answer::json(200, &version())),
+            ["version"] => {
+                crate::negotiate::only_json(&call.headers)?;
+                Ok(Answer::json(200, &version()))
+            }
             ["metrics"] => Ok(Answer::bytes(
                 200,
                 "text/plain; version=0.0.4; charset=utf-8",
@@ -183,6 +193,10 @@ pub(crate) fn version() -> serde_json::Value {
     json!({
         "major": "1",
         "minor": "36",
+        "emulationMajor": "1",
+        "emulationMinor": "36",
+        "minCompatibilityMajor": "1",
+        "minCompatibilityMinor": "35",
         "gitVersion": concat!("v1.36.0+cobaltcore.", env!("CARGO_PKG_VERSION")),
         "gitCommit": option_env!("COBALTCORE_COMMIT").unwrap_or("unknown"),
         "gitTreeState": "clean",

@@ -161,12 +161,9 @@ impl DeleteOptions {
             raw["orphanDependents"] = json!(orphan);
         }
         if let Some(grace) = query.get("gracePeriodSeconds") {
-            let seconds: i64 = grace.parse().map_err(|_| {
-                ApiError::bad_request(format!(
-                    "strconv.ParseInt: parsing {grace}: invalid syntax",
-                    grace = go::quote(grace)
-                ))
-            })?;
+            let seconds: i64 = grace
+                .parse()
+                .map_err(|e| ApiError::bad_request(unreadable("ParseInt", grace, &e)))?;
             raw["gracePeriodSeconds"] = json!(seconds);
         }
         Self::from_value(raw)
@@ -179,7 +176,7 @@ impl DeleteOptions {
             let (group, version) = crate::meta::split_api_version(version);
             let shown = crate::meta::api_version(group, version);
             return Err(ApiError::bad_request(format!(
-                "no kind {kind} is registered for version {shown}",
+                "no kind {kind} is registered for version {shown} in scheme \"k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27\"",
                 kind = go::quote(kind),
                 shown = go::quote(&shown)
             )));
@@ -298,10 +295,7 @@ impl ListOptions {
                 None => Ok(None),
                 Some(text) => match text.parse::<i64>() {
                     Ok(n) => Ok(Some(n.max(0) as u64)),
-                    Err(_) => Err(ApiError::bad_request(format!(
-                        "strconv.ParseInt: parsing {text}: invalid syntax",
-                        text = go::quote(text)
-                    ))),
+                    Err(e) => Err(ApiError::bad_request(unreadable("ParseInt", text, &e))),
                 },
             }
         };
@@ -411,11 +405,23 @@ impl ListOptions {
         if self.resource_version.is_empty() {
             return Ok(None);
         }
-        self.resource_version.parse().map(Some).map_err(|_| {
+        let text = &self.resource_version;
+        text.parse().map(Some).map_err(|e| {
             ApiError::bad_request(format!(
-                "invalid resource version: resourceVersion: Invalid value: {0}: strconv.ParseUint: parsing {0}: invalid syntax",
-                go::quote(&self.resource_version)
+                "invalid resource version: resourceVersion: Invalid value: {}: {}",
+                go::quote(text),
+                unreadable("ParseUint", text, &e)
             ))
         })
     }
+}
+
+/// Why a number could not be read, in the words of the reference.
+fn unreadable(function: &str, text: &str, error: &std::num::ParseIntError) -> String {
+    use std::num::IntErrorKind::{NegOverflow, PosOverflow};
+    let why = match error.kind() {
+        PosOverflow | NegOverflow => "value out of range",
+        _ => "invalid syntax",
+    };
+    format!("strconv.{function}: parsing {}: {why}", go::quote(text))
 }

@@ -146,7 +146,8 @@ impl Query {
     pub fn parse(raw: &str) -> Self {
         Self(
             raw.split('&')
-                .filter(|pair| !pair.is_empty())
+                // The reference does not read a pair with a semicolon at all.
+                .filter(|pair| !pair.is_empty() && !pair.contains(';'))
                 .map(|pair| {
                     let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
                     (decode(key, true).into_owned(), decode(value, true).into_owned())

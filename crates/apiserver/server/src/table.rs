@@ -69,7 +69,7 @@ pub(crate) fn row(resource: &Resource, object: Value, include: Include, beta: bo
 }
 
 fn custom_cells(version: &cobaltcore_schema::crd::Version, object: &Value, now: Timestamp) -> Vec<Value> {
-    let mut cells = vec![object["metadata"]["name"].clone()];
+    let mut cells = vec![json!(crate::meta::name(object))];
     if version.columns.is_empty() {
         cells.push(age_cell(object["metadata"]["creationTimestamp"].as_str(), now));
         return cells;

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use cobaltcore_access::rbac::Attributes;
 use cobaltcore_access::review;
 use cobaltcore_access::tokens::{self, Subject, SubjectKind, SubjectLookup};
+use serde_json::{Value, json};
 
+use crate::admission::{Attempt, Operation};
 use crate::api::Api;
 use crate::call::{Answer, Call};
 use crate::clock;
@@ -46,7 +48,16 @@ impl Api {
             form,
         };
         let decoded = call.decode_body(&resource.kind)?;
-        let body = receive(&write, decoded)?;
+        let mut body = receive(&write, decoded)?;
+        let tracked = resource.kind.ends_with("AccessReview") || &*resource.kind == "TokenReview";
+        if tracked {
+            // The answer is the server's.
+            meta::fields(&mut body).remove("status");
+            self.own(&write, None, &mut body);
+        }
+        self.admit_question(&write, &mut body).await?;
+        let owned = body.clone();
+        meta::set(&mut body, "managedFields", Value::Null);
         let authorize = |attributes: &Attributes<'_>| self.authorize(attributes);
         let now = self.clock.now();
         let mut answer = match &*resource.kind {
@@ -65,18 +76,28 @@ impl Api {
             "TokenReview" => tokens::token_review(&self.authenticator, &body, &**self, now)?,
             other => return Err(ApiError::internal(format!("{other} cannot be created"))),
         };
-        if resource.kind.ends_with("AccessReview") || &*resource.kind == "TokenReview" {
-            let mut asked = body;
-            // The answer is the server's.
-            meta::fields(&mut asked).remove("status");
-            self.own(&write, None, &mut asked);
-            meta::copy(&mut answer, &asked, &["managedFields"]);
+        if tracked {
+            meta::copy(&mut answer, &owned, &["managedFields"]);
         }
         Ok(Answer::bytes(
             201,
             form.content_type(),
             view::encode(form, crate::store::serialize(&answer).into()),
         ))
+    }
+
+    /// Admission of what is asked: whoever may change or refuse objects may change and refuse this.
+    async fn admit_question(&self, write: &Write<'_>, body: &mut Value) -> ApiResult<()> {
+        let attempt = Attempt {
+            write,
+            operation: Operation::Create,
+            namespace: write.call.info.namespace.clone(),
+            name: meta::name(body).to_owned(),
+            old: None,
+            options: json!({"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"}),
+        };
+        self.mutate(&attempt, body).await?;
+        self.validate(&attempt, Some(body)).await
     }
 }
 
@@ -87,7 +108,7 @@ impl SubjectLookup for Api {
         let text = |pointer: &str| {
             object
                 .pointer(pointer)
-                .and_then(serde_json::Value::as_str)
+                .and_then(Value::as_str)
                 .unwrap_or_default()
                 .to_owned()
         };

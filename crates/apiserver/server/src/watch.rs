@@ -142,11 +142,11 @@ impl Api {
         if expired {
             // Nothing else follows.
         } else if initial {
-            if let Some(revision) = asked {
-                self.wait_for(revision).await?;
+            // By the time the wait is over the answer has begun, so a failure is an event of it.
+            match self.wait_for(asked.unwrap_or(0)).await {
+                Ok(()) => watch.begin_with_state(options.bookmarks).await,
+                Err(error) => watch.fail(&error),
             }
-            let closing = options.bookmarks;
-            watch.begin_with_state(closing).await;
         } else {
             // Without initial events a streaming list of "whatever" begins now.
             let from = match asked {
@@ -450,22 +450,9 @@ impl Watch {
             // Everything published up to here has been offered, because nothing is queued.
             self.revision = self.revision.max(self.quiet_revision());
         }
-        let mut object = match self.form.shape {
-            Shape::Object => json!({"kind": &*self.resource.kind, "apiVersion": self.resource.api_version()}),
-            Shape::Metadata { beta, .. } => {
-                json!({"kind": "PartialObjectMetadata", "apiVersion": crate::view::meta_version(beta)})
-            }
-            Shape::Table { beta, .. } => {
-                let row = json!({"cells": [], "object": {
-                    "kind": &*self.resource.kind, "apiVersion": self.resource.api_version(),
-                    "metadata": self.bookmark_meta(initial_end)}});
-                let meta = json!({"resourceVersion": self.revision.to_string()});
-                crate::table::table(&self.resource, meta, vec![row], false, beta)
-            }
-        };
-        if !matches!(self.form.shape, Shape::Table { .. }) {
-            meta::fields(&mut object).insert("metadata".into(), self.bookmark_meta(initial_end));
-        }
+        let object = json!({"kind": &*self.resource.kind, "apiVersion": self.resource.api_version(),
+            "metadata": self.bookmark_meta(initial_end)});
+        let object = self.view().reshape(object, false);
         let mut line = BytesMut::new();
         put_event(&mut line, "BOOKMARK", &crate::store::serialize(&object));
         line.freeze()

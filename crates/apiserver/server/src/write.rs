@@ -143,6 +143,9 @@ impl Api {
         wipe_system_fields(&mut object);
         resource.default(&mut object);
         if applied.is_none() {
+            if let Some(kind) = resource.as_builtin() {
+                kind.prepare_ownership(&mut object);
+            }
             // What admission adds belongs to nobody.
             self.own(write, None, &mut object);
         }
@@ -351,6 +354,7 @@ pub(crate) fn receive(write: &Write<'_>, decoded: Decoded) -> ApiResult<Value> {
     let Decoded {
         mut value,
         duplicates,
+        repeated,
     } = decoded;
     check_envelope(write, &mut value)?;
     let reset = resets_ownership(&value);
@@ -362,11 +366,13 @@ pub(crate) fn receive(write: &Write<'_>, decoded: Decoded) -> ApiResult<Value> {
         .iter()
         .map(|path| (path.clone(), unknown_field(path)))
         .collect();
-    problems.extend(
-        duplicates
-            .iter()
-            .map(|path| (path.clone(), duplicate_field(path))),
-    );
+    if repeated.is_empty() {
+        problems.extend(
+            duplicates
+                .iter()
+                .map(|path| (path.clone(), duplicate_field(path))),
+        );
+    }
     if problems.len() > 1 {
         if write.resource.as_custom().is_some() {
             sort_custom(&duplicates, &mut problems);
@@ -374,7 +380,15 @@ pub(crate) fn receive(write: &Write<'_>, decoded: Decoded) -> ApiResult<Value> {
             crate::decode::sort_by_place(&write.call.body, &mut problems);
         }
     }
-    let problems: Vec<String> = problems.into_iter().map(|(_, text)| text).collect();
+    let mut problems: Vec<String> = problems.into_iter().map(|(_, text)| text).collect();
+    if !repeated.is_empty() {
+        // The reader of YAML complains first, and of everything at once.
+        let told = match write.options.validation {
+            FieldValidation::Strict => vec![unmarshal_errors(&repeated)],
+            _ => repeated,
+        };
+        problems.splice(0..0, told);
+    }
     if write.options.validation != FieldValidation::Ignore {
         write.call.judge_strictness(
             write.options.validation,
@@ -384,6 +398,11 @@ pub(crate) fn receive(write: &Write<'_>, decoded: Decoded) -> ApiResult<Value> {
         )?;
     }
     Ok(value)
+}
+
+/// What the reader of YAML says of keys that stand twice.
+pub(crate) fn unmarshal_errors(repeated: &[String]) -> String {
+    format!("yaml: unmarshal errors:\n  {}", repeated.join("\n  "))
 }
 
 /// Whether an object says that nobody owns anything: an empty list, which decoding would drop.

@@ -23,6 +23,8 @@ pub struct Decoded {
     pub value: Value,
     /// Paths of keys that occurred more than once.
     pub duplicates: Vec<String>,
+    /// The same keys of a YAML body, as its reader complains of them: with the line.
+    pub repeated: Vec<String>,
 }
 
 /// A number as the tree keeps it: integral values that fit 64 bits are integers.

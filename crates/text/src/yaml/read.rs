@@ -40,12 +40,16 @@ pub fn decode_all(bytes: &[u8]) -> Result<Vec<Decoded>, String> {
                     documents.push(Decoded {
                         value,
                         duplicates: done.duplicates,
+                        repeated: done.repeated,
                     });
                 }
             }
-            other => builder
-                .accept(other)
-                .map_err(|e| format!("yaml: line {}: {e}", span.start.line()))?,
+            other => {
+                builder.line = span.start.line();
+                builder
+                    .accept(other)
+                    .map_err(|e| format!("yaml: line {}: {e}", span.start.line()))?;
+            }
         }
     }
     Ok(documents)
@@ -56,6 +60,8 @@ struct Builder {
     anchors: HashMap<usize, Value>,
     root: Option<Value>,
     duplicates: Vec<String>,
+    repeated: Vec<String>,
+    line: usize,
     budget: usize,
 }
 
@@ -78,6 +84,8 @@ impl Builder {
             anchors: HashMap::new(),
             root: None,
             duplicates: Vec::new(),
+            repeated: Vec::new(),
+            line: 0,
             budget,
         }
     }
@@ -143,7 +151,17 @@ impl Builder {
             None => self.root = Some(value),
             Some(Open::List { items, .. }) => items.push(value),
             Some(Open::Map { entries, key, .. }) => match key.take() {
-                None => *key = Some(key_text(&value)?),
+                None => {
+                    let name = key_text(&value)?;
+                    if entries.contains_key(&name) && self.repeated.len() < MAX_DUPLICATES {
+                        self.repeated.push(format!(
+                            "line {}: key {} already set in map",
+                            self.line,
+                            crate::go::quote(&name)
+                        ));
+                    }
+                    *key = Some(name);
+                }
                 Some(name) if name == "<<" => merge(entries, value)?,
                 Some(name) => {
                     if entries.contains_key(&name) && self.duplicates.len() < MAX_DUPLICATES {
@@ -333,7 +351,9 @@ mod tests {
 
     #[test]
     fn duplicates_and_documents() {
-        assert_eq!(decode(b"a: 1\nb:\n  c: 1\n  c: 2\n").unwrap().duplicates, ["b.c"]);
+        let twice = decode(b"a: 1\nb:\n  c: 1\n  c: 2\n").unwrap();
+        assert_eq!(twice.duplicates, ["b.c"]);
+        assert_eq!(twice.repeated, ["line 4: key \"c\" already set in map"]);
         assert_eq!(decode_all(b"a: 1\n---\n---\nb: 2\n").unwrap().len(), 2);
         assert!(decode(b"a: 1\n---\nb: 2\n").is_err());
         assert!(decode(b"a: [").is_err());

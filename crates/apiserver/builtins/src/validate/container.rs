@@ -126,7 +126,8 @@ pub(super) fn common(errors: &mut Errors, container: &Value, path: &str, pod: &P
     for (position, claim) in list(resources, "claims").iter().enumerate() {
         let name = text(claim, "name");
         if !pod.claims.contains(name) {
-            errors.not_found(format!("{path}.resources.claims[{position}]"), name);
+            let field = format!("{path}.resources.claims[{position}]");
+            errors.claim_not_found(field, name, pod.claims.is_empty());
         }
     }
     super::resources::security(

@@ -47,6 +47,18 @@ impl Errors {
         self.list.push(FieldError::not_found(field, &value.into()));
     }
 
+    /// A claim of a container that the pod does not have.
+    pub(super) fn claim_not_found(&mut self, field: String, name: &str, none: bool) {
+        let mut error = FieldError::not_found(field, &Value::from(name));
+        error
+            .message
+            .push_str(": must be one of the names in pod.spec.resourceClaims");
+        if none {
+            error.message.push_str(" which is empty");
+        }
+        self.list.push(error);
+    }
+
     pub(super) fn too_long(&mut self, field: impl Into<String>, max: usize) {
         self.list.push(FieldError::too_long(field, max));
     }

@@ -165,14 +165,18 @@ fn map(
         if ty.is_root() && a.zip(b).is_some_and(|(a, b)| same(a, b)) {
             return Ok(());
         }
+        // What was never set in a built-in kind may be written as null; nobody set it.
+        if a.is_none() && b.is_some_and(Value::is_null) && ty.is_builtin() {
+            return Ok(());
+        }
         // A struct that is always there counts as present and empty on the side that lacks it,
         // provided that side has the surrounding object.
         let (mut a, mut b) = (a, b);
         if (a.is_none() && old.is_some() || b.is_none() && new.is_some()) && ty.is_always_there(key) {
-            let stand_in = if a.or(b).is_some_and(Value::is_array) {
-                &Value::Null
-            } else {
-                empty_object()
+            let stand_in = match a.or(b) {
+                Some(Value::Array(_)) => &Value::Null,
+                Some(Value::String(_)) => empty_text(),
+                _ => empty_object(),
             };
             a = a.or(Some(stand_in));
             b = b.or(Some(stand_in));
@@ -224,9 +228,15 @@ pub(crate) fn empty_object() -> &'static Value {
     &EMPTY
 }
 
+fn empty_text() -> &'static Value {
+    static EMPTY: Value = Value::String(String::new());
+    &EMPTY
+}
+
 fn is_hollow(value: Option<&Value>) -> bool {
     match value {
         None | Some(Value::Null) => true,
+        Some(Value::String(text)) => text.is_empty(),
         Some(Value::Object(map)) => map.is_empty(),
         Some(Value::Array(items)) => items.is_empty(),
         Some(_) => false,

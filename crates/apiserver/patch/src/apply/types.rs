@@ -229,6 +229,11 @@ impl<'a> Ty<'a> {
         self.place == Place::RootMetadata && key == "managedFields"
     }
 
+    /// Whether the node is part of a built-in kind.
+    pub(crate) fn is_builtin(self) -> bool {
+        self.node.is_some_and(|n| n.definition.is_some())
+    }
+
     /// Whether the field exists in every object of the kind, set or not: the reference decodes
     /// built-in kinds into structs, whose embedded structs and required lists are always there.
     pub(crate) fn is_always_there(self, key: &str) -> bool {
@@ -246,7 +251,12 @@ impl<'a> Ty<'a> {
             return false;
         };
         match field.kind {
+            // The only required list that the reference leaves out when it is empty.
+            Some(Type::Array) if key == "validationActions" => false,
             Some(Type::Array) => node.required.iter().any(|r| r == key),
+            Some(Type::String) => {
+                definition.ends_with(".Event") && matches!(key, "reportingComponent" | "reportingInstance")
+            }
             Some(Type::Object) => {
                 matches!(&field.default, Some(Value::Object(map)) if map.is_empty())
                     || is_embedded_struct(definition, key)

@@ -162,34 +162,58 @@ pub fn validate_scale(scale: &Scale, object: &Value, status_only: bool) -> Vec<F
         errors.extend(replicas(&scale.spec_path, object));
     }
     errors.extend(replicas(&scale.status_path, object));
-    if let Some(path) = &scale.label_selector_path
-        && let Some(value) = lookup(object, path).filter(|v| !v.is_string())
-    {
-        let field = format!(".{}", path.join("."));
-        let detail = format!(
-            "{field} accessor error: {} is of the type {}, expected string",
-            show(value),
-            go::type_name(value)
-        );
-        errors.push(FieldError::invalid(field, &Value::from(""), &detail));
+    if let Some(path) = &scale.label_selector_path {
+        let refusal = match lookup(object, path) {
+            Err(detail) => Some(detail),
+            Ok(found) => found
+                .filter(|v| !v.is_string())
+                .map(|value| access_error(path, value, "string")),
+        };
+        if let Some(detail) = refusal {
+            let field = format!(".{}", path.join("."));
+            errors.push(FieldError::invalid(field, &Value::from(""), &detail));
+        }
     }
     errors
 }
 
-fn lookup<'a>(object: &'a Value, path: &[String]) -> Option<&'a Value> {
-    path.iter().try_fold(object, |value, name| value.get(name))
+/// The value at a path; an error where something on the way is no object.
+fn lookup<'a>(object: &'a Value, path: &[String]) -> Result<Option<&'a Value>, String> {
+    let mut value = object;
+    for (depth, name) in path.iter().enumerate() {
+        match value {
+            Value::Null => return Ok(None),
+            Value::Object(map) => match map.get(name) {
+                Some(inner) => value = inner,
+                None => return Ok(None),
+            },
+            other => {
+                let reached = path.get(..=depth).unwrap_or(path);
+                return Err(access_error(reached, other, "map[string]interface{}"));
+            }
+        }
+    }
+    Ok(Some(value))
+}
+
+fn access_error(path: &[String], value: &Value, expected: &str) -> String {
+    format!(
+        ".{} accessor error: {} is of the type {}, expected {expected}",
+        path.join("."),
+        show(value),
+        go::type_name(value)
+    )
 }
 
 fn replicas(path: &[String], object: &Value) -> Option<FieldError> {
-    let value = lookup(object, path)?;
     let field = format!(".{}", path.join("."));
+    let value = match lookup(object, path) {
+        Ok(found) => found?,
+        Err(detail) => return Some(FieldError::invalid(field, &Value::from(0), &detail)),
+    };
     match value.as_i64() {
         None => {
-            let detail = format!(
-                "{field} accessor error: {} is of the type {}, expected int64",
-                show(value),
-                go::type_name(value)
-            );
+            let detail = access_error(path, value, "int64");
             Some(FieldError::invalid(field, &Value::from(0), &detail))
         }
         Some(n) if n < 0 => Some(FieldError::invalid(
@@ -264,6 +288,12 @@ mod tests {
                 ".spec.replicas: Invalid value: -1: should be a non-negative integer",
                 ".status.replicas: Invalid value: 0: .status.replicas accessor error: x is of the type string, expected int64",
                 ".status.selector: Invalid value: \"\": .status.selector accessor error: 5 is of the type int64, expected string"
+            ]
+        );
+        assert_eq!(
+            texts(json!({"spec": [], "status": null})),
+            [
+                ".spec.replicas: Invalid value: 0: .spec.replicas accessor error: [] is of the type []interface {}, expected map[string]interface{}"
             ]
         );
     }

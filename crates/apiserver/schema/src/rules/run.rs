@@ -19,10 +19,19 @@ const MESSAGE_MAX: usize = 5 << 10;
 const OUT_OF_BUDGET: &str =
     "validation failed due to running out of cost budget, no further validation rules will be run";
 
-/// Runs all rules of a whole object; with `old` those that compare with it, too.
-pub fn run_rules(schema: &Schema, new: &Value, old: Option<&Value>, budget: &mut Budget) -> Vec<FieldError> {
+/// Runs all rules of a whole object; with `old` those that compare with it, too. What is wrong but
+/// was so before is not refused: it goes to `forgiven`.
+pub fn run_rules(
+    schema: &Schema,
+    new: &Value,
+    old: Option<&Value>,
+    budget: &mut Budget,
+    forgiven: &mut Vec<FieldError>,
+) -> Vec<FieldError> {
     let pair = old.map(|old| Pair { schema, new, old });
-    run(schema, new, old, pair, &Path::Root, budget)
+    let runner = run(schema, new, old, pair, &Path::Root, budget);
+    forgiven.extend(runner.forgiven);
+    runner.errors
 }
 
 /// Runs the rules of a value at a place; nothing is forgiven.
@@ -33,19 +42,20 @@ pub fn run_rules_at(
     base: &str,
     budget: &mut Budget,
 ) -> Vec<FieldError> {
-    run(schema, new, old, None, &Path::Base(base), budget)
+    run(schema, new, old, None, &Path::Base(base), budget).errors
 }
 
-fn run(
+fn run<'b>(
     schema: &Schema,
     new: &Value,
     old: Option<&Value>,
     pair: Option<Pair<'_>>,
     path: &Path<'_>,
-    budget: &mut Budget,
-) -> Vec<FieldError> {
+    budget: &'b mut Budget,
+) -> Runner<'b> {
     let mut runner = Runner {
         errors: Vec::new(),
+        forgiven: Vec::new(),
         budget,
         stopped: false,
     };
@@ -59,7 +69,7 @@ fn run(
         },
         path,
     );
-    runner.errors
+    runner
 }
 
 /// What decides whether an error is forgiven: this node's counterpart, or else its parent's.
@@ -101,6 +111,7 @@ impl Ratchet<'_> {
 
 struct Runner<'b> {
     errors: Vec<FieldError>,
+    forgiven: Vec<FieldError>,
     budget: &'b mut Budget,
     stopped: bool,
 }
@@ -273,14 +284,18 @@ impl Runner<'_> {
             ),
             Err(error) => {
                 self.stopped = true;
-                if !case.forgiven {
-                    self.errors.push(error);
-                }
+                self.tell(case, error);
                 return;
             }
         };
-        if !case.forgiven {
-            self.errors.push(refusal(case, field, &detail));
+        self.tell(case, refusal(case, field, &detail));
+    }
+
+    fn tell(&mut self, case: &Case<'_>, error: FieldError) {
+        if case.forgiven {
+            self.forgiven.push(error);
+        } else {
+            self.errors.push(error);
         }
     }
 

@@ -165,7 +165,7 @@ impl Form {
         let api_version = meta::api_version(&self.kind.group, &self.kind.version);
         if changed["kind"] != *self.kind.name || changed["apiVersion"] != *api_version {
             return Err(format!(
-                "no kind {} is registered for version {}",
+                "no kind {} is registered for version {} in scheme \"pkg/api/legacyscheme/scheme.go:30\"",
                 go::quote(changed["kind"].as_str().unwrap_or_default()),
                 go::quote(changed["apiVersion"].as_str().unwrap_or_default())
             ));

@@ -43,6 +43,7 @@ mod health;
 mod history;
 mod kinds;
 mod letters;
+mod likeness;
 mod lists;
 mod mutations;
 mod namespaces;

@@ -150,11 +150,7 @@ fn ask(
         Ok(params) => params,
         Err(why) => {
             if !policy.fails_open {
-                denials.push(Denial {
-                    policy: policy.name.clone(),
-                    binding: Some(binding.name.clone()),
-                    finding: Finding::plain(format!("failed to configure binding: {why}")),
-                });
+                denials.push(why.denial(&policy.name, &binding.name));
             }
             return;
         }
@@ -201,19 +197,53 @@ fn namespace_object(api: &Api, subject: &Subject<'_>) -> Value {
         .unwrap_or_default()
 }
 
+/// What is wrong with a configuration: with the policy itself, or with how it is bound.
+enum Misfit {
+    Policy(String),
+    Binding(String),
+}
+
+impl From<&str> for Misfit {
+    fn from(why: &str) -> Self {
+        Self::Binding(why.to_owned())
+    }
+}
+
+impl std::fmt::Display for Misfit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Policy(why) => write!(f, "failed to configure policy: {why}"),
+            Self::Binding(why) => write!(f, "failed to configure binding: {why}"),
+        }
+    }
+}
+
+impl Misfit {
+    fn denial(&self, policy: &str, binding: &str) -> Denial {
+        Denial {
+            policy: policy.to_owned(),
+            binding: matches!(self, Self::Binding(_)).then(|| binding.to_owned()),
+            finding: Finding::plain(self.to_string()),
+        }
+    }
+}
+
 /// The objects `params` stands for, one evaluation each; the error is a fault of the configuration.
 fn parameters(
     api: &Api,
     subject: &Subject<'_>,
     param_kind: Option<&ParamKind>,
     binding: &Binding,
-) -> Result<Vec<Value>, String> {
+) -> Result<Vec<Value>, Misfit> {
     let (Some((api_version, kind)), Some(reference)) = (param_kind, &binding.params) else {
         return Ok(vec![Value::Null]);
     };
     let (group, version) = meta::split_api_version(api_version);
     let Some(resource) = subject.registry.by_kind(group, version, kind) else {
-        return Err(format!("paramKind kind `{api_version}, Kind={kind}` not known"));
+        let shown = format!("{group}/{version}, Kind={kind}");
+        return Err(Misfit::Policy(format!(
+            "failed to find resource referenced by paramKind: '{shown}'"
+        )));
     };
     let namespace = if resource.namespaced {
         let given = reference.namespace.as_deref().unwrap_or(&subject.namespace);

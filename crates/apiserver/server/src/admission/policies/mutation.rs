@@ -129,7 +129,7 @@ impl Turn<'_> {
         let (policy, binding) = (self.policy, self.binding);
         let params = match parameters(self.api, self.subject, policy.param_kind.as_ref(), binding) {
             Ok(params) => params,
-            Err(why) => return self.fault(&format!("failed to configure binding: {why}"), "Forbidden"),
+            Err(why) => return self.fault(&why.to_string(), "Forbidden"),
         };
         let mut faults = Vec::new();
         for param in &params {

@@ -262,10 +262,7 @@ impl Reinvocation {
 
 /// Requests webhooks are never asked about: a broken one must not stand in the way of its repair.
 fn exempt(attempt: &Attempt<'_>) -> bool {
-    let resource = attempt.write.resource;
-    *resource.group == *GROUP
-        || (!resource.is_stored()
-            && matches!(&*resource.group, "authentication.k8s.io" | "authorization.k8s.io"))
+    *attempt.write.resource.group == *GROUP
 }
 
 /// The form in which a webhook wants to see the request; `None` when it is not concerned.
