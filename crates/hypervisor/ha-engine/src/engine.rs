@@ -38,6 +38,8 @@ pub struct Output {
 
 /// Without an input for this long, we were not there.
 const ASLEEP: std::time::Duration = std::time::Duration::from_secs(5);
+/// The finest time there is here.
+const MILLISECOND: std::time::Duration = std::time::Duration::from_millis(1);
 
 /// One host and what is known of it. Soft: a new process learns it anew.
 #[derive(Clone, Debug, Default)]
@@ -348,6 +350,13 @@ impl Engine {
                 .is_some_and(maintained)
     }
 
+    /// The next moment at which an agent will have been silent for too long, if it says nothing until
+    /// then. A leader that is given a tick at that moment suspects its host without delay.
+    pub fn next_silence(&self, now: Mono) -> Option<Mono> {
+        self.term?;
+        self.silences().filter(|at| *at > now).min()
+    }
+
     /// One host as it is judged now.
     pub fn host_status(&self, host: &HostName, now: Now) -> Option<HostStatus> {
         let known = self.hosts.get(host)?;
@@ -578,11 +587,14 @@ impl Engine {
 
     /// Whether the silence of some agent became too long since `then`: worth a round of its own.
     fn fell_silent(&self, then: Mono, now: Mono) -> bool {
-        let limit = self.config.silent_after;
-        self.hosts.values().any(|host| {
-            let last = host.signals.agent.last;
-            last.is_some_and(|last| now.since(last) > limit && then.since(last) <= limit)
-        })
+        self.silences().any(|at| then < at && at <= now)
+    }
+
+    /// When the silence of each agent is or was too long, if it says nothing more.
+    fn silences(&self) -> impl Iterator<Item = Mono> {
+        let too_long = self.config.silent_after + MILLISECOND;
+        let heard = self.hosts.values().filter_map(|host| host.signals.last_heard());
+        heard.map(move |last| last.after(too_long))
     }
 
     /// The caller owes an answer within ten seconds. One that never comes is an unknown outcome.

@@ -222,13 +222,15 @@ impl Engine {
         if !keep {
             run.off_reads = None;
         }
-        self.write(
-            Entry::FenceIntended {
-                incident: id.clone(),
-                level,
-            },
-            now,
-        );
+        let entry = Entry::FenceIntended {
+            incident: id.clone(),
+            level,
+        };
+        if self.broken.is(Mutation::NoJournalBeforeFence) {
+            self.pretend(entry, now);
+        } else {
+            self.write(entry, now);
+        }
         self.act(
             Some(id),
             Slot::Off,

@@ -28,14 +28,14 @@ impl Engine {
             .get(host)
             .and_then(|h| h.facts.as_ref())
             .is_some_and(|facts| facts.ha_enabled && !facts.ambiguous);
-        if !managed {
+        if !managed && !self.broken.is(Mutation::IgnoreHaDisabled) {
             return Err(HeldReason::HaDisabled);
         }
         if self.paused(host) && !self.broken.is(Mutation::IgnorePause) {
             return Err(HeldReason::Paused);
         }
         self.planned_shutdown(&incident, now.mono)?;
-        if self.own_host.as_ref() == Some(host) {
+        if self.own_host.as_ref() == Some(host) && !self.broken.is(Mutation::IgnoreOwnHost) {
             // Whoever stands on the failed host is about to fall with it.
             self.act(None, Slot::Resign, Effect::Resign, now);
             return Err(HeldReason::SelfIsolated);
@@ -57,7 +57,8 @@ impl Engine {
 
     /// Whether its guests would find room. What nobody reports is not there.
     fn room_gate(&mut self, incident: &Incident, now: Now) -> Result<(), HeldReason> {
-        if self.config.capacity == CapacityCheck::Off || incident.approved {
+        let ignored = self.broken.is(Mutation::IgnoreCapacity);
+        if self.config.capacity == CapacityCheck::Off || incident.approved || ignored {
             return Ok(());
         }
         let (needed, free) = self.room(&incident.id.host);

@@ -17,6 +17,7 @@ use crate::ids::{AgentId, IncidentId, Mono, Now};
 use crate::input::{Answer, DomainState, GuestEvent, GuestEventKind, Trouble};
 use crate::journal::Entry;
 use crate::ledger::{Incident, IncidentKind, IncidentState, VmProgress, VmRecord};
+use crate::mutation::Mutation;
 use crate::status::{Degraded, Notice};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -177,12 +178,16 @@ impl Engine {
     /// Asks everybody who could know, at once and then every round.
     fn investigate(&mut self, name: &HostName, now: Now) {
         let round = self.config.round;
+        let late = self.broken.is(Mutation::InvestigateLate);
         let Some(host) = self.hosts.get_mut(name) else {
             return;
         };
         let Some(suspicion) = &mut host.suspicion else {
             return;
         };
+        if late && now.mono.since(suspicion.since) < SECOND * 60 {
+            return;
+        }
         if suspicion.asked.is_some_and(|asked| now.mono.since(asked) < round) {
             return;
         }
@@ -364,7 +369,11 @@ impl Engine {
         let Some(host) = self.hosts.get_mut(name) else {
             return;
         };
-        let evidence = Box::new(host.evidence.clone());
+        let evidence = if self.broken.is(Mutation::NoSnapshot) {
+            Box::default()
+        } else {
+            Box::new(host.evidence.clone())
+        };
         let boot = host.signals.agent.boot.clone();
         host.suspicion = None;
         let Some(incident) = self.next_incident(name) else {

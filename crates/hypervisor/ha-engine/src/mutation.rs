@@ -55,6 +55,18 @@ pub enum Mutation {
     ReleaseEarly,
     /// The condition is written before the host is claimed.
     ConditionBeforeClaim,
+    /// Nobody is asked about a suspect before a minute is over.
+    InvestigateLate,
+    /// An incident is opened without what it was concluded from.
+    NoSnapshot,
+    /// Hosts are recovered for which HA is off.
+    IgnoreHaDisabled,
+    /// A leader fences the host it runs on.
+    IgnoreOwnHost,
+    /// That there is no room for the guests does not matter.
+    IgnoreCapacity,
+    /// Power is switched off without a record.
+    NoJournalBeforeFence,
 }
 
 #[cfg(feature = "mutants")]
@@ -85,6 +97,12 @@ impl Mutation {
         Self::StartStopped,
         Self::ReleaseEarly,
         Self::ConditionBeforeClaim,
+        Self::InvestigateLate,
+        Self::NoSnapshot,
+        Self::IgnoreHaDisabled,
+        Self::IgnoreOwnHost,
+        Self::IgnoreCapacity,
+        Self::NoJournalBeforeFence,
     ];
 }
 

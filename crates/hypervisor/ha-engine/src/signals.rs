@@ -196,14 +196,18 @@ impl Signals {
         self.probes.clear();
     }
 
-    /// The youngest heartbeat any replica knows of.
-    pub(crate) fn heartbeat_age(&self, now: Mono) -> Option<Duration> {
-        let own = self.agent.last.map(|last| now.since(last));
+    /// When any replica last heard the agent, as this process's clock counts.
+    pub(crate) fn last_heard(&self) -> Option<Mono> {
         let peers = self
             .peers
             .values()
-            .filter_map(|(at, seen)| Some(now.since(*at) + Duration::from_millis(seen.age_ms?)));
-        own.into_iter().chain(peers).min()
+            .filter_map(|(at, seen)| Some(at.before(Duration::from_millis(seen.age_ms?))));
+        self.agent.last.into_iter().chain(peers).max()
+    }
+
+    /// The youngest heartbeat any replica knows of.
+    pub(crate) fn heartbeat_age(&self, now: Mono) -> Option<Duration> {
+        self.last_heard().map(|last| now.since(last))
     }
 
     /// Whether this replica itself hears the host.

@@ -51,6 +51,35 @@ fn a_watchdog_has_fired_after_its_own_time_and_not_before() {
 }
 
 #[test]
+fn a_host_is_suspected_at_the_very_moment_its_silence_is_too_long() {
+    let mut play = calm(None);
+    let last = play.now;
+    for _ in 0..14 {
+        play.second(1, true);
+    }
+    let suspected = |play: &mut Play, ms: u64| {
+        play.now = last + ms;
+        play.step(Input::Tick);
+        play.engine.host_status(&host(0), at(play.now)).unwrap().suspect
+    };
+    let next = play.engine.next_silence(at(play.now).mono);
+    assert_eq!(next, Some(at(last + 15_001).mono), "it is known beforehand");
+    assert!(!suspected(&mut play, 15_000));
+    assert!(
+        suspected(&mut play, 15_001),
+        "although a round was held a second ago"
+    );
+    let next = play.engine.next_silence(at(play.now).mono);
+    assert!(next > Some(at(last + 15_001).mono), "the others spoke since");
+    play.step(Input::LeaseLost);
+    assert_eq!(
+        play.engine.next_silence(at(play.now).mono),
+        None,
+        "that is the leader's"
+    );
+}
+
+#[test]
 fn a_silence_that_was_slept_through_proves_nothing() {
     let mut play = calm(Some(Duration::from_secs(105)));
     play.now += 360_000;

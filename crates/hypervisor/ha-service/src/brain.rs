@@ -221,6 +221,8 @@ impl Brain {
     pub async fn run(mut self, stop: CancellationToken) {
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        // An agent's silence becomes too long at a moment of its own; heartbeats only put it off.
+        let mut silence: Option<tokio::time::Instant> = None;
         let mut burst = Vec::with_capacity(BURST);
         loop {
             tokio::select! {
@@ -228,7 +230,8 @@ impl Brain {
                 biased;
                 () = stop.cancelled() => return,
                 outcome = committed(&mut self.committing) => self.settle(outcome),
-                _ = tick.tick() => self.step(Input::Tick),
+                _ = tick.tick() => silence = self.tick(),
+                () = at(silence) => silence = self.tick(),
                 Some(ask) = self.asks.recv() => {
                     self.answer(ask);
                     // Those who ask do not keep those who tell waiting.
@@ -247,6 +250,13 @@ impl Brain {
                 }
             }
         }
+    }
+
+    /// One tick; says when the next agent will have been silent for too long.
+    fn tick(&mut self) -> Option<tokio::time::Instant> {
+        self.step(Input::Tick);
+        let next = self.engine.next_silence(self.clock.mono())?;
+        self.clock.instant_of(next).map(Into::into)
     }
 
     fn answer(&mut self, ask: Ask) {
@@ -416,6 +426,14 @@ impl Brain {
 fn refuse(pending: Pending) {
     for answer in pending.answers {
         let _ = answer.send(Err(Refused::NotWritten));
+    }
+}
+
+/// That moment; never, if there is none.
+async fn at(moment: Option<tokio::time::Instant>) {
+    match moment {
+        None => std::future::pending().await,
+        Some(moment) => tokio::time::sleep_until(moment).await,
     }
 }
 

@@ -5,9 +5,9 @@
 use cobaltcore_api::Maintenance;
 use cobaltcore_api::names::HostName;
 use cobaltcore_ha_engine::{
-    Action, Answer, Decision, Effect, Entry, Grade, IncidentId, IncidentKind, IncidentState, Input, Ledger,
-    MigrationKind, MigrationStatus, Observation, Power, ProbeResult, Prober, Refusal, ReplicaId,
-    ServiceChange, Trouble, lock_reason,
+    Action, Answer, Decision, Effect, Entry, Grade, Group, IncidentId, IncidentKind, IncidentState, Input,
+    Ledger, MigrationKind, MigrationStatus, Observation, Power, ProbeResult, Prober, Refusal, ReplicaId,
+    ServiceChange, Trouble, Verdict, lock_reason,
 };
 
 use crate::invariants::Invariant;
@@ -392,6 +392,28 @@ impl World {
                 Invariant::S8Journal,
                 format!("{:?} has no durable intent", action.effect),
             );
+        }
+    }
+
+    /// What an incident was concluded from is written down with it, and is enough: a proof, or two groups
+    /// of which one tried to reach the host, and nobody who saw life.
+    pub(crate) fn check_grounds(&mut self, entry: &Entry) {
+        let Entry::Opened {
+            incident,
+            kind: IncidentKind::HostDown,
+            evidence,
+            ..
+        } = entry
+        else {
+            return;
+        };
+        let dead = |group: Group| evidence.of(group).verdict == Verdict::Dead;
+        let probed = dead(Group::P) || dead(Group::Q) || !self.config.require_active_probe;
+        let agreed = evidence.dead_groups() >= self.config.min_groups && probed && !evidence.any_alive();
+        if !evidence.proven() && !agreed {
+            let accusers: Vec<Group> = Group::ALL.into_iter().filter(|group| dead(*group)).collect();
+            let what = format!("{incident} was opened without grounds: only {accusers:?} call it dead");
+            self.violate(Invariant::S3NoFalseFence, what);
         }
     }
 

@@ -13,6 +13,9 @@ use cobaltcore_ha_engine::{
 use crate::invariants::Invariant;
 use crate::world::{Event, World};
 
+/// Milliseconds between two ticks of a replica.
+const TICK: u64 = 1000;
+
 /// The lease in the Kubernetes API.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lease {
@@ -40,6 +43,7 @@ pub(crate) struct Replica {
     committing: bool,
     lease_seen: (u64, u64),
     lease_renewed: Option<u64>,
+    next_tick: u64,
     facts: std::collections::BTreeMap<usize, HostFacts>,
 }
 
@@ -65,6 +69,7 @@ impl Replica {
             committing: false,
             lease_seen: (0, 0),
             lease_renewed: None,
+            next_tick: 0,
             facts: std::collections::BTreeMap::new(),
         }
     }
@@ -176,6 +181,7 @@ impl World {
         }
         for record in &records {
             self.story(|| format!("journal: {:?}", record.entry));
+            self.check_grounds(&record.entry);
         }
         self.written_at
             .extend(std::iter::repeat_n(self.now, records.len()));
@@ -254,10 +260,23 @@ impl World {
     }
 
     pub(crate) fn replica_tick(&mut self, r: usize) {
-        self.schedule(1000, Event::Tick(r));
+        self.schedule(TICK, Event::Tick(r));
+        self.replicas[r].next_tick = self.now + TICK;
         let incarnation = self.replicas[r].incarnation;
-        if self.replicas[r].engine.leads().is_some() {
-            self.deliver(r, incarnation, Input::Tick);
+        self.replica_wakes(r, incarnation);
+    }
+
+    /// One tick, and another if an agent will have been silent for too long before the next is due.
+    pub(crate) fn replica_wakes(&mut self, r: usize, incarnation: u64) {
+        if self.replicas[r].engine.leads().is_none() {
+            return;
+        }
+        self.deliver(r, incarnation, Input::Tick);
+        let now = self.mono(r);
+        let replica = &self.replicas[r];
+        let silence = replica.engine.next_silence(now).map(|at| at.0 - now.0);
+        if let Some(after) = silence.filter(|after| self.now + after < replica.next_tick) {
+            self.schedule(after, Event::Silence(r, incarnation));
         }
     }
 
@@ -444,6 +463,7 @@ impl World {
         let old = std::mem::replace(&mut self.replicas[r], fresh);
         let replica = &mut self.replicas[r];
         replica.incarnation = old.incarnation + 1;
+        replica.next_tick = old.next_tick;
         // Another process, another clock.
         replica.clock = old.clock.wrapping_mul(3) % 9_000_000 + 500_000;
         replica.to_hosts = old.to_hosts;

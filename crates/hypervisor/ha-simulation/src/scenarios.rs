@@ -4,8 +4,8 @@
 
 use cobaltcore_api::Maintenance;
 use cobaltcore_ha_engine::{
-    CapacityCheck, Config, Degraded, GuestEventKind, HeldReason, IncidentState, Notice, VmPolicy, VmProgress,
-    VmState,
+    CapacityCheck, Config, Degraded, Entry, GuestEventKind, HeldReason, IncidentState, Input, Notice,
+    Observation, VmPolicy, VmProgress, VmState,
 };
 
 use crate::cloud::Migration;
@@ -171,6 +171,19 @@ fn degraded(w: &World, wanted: Degraded) -> Result<(), String> {
         |n| matches!(n, Notice::HostDegraded { what, .. } if *what == wanted),
         "degraded",
     )
+}
+
+/// The term in which the first record of this kind was written.
+fn term_of(w: &World, wanted: fn(&Entry) -> bool) -> Option<u64> {
+    let mut found = w.journal.iter().filter(|record| wanted(&record.entry));
+    found.next().map(|record| record.epoch.0)
+}
+
+/// The leader learns which host it runs on.
+fn runs_on(w: &mut World, h: usize) {
+    let r = leader(w);
+    let (incarnation, host) = (w.replicas[r].incarnation, w.hosts[h].name.clone());
+    w.deliver(r, incarnation, Input::Saw(Observation::OwnHost(host)));
 }
 
 fn leader(w: &World) -> usize {
@@ -380,4 +393,13 @@ const ROWS: &[Scenario] = &[
         |w| w.at(T, Fault::Guest(0, 0, GuestEventKind::MemoryFailure)), 300,
         |w| { nothing(w)?; told(w, |n| matches!(n, Notice::MemoryFailed { .. }), "memory")?;
               ensure(!w.notices.iter().any(|(_, n)| matches!(n, Notice::HostDegraded { .. })), "degraded by one event") }),
+    row("p9-leader-on-the-dead-host", "it resigns; another one acts", 2,
+        |w| { runs_on(w, 0); w.at(T, Fault::Panic(0)); }, 600,
+        |w| { recovered(w, 0)?;
+              let opened = term_of(w, |e| matches!(e, Entry::Opened { .. }));
+              let claimed = term_of(w, |e| matches!(e, Entry::ClaimIntended { .. }));
+              ensure(opened < claimed, "whoever stands on the failed host acted") }),
+    row("p10-ha-switched-off", "held; nothing", 2,
+        |w| { w.hosts[0].ha_enabled = false; w.at(T, Fault::PowerLoss(0)); }, 600,
+        |w| { nothing(w)?; held(w, HeldReason::HaDisabled) }),
 ];

@@ -54,6 +54,7 @@ pub(crate) enum Event {
     ComputeBeat(usize),
     KubeletBeat(usize),
     Tick(usize),
+    Silence(usize, u64),
     Poll(usize),
     Lease(usize),
     Deliver(usize, u64, Box<Input>),
@@ -288,6 +289,7 @@ impl World {
                 self.schedule(10_000, Event::KubeletBeat(h));
             }
             Event::Tick(r) => self.replica_tick(r),
+            Event::Silence(r, incarnation) => self.replica_wakes(r, incarnation),
             Event::Poll(r) => self.replica_poll(r),
             Event::Lease(r) => self.replica_lease(r),
             Event::Deliver(r, incarnation, input) => self.deliver(r, incarnation, *input),

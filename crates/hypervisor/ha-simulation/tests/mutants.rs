@@ -51,6 +51,12 @@ fn all() -> Vec<Mutant> {
         StartStopped,
         ReleaseEarly,
         ConditionBeforeClaim,
+        InvestigateLate,
+        NoSnapshot,
+        IgnoreHaDisabled,
+        IgnoreOwnHost,
+        IgnoreCapacity,
+        NoJournalBeforeFence,
     ]
 }
 

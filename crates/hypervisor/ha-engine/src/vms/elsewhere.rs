@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where a guest may be besides the host that died. That a host says nothing proves nothing.
+
+use cobaltcore_api::names::{HostName, ServerId};
+
+use crate::engine::Engine;
+use crate::ids::{IncidentId, Mono, Now};
+use crate::input::{Inventory, MigrationFacts};
+use crate::ledger::{Incident, VmProgress};
+use crate::mutation::Mutation;
+
+impl Engine {
+    /// A guest that ran elsewhere and certainly does not any more is looked at again. That nothing is
+    /// heard from there is no such certainty.
+    pub(super) fn end_conflicts(&mut self, id: &IncidentId, now: Now) {
+        let Some(incident) = self.ledger.incidents.get(id) else {
+            return;
+        };
+        let over: Vec<ServerId> = incident
+            .vms
+            .values()
+            .filter(|vm| match &vm.progress {
+                VmProgress::Conflict { seen_on } => self.gone_from(&vm.server, seen_on, now),
+                _ => false,
+            })
+            .map(|vm| vm.server.clone())
+            .collect();
+        for server in over {
+            self.set(id, &server, VmProgress::Pending, now);
+        }
+    }
+
+    /// Whether a host says that the guest is not there, or is off.
+    fn gone_from(&self, server: &ServerId, host: &HostName, now: Now) -> bool {
+        let says = |(at, inventory): &(Mono, Inventory)| {
+            let shows = inventory.domains.active(server);
+            now.mono.since(*at) <= self.config.inventory_fresh && !shows
+        };
+        let known = self.hosts.get(host).and_then(|host| host.inventory.as_ref());
+        known.is_some_and(says) || self.kept_off(host, now)
+    }
+
+    /// Whether a host is off and was seen to be kept off right now: nothing runs there, whatever it
+    /// said last.
+    fn kept_off(&self, host: &HostName, now: Now) -> bool {
+        // A fence of somebody else's incident counts only while it is seen to hold, like our own.
+        let looked_at = |id: &IncidentId| {
+            let checked = self.runs.get(id).and_then(|run| run.hold_ok);
+            checked.is_some_and(|at| now.mono.since(at) <= self.config.hold_max_age)
+        };
+        self.ledger.incidents.values().any(|incident| {
+            incident.id.host == *host
+                && incident.state.open()
+                && incident.fenced(self.config.required_grade)
+                && !incident.fence_release_intended
+                && looked_at(&incident.id)
+        })
+    }
+
+    /// Another host whose fresh inventory shows the guest.
+    pub(super) fn runs_elsewhere(&self, server: &ServerId, not: &HostName, now: Now) -> Option<HostName> {
+        if self.broken.is(Mutation::IgnoreGuestElsewhere) {
+            return None;
+        }
+        self.hosts.iter().find_map(|(name, host)| {
+            let (at, inventory) = host.inventory.as_ref()?;
+            let shows = inventory.domains.active(server);
+            let fresh = now.mono.since(*at) <= self.config.inventory_fresh;
+            // What a host said before it was switched off is not true any more.
+            (name != not && shows && fresh && !self.kept_off(name, now)).then(|| name.clone())
+        })
+    }
+
+    /// Whether an evacuation went to a host that is itself off by now, so that nothing can come of it.
+    pub(super) fn destination_fenced(&self, migration: &MigrationFacts, now: Now) -> bool {
+        let Some(destination) = &migration.destination else {
+            return false;
+        };
+        let planned = |incident: &Incident| {
+            incident.id.host == *destination && incident.state.open() && incident.planned
+        };
+        self.ledger.incidents.values().any(planned) && self.kept_off(destination, now)
+    }
+
+    /// Whether a live migration is known not to have brought the guest to its destination: the
+    /// destination listed its guests since we began to ask and has not got it, or it is off.
+    pub(super) fn did_not_arrive(&self, migration: &MigrationFacts, since: Option<Mono>, now: Now) -> bool {
+        let listed = || {
+            let (at, inventory) = self
+                .hosts
+                .get(migration.destination.as_ref()?)?
+                .inventory
+                .as_ref()?;
+            let fresh = *at >= since? && now.mono.since(*at) <= self.config.inventory_fresh;
+            let absent = !inventory.domains.active(&migration.server);
+            Some(fresh && absent)
+        };
+        self.broken.is(Mutation::IgnoreGuestElsewhere)
+            || listed() == Some(true)
+            || self.destination_fenced(migration, now)
+    }
+}

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What became of a guest that was asked for: the record of the request, its way, and whether it is at its new place as it
+//! was at its old one.
+
+use std::time::Duration;
+
+use cobaltcore_api::names::{HostName, ServerId};
+
+use super::{ARRIVAL_PATIENCE, FOLLOW, SECOND};
+use crate::action::Effect;
+use crate::engine::{Engine, Slot};
+use crate::ids::{IncidentId, MigrationId, Mono, Now};
+use crate::input::{DomainState, MigrationFacts, MigrationKind, MigrationStatus, ServerFacts};
+use crate::ledger::{BlockedReason, FailedReason, SkipReason, VmProgress, VmRecord, Wanted};
+use crate::mutation::Mutation;
+use crate::status::Notice;
+
+/// How long a request may take to show up as a record.
+const SHOWS_UP: Duration = Duration::from_secs(10);
+/// How long before this term a move may have begun that an earlier one asked for.
+const EARLIER_TERM: Duration = Duration::from_secs(600);
+
+impl Engine {
+    /// Finds out what came of a request: the record it made, or none.
+    pub(super) fn settle(&mut self, id: &IncidentId, vm: &VmRecord, now: Now) {
+        if self.busy(Some(id), &Slot::Vm(vm.server.clone())) {
+            return;
+        }
+        let forget = self.broken.is(Mutation::ResendBlindly);
+        let run = self.vm_run(id, &vm.server, now);
+        // A term that only knows of the intent counts from when it learnt of it.
+        let answered = *run.answered.get_or_insert(now.mono);
+        if forget {
+            self.set(id, &vm.server, VmProgress::Pending, now);
+            return;
+        }
+        let Some(seen) = self.look(id, &vm.server, SECOND * 2, answered, now) else {
+            return;
+        };
+        let ours = |m: &&MigrationFacts| m.kind == MigrationKind::Evacuation && !vm.known.contains(&m.id);
+        if let Some(record) = seen.migrations.iter().find(ours) {
+            self.set(id, &vm.server, VmProgress::InFlight { migration: record.id }, now);
+        } else if seen.server.is_none() {
+            self.skip(id, vm, SkipReason::NotOnHost, now);
+        } else if seen.asked.since(answered) >= SHOWS_UP {
+            self.again(id, vm, FailedReason::NovaError, now);
+        }
+    }
+
+    /// One attempt is over without a guest; another follows, or none.
+    pub(super) fn again(&mut self, id: &IncidentId, vm: &VmRecord, reason: FailedReason, now: Now) {
+        if vm.attempt >= self.config.vm_attempts {
+            self.set(id, &vm.server, VmProgress::Failed { reason }, now);
+            return;
+        }
+        self.set(id, &vm.server, VmProgress::Pending, now);
+        let pause = self.config.vm_backoff * 2u32.saturating_pow(vm.attempt.saturating_sub(1).min(6));
+        let run = self.vm_run(id, &vm.server, now);
+        run.not_before = now.mono.after(pause);
+        run.answered = Some(now.mono);
+    }
+
+    pub(super) fn follow(&mut self, id: &IncidentId, vm: &VmRecord, migration: MigrationId, now: Now) {
+        let run = self.vm_run(id, &vm.server, now);
+        if now.mono.since(run.since) > self.config.vm_timeout {
+            let run = self.vm_run(id, &vm.server, now);
+            if !std::mem::replace(&mut run.stuck, true) {
+                self.tell(Notice::VmStuck {
+                    incident: id.clone(),
+                    server: vm.server.clone(),
+                });
+            }
+        }
+        let Some(seen) = self.look(id, &vm.server, FOLLOW, Mono(0), now) else {
+            return;
+        };
+        let Some(server) = seen.server else {
+            self.skip(id, vm, SkipReason::NotOnHost, now);
+            return;
+        };
+        let Some(record) = seen.migrations.iter().find(|m| m.id == migration) else {
+            return;
+        };
+        match record.status {
+            MigrationStatus::Done | MigrationStatus::Completed => {
+                if let Some(destination) = server.host.filter(|host| *host != id.host)
+                    && server.task.is_empty()
+                {
+                    self.set(id, &vm.server, VmProgress::Verifying { destination }, now);
+                }
+            }
+            MigrationStatus::Error => {
+                self.run(id, now).no_place = true;
+                self.again(id, vm, FailedReason::NoValidHost, now);
+            }
+            MigrationStatus::Failed => self.again(id, vm, FailedReason::NovaError, now),
+            _ if self.destination_fenced(record, now) => self.again(id, vm, FailedReason::NovaError, now),
+            _ if self.destination_lost(id, vm, record, now) => {
+                let reason = BlockedReason::ArrivalUnknown;
+                self.set(id, &vm.server, VmProgress::Blocked { reason }, now);
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether a guest has been on its way for too long, and a person has to look. Sooner if it went to
+    /// a host that died in its turn: that host may be waiting for the place in flight which this incident
+    /// holds.
+    fn destination_lost(
+        &mut self,
+        id: &IncidentId,
+        vm: &VmRecord,
+        record: &MigrationFacts,
+        now: Now,
+    ) -> bool {
+        let waited = now.mono.since(self.vm_run(id, &vm.server, now).since);
+        let died = |host| self.ledger.open_incident(host).is_some();
+        let patience = if record.destination.as_ref().is_some_and(died) {
+            ARRIVAL_PATIENCE
+        } else {
+            self.config.vm_timeout * 2
+        };
+        waited >= patience
+    }
+
+    /// The guest is at its new place; it must also be as it was.
+    pub(super) fn verify(&mut self, id: &IncidentId, vm: &VmRecord, destination: &HostName, now: Now) {
+        let run = self.vm_run(id, &vm.server, now);
+        let (since, after) = (run.since, run.answered.unwrap_or(Mono(0)));
+        let Some(seen) = self.look(id, &vm.server, FOLLOW, after, now) else {
+            return;
+        };
+        let Some(server) = seen.server else {
+            self.skip(id, vm, SkipReason::NotOnHost, now);
+            return;
+        };
+        let waited = now.mono.since(since);
+        let wanted = vm.wanted == Wanted::Running;
+        if self.left_to_others(id, vm, &server, waited, now) {
+            self.recovered(id, vm, destination, now);
+        } else if server.running != wanted {
+            self.put_right(id, vm, &server, waited, now);
+        } else if self.contradicted(&vm.server, destination, wanted, now) {
+            self.not_verified(id, vm, waited > SECOND * 120, now);
+        } else {
+            self.recovered(id, vm, destination, now);
+        }
+    }
+
+    /// Whether its owner or somebody else moved or stopped it meanwhile: that is theirs to decide. When
+    /// the move began in an earlier term, nobody knows how long ago.
+    fn left_to_others(
+        &mut self,
+        id: &IncidentId,
+        vm: &VmRecord,
+        server: &ServerFacts,
+        waited: Duration,
+        now: Now,
+    ) -> bool {
+        let asked = self.vm_run(id, &vm.server, now).asked;
+        let window = asked.map_or(waited + EARLIER_TERM, |at| now.mono.since(at));
+        let acted = server.user_action_ms.map(Duration::from_millis);
+        acted.is_some_and(|ago| ago < window)
+    }
+
+    fn recovered(&mut self, id: &IncidentId, vm: &VmRecord, destination: &HostName, now: Now) {
+        let destination = destination.clone();
+        self.set(id, &vm.server, VmProgress::Recovered { destination }, now);
+    }
+
+    fn not_verified(&mut self, id: &IncidentId, vm: &VmRecord, too_long: bool, now: Now) {
+        if too_long {
+            let reason = FailedReason::VerifyFailed;
+            self.set(id, &vm.server, VmProgress::Failed { reason }, now);
+        }
+    }
+
+    /// Starts or stops a guest that is not as it was.
+    fn put_right(
+        &mut self,
+        id: &IncidentId,
+        vm: &VmRecord,
+        server: &ServerFacts,
+        waited: Duration,
+        now: Now,
+    ) {
+        if waited > SECOND * 300 {
+            self.not_verified(id, vm, true, now);
+            return;
+        }
+        if !server.task.is_empty() {
+            return;
+        }
+        let server = vm.server.clone();
+        let (what, effect) = match vm.wanted {
+            Wanted::Running => ("start", Effect::Start { server }),
+            Wanted::Stopped => ("stop", Effect::Stop { server }),
+        };
+        self.intend(id, &vm.server, what, effect, now);
+    }
+
+    /// Whether the agent of the destination says otherwise than Nova.
+    fn contradicted(&self, server: &ServerId, destination: &HostName, wanted: bool, now: Now) -> bool {
+        self.config.verify_by_agent
+            && self
+                .shown_by_agent(server, destination, now)
+                .is_some_and(|shown| shown != wanted)
+    }
+
+    /// Whether the agent of the destination shows the guest running, if it says anything.
+    fn shown_by_agent(&self, server: &ServerId, destination: &HostName, now: Now) -> Option<bool> {
+        let (at, inventory) = self.hosts.get(destination)?.inventory.as_ref()?;
+        if now.mono.since(*at) > self.config.inventory_fresh {
+            return None;
+        }
+        Some(inventory.domains.get(server) == Some(DomainState::Running))
+    }
+}

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One guest from Pending to Recovered. Nova is asked once per attempt, and never again before the
+//! record of the last attempt is known to have failed: a request that timed out can still happen.
+//!
+//! This module says in which order guests are looked at and what is known of each; how one is asked
+//! for, where it may be already, and what became of it are modules of their own.
+
+mod answers;
+mod elsewhere;
+mod follow;
+mod locks;
+mod request;
+mod turns;
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use cobaltcore_api::names::ServerId;
+
+use crate::action::Effect;
+use crate::engine::{Engine, Slot, VmRun};
+use crate::ids::{IncidentId, Mono, Now};
+use crate::input::{MigrationFacts, ServerFacts};
+use crate::journal::Entry;
+use crate::ledger::{SkipReason, VmProgress, VmRecord};
+use crate::mutation::Mutation;
+use crate::status::Notice;
+
+const SECOND: Duration = Duration::from_secs(1);
+/// How often a guest on its way is looked at.
+const FOLLOW: Duration = Duration::from_secs(5);
+/// How long it is awaited that somebody knows whether a guest arrived where it was sent.
+const ARRIVAL_PATIENCE: Duration = Duration::from_mins(15);
+
+/// A server and its migrations as they were read, and when that was asked for.
+struct Seen {
+    asked: Mono,
+    server: Option<ServerFacts>,
+    migrations: Vec<MigrationFacts>,
+}
+
+impl Engine {
+    pub(crate) fn drive_vms(&mut self, id: &IncidentId, now: Now) {
+        self.end_conflicts(id, now);
+        let Some(incident) = self.ledger.incidents.get(id) else {
+            return;
+        };
+        let mut vms: Vec<VmRecord> = incident
+            .vms
+            .values()
+            .filter(|vm| !vm.progress.terminal())
+            .cloned()
+            .collect();
+        if vms.is_empty() {
+            return;
+        }
+        let best: BTreeMap<String, u16> = incident.vms.values().fold(BTreeMap::new(), |mut best, vm| {
+            let priority = best.entry(vm.group.clone()).or_insert(0);
+            *priority = (*priority).max(vm.priority);
+            best
+        });
+        vms.sort_by_key(|vm| {
+            let group = best.get(&vm.group).copied().unwrap_or(0);
+            let size = Reverse(vm.memory_mib);
+            (
+                Reverse(group),
+                vm.group.clone(),
+                Reverse(vm.priority),
+                size,
+                vm.server.clone(),
+            )
+        });
+        let mut places = self.places(id);
+        for vm in vms {
+            match &vm.progress {
+                VmProgress::Pending => self.request(id, &vm, &best, &mut places, now),
+                VmProgress::Requested => self.settle(id, &vm, now),
+                VmProgress::InFlight { migration } => self.follow(id, &vm, *migration, now),
+                VmProgress::Verifying { destination } => self.verify(id, &vm, &destination.clone(), now),
+                _ => {}
+            }
+        }
+    }
+
+    fn vm_run(&mut self, id: &IncidentId, server: &ServerId, now: Now) -> &mut VmRun {
+        let fresh = VmRun {
+            since: now.mono,
+            ..VmRun::default()
+        };
+        self.run(id, now).vms.entry(server.clone()).or_insert(fresh)
+    }
+
+    fn set(&mut self, id: &IncidentId, server: &ServerId, progress: VmProgress, now: Now) {
+        self.announce(id, server, &progress);
+        self.write(
+            Entry::Vm {
+                incident: id.clone(),
+                server: server.clone(),
+                progress,
+            },
+            now,
+        );
+        let run = self.vm_run(id, server, now);
+        run.since = now.mono;
+        run.stuck = false;
+    }
+
+    /// Tells people of an end that matters to them.
+    fn announce(&mut self, id: &IncidentId, server: &ServerId, progress: &VmProgress) {
+        let why = match progress {
+            VmProgress::Recovered { .. } => {
+                self.tell(Notice::VmRecovered {
+                    incident: id.clone(),
+                    server: server.clone(),
+                });
+                return;
+            }
+            VmProgress::Failed { reason } => format!("{reason:?}"),
+            VmProgress::Blocked { reason } => format!("{reason:?}"),
+            VmProgress::Conflict { seen_on } => format!("it already runs on {seen_on}"),
+            _ => return,
+        };
+        self.tell(Notice::VmNeedsPerson {
+            incident: id.clone(),
+            server: server.clone(),
+            why,
+        });
+    }
+
+    /// Leaves a guest alone.
+    fn skip(&mut self, id: &IncidentId, vm: &VmRecord, reason: SkipReason, now: Now) {
+        self.set(id, &vm.server, VmProgress::Skipped { reason }, now);
+    }
+
+    /// What was read of the guest, not older than `age` and asked for after `after`. Asks if there
+    /// is nothing.
+    fn look(
+        &mut self,
+        id: &IncidentId,
+        server: &ServerId,
+        age: Duration,
+        after: Mono,
+        now: Now,
+    ) -> Option<Seen> {
+        let run = self.vm_run(id, server, now);
+        if let Some((asked, (facts, migrations))) = &run.read
+            && *asked >= after
+            && now.mono.since(*asked) <= age
+        {
+            return Some(Seen {
+                asked: *asked,
+                server: facts.clone(),
+                migrations: migrations.clone(),
+            });
+        }
+        if run.not_before <= now.mono {
+            let slot = Slot::Vm(server.clone());
+            self.act(
+                Some(id),
+                slot,
+                Effect::ReadServer {
+                    server: server.clone(),
+                },
+                now,
+            );
+        }
+        None
+    }
+
+    /// Whether the fence was seen to hold so recently that a guest may be moved, and until when.
+    fn fence_holds(&self, id: &IncidentId, now: Now) -> Option<Mono> {
+        let incident = self.ledger.incidents.get(id)?;
+        if !incident.fenced(self.config.required_grade) || incident.fence_release_intended {
+            return None;
+        }
+        let checked = self.runs.get(id)?.hold_ok?;
+        let until = checked.after(self.config.hold_max_age);
+        let ageless = [
+            Mutation::NoHoldCheck,
+            Mutation::SkipFenceVerification,
+            Mutation::AcceptStalePower,
+        ];
+        if ageless.into_iter().any(|mutation| self.broken.is(mutation)) {
+            return Some(Mono(u64::MAX));
+        }
+        (now.mono.after(SECOND) < until).then_some(until)
+    }
+
+    /// Writes an intent about a guest and acts; what was read before is the past.
+    fn intend(&mut self, id: &IncidentId, server: &ServerId, what: &str, effect: Effect, now: Now) {
+        let slot = Slot::Vm(server.clone());
+        if self.busy(Some(id), &slot) {
+            return;
+        }
+        let entry = Entry::VmIntended {
+            incident: id.clone(),
+            server: server.clone(),
+            what: what.to_owned(),
+        };
+        self.write(entry, now);
+        self.vm_run(id, server, now).read = None;
+        self.act(Some(id), slot, effect, now);
+    }
+}

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A guest that is down is asked for: it is still there, nobody else has it, Nova would take it, and the fence holds.
+
+use std::collections::BTreeMap;
+
+use super::turns::{Places, prepared};
+use super::{ARRIVAL_PATIENCE, SECOND, Seen};
+use crate::action::Effect;
+use crate::engine::{Engine, Slot};
+use crate::ids::{IncidentId, MigrationId, Mono, Now};
+use crate::input::{MigrationFacts, MigrationKind, ServerFacts, VmState};
+use crate::journal::Entry;
+use crate::ledger::{BlockedReason, SkipReason, VmProgress, VmRecord};
+use crate::mutation::Mutation;
+
+impl Engine {
+    pub(super) fn request(
+        &mut self,
+        id: &IncidentId,
+        vm: &VmRecord,
+        best: &BTreeMap<String, u16>,
+        places: &mut Places,
+        now: Now,
+    ) {
+        if !(prepared(vm) || places.free()) || !self.turn(id, vm, best, now) {
+            return;
+        }
+        let run = self.vm_run(id, &vm.server, now);
+        let after = run.answered.unwrap_or(Mono(0));
+        if run.not_before > now.mono {
+            return;
+        }
+        let Some(seen) = self.look(id, &vm.server, SECOND * 5, after, now) else {
+            return;
+        };
+        let Some(server) = seen.server.clone() else {
+            self.skip(id, vm, SkipReason::NotOnHost, now);
+            return;
+        };
+        if server.state == VmState::Deleted || server.task == "deleting" {
+            self.skip(id, vm, SkipReason::Deleting, now);
+            return;
+        }
+        if server.host.as_ref() != Some(&id.host) {
+            let progress = match (vm.attempt, server.host) {
+                (1.., Some(destination)) => VmProgress::Verifying { destination },
+                _ => VmProgress::Skipped {
+                    reason: SkipReason::NotOnHost,
+                },
+            };
+            self.set(id, &vm.server, progress, now);
+            return;
+        }
+        if let Some(seen_on) = self.runs_elsewhere(&vm.server, &id.host, now) {
+            self.set(id, &vm.server, VmProgress::Conflict { seen_on }, now);
+            return;
+        }
+        let evacuation = |m: &&MigrationFacts| m.kind == MigrationKind::Evacuation && m.status.open();
+        if let Some(open) = seen.migrations.iter().find(evacuation)
+            && !self.destination_fenced(open, now)
+            && !self.broken.is(Mutation::ResendBlindly)
+        {
+            self.set(id, &vm.server, VmProgress::InFlight { migration: open.id }, now);
+            places.take(vm);
+            return;
+        }
+        if !self.settled(id, vm, &server, &seen, now) || !self.acceptable(id, vm, &server, now) {
+            return;
+        }
+        places.take(vm);
+        if self.config.lock_servers && server.lock.is_none() && !vm.locked {
+            self.lock(id, vm, now);
+            return;
+        }
+        self.evacuate(id, vm, &seen, now);
+    }
+
+    fn evacuate(&mut self, id: &IncidentId, vm: &VmRecord, seen: &Seen, now: Now) {
+        let Some(until) = self.fence_holds(id, now) else {
+            return;
+        };
+        let known: Vec<MigrationId> = seen.migrations.iter().map(|m| m.id).collect();
+        let entry = Entry::EvacuateIntended {
+            incident: id.clone(),
+            server: vm.server.clone(),
+            attempt: vm.attempt + 1,
+            known: known.clone(),
+        };
+        if self.broken.is(Mutation::NoJournalBeforeEvacuate) {
+            self.pretend(entry, now);
+        } else {
+            self.write(entry, now);
+        }
+        let run = self.vm_run(id, &vm.server, now);
+        run.answered = None;
+        run.asked.get_or_insert(now.mono);
+        run.since = now.mono;
+        let effect = Effect::Evacuate {
+            server: vm.server.clone(),
+            from: id.host.clone(),
+            known,
+        };
+        self.act_until(Some(id), Slot::Vm(vm.server.clone()), effect, until, now);
+    }
+
+    /// Whether Nova has had its time to settle what was going on when the host died.
+    fn settled(
+        &mut self,
+        id: &IncidentId,
+        vm: &VmRecord,
+        server: &ServerFacts,
+        seen: &Seen,
+        now: Now,
+    ) -> bool {
+        let live: Vec<&MigrationFacts> = seen
+            .migrations
+            .iter()
+            .filter(|m| m.kind == MigrationKind::Live && m.status.open())
+            .collect();
+        let first_seen = self.vm_run(id, &vm.server, now).live_seen;
+        // The guest may have arrived. That its destination says nothing proves nothing.
+        let arrived = live.iter().any(|m| !self.did_not_arrive(m, first_seen, now));
+        let fenced_since = self.run(id, now).state_since;
+        let run = self.vm_run(id, &vm.server, now);
+        if !live.is_empty() {
+            let waited = now.mono.since(*run.live_seen.get_or_insert(now.mono));
+            if arrived && waited >= ARRIVAL_PATIENCE {
+                let reason = BlockedReason::ArrivalUnknown;
+                self.set(id, &vm.server, VmProgress::Blocked { reason }, now);
+                return false;
+            }
+            if arrived || waited < SECOND * 60 {
+                return false;
+            }
+            run.needs_reset = true;
+        }
+        let busy = !server.task.is_empty() && server.task != "rebuilding";
+        if busy && now.mono.since(fenced_since) < SECOND * 30 {
+            return false;
+        }
+        if server.task == "rebuilding" && vm.attempt > 0 && !run.needs_reset {
+            // A request is under way whose record is not there yet, or whose destination is gone.
+            return now.mono.since(run.since) >= SECOND * 60;
+        }
+        true
+    }
+
+    /// Whether Nova would accept it; makes it acceptable if not.
+    fn acceptable(&mut self, id: &IncidentId, vm: &VmRecord, server: &ServerFacts, now: Now) -> bool {
+        let run = self.vm_run(id, &vm.server, now);
+        let state = matches!(server.state, VmState::Active | VmState::Stopped | VmState::Error);
+        let reset = !state || (run.needs_reset && server.state != VmState::Error);
+        if !reset {
+            run.needs_reset = false;
+            return true;
+        }
+        run.answered = Some(now.mono);
+        run.read = None;
+        if self.fence_holds(id, now).is_none() {
+            return false;
+        }
+        let effect = Effect::ResetState {
+            server: vm.server.clone(),
+        };
+        self.intend(id, &vm.server, "reset-state", effect, now);
+        false
+    }
+}
