@@ -7,6 +7,7 @@ use std::time::Duration;
 use rusqlite::{Transaction, params};
 
 use super::read::first_since;
+use super::servers::SEEN_LAG;
 use super::{Store, StoreError};
 use crate::config::Retention;
 
@@ -93,8 +94,7 @@ impl Store {
             .prune("heartbeat_minute", "minute < ?1".into(), minute)
             .await?;
         let gone = now_ms - whole(vms.0) * 1000;
-        let unseen = "coalesce(agent_seen, 0) < ?1 and coalesce(nova_seen, 0) < ?1";
-        pruned.old += self.prune("vms", unseen.into(), gone).await?;
+        pruned.old += self.prune("vms", gone_guests(), gone).await?;
         let gone = now_ms - whole(hosts.0) * 1000;
         pruned.old += self.prune("hosts", "known_at < ?1".into(), gone).await?;
         pruned.surplus = self.shrink(limits.max_bytes).await?;
@@ -169,6 +169,16 @@ impl Store {
         })
         .await
     }
+}
+
+/// Guests that neither Nova nor an agent has shown since `?1`. What does not change is not written again: Nova's word
+/// is as old as a day longer, and a guest that its agent showed stays while that agent speaks.
+fn gone_guests() -> String {
+    let lag = whole(SEEN_LAG) * 1000;
+    format!(
+        "coalesce(nova_seen, 0) < ?1 - {lag} and coalesce(agent_seen, 0) < ?1
+            and not exists (select 1 from hosts where host = vms.agent_host and coalesce(last_seen, 0) >= ?1)"
+    )
 }
 
 fn whole(age: Duration) -> i64 {

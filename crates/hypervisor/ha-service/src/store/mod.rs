@@ -9,6 +9,7 @@ mod janitor;
 mod names;
 mod read;
 mod schema;
+mod servers;
 mod writer;
 
 use std::path::{Path, PathBuf};
@@ -23,6 +24,7 @@ use crate::error::Error;
 
 pub use janitor::{Limits, Pruned};
 pub use read::{EventFilter, Place, VmFilter};
+pub(crate) use servers::KeptServer;
 pub use writer::{Cursors, Stored};
 
 /// Writes that may wait.

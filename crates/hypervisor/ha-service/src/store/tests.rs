@@ -397,3 +397,81 @@ async fn damage_that_was_found_in_use_is_put_aside_by_the_next_start() {
 }
 
 use crate::config::Retention;
+
+async fn seen(store: &Store, uuid: &'static str) -> Option<i64> {
+    let seen = move |connection: &Connection| {
+        connection.query_row("select nova_seen from vms where uuid = ?1", [uuid], |row| {
+            row.get(0)
+        })
+    };
+    store.read(seen).await.ok()
+}
+
+/// Has the servers kept, and waits until that is committed.
+async fn list(store: &Store, servers: &[KeptServer], now_ms: i64) {
+    assert!(store.keep_servers(servers.to_vec(), now_ms));
+    store.write(|_| Ok(())).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_list_of_servers_writes_what_changed_and_once_a_day_that_they_are_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path(), Durability::Normal).unwrap();
+    let hour = 3_600_000;
+    let server = |name: &str| KeptServer {
+        uuid: "a".into(),
+        name: name.into(),
+        host: Some("n1".into()),
+        ..KeptServer::default()
+    };
+    list(&store, &[server("web")], hour).await;
+    list(&store, &[server("web")], 2 * hour).await;
+    assert_eq!(seen(&store, "a").await, Some(hour), "nothing changed");
+    list(&store, &[server("shop")], 3 * hour).await;
+    assert_eq!(seen(&store, "a").await, Some(3 * hour), "it has another name");
+    let moved = KeptServer {
+        host: None,
+        ..server("shop")
+    };
+    list(&store, std::slice::from_ref(&moved), 4 * hour).await;
+    assert_eq!(
+        seen(&store, "a").await,
+        Some(4 * hour),
+        "it is on no host any more"
+    );
+    list(&store, std::slice::from_ref(&moved), 27 * hour).await;
+    assert_eq!(seen(&store, "a").await, Some(4 * hour));
+    list(&store, &[moved], 29 * hour).await;
+    assert_eq!(seen(&store, "a").await, Some(29 * hour), "a day is over");
+}
+
+#[tokio::test]
+async fn guests_stay_for_a_week_after_they_were_last_shown_and_while_their_agent_speaks() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path(), Durability::Normal).unwrap();
+    let day = 86_400_000;
+    store
+        .write(move |t| {
+            t.execute_batch(&format!(
+                "insert into hosts(host, first_seen, last_seen, known_at) values('n1', 0, {0}, {0}), ('n2', 0, {1}, {0});
+                 insert into vms(uuid, agent_host, agent_seen, nova_seen) values
+                    ('runs', 'n1', 0, null), ('host-gone', 'n2', 0, null), ('listed', null, null, {2}), ('gone', null, null, {1});",
+                100 * day,
+                90 * day,
+                100 * day - 7 * day - day / 2,
+            ))
+        })
+        .await
+        .unwrap();
+    let limits = Limits {
+        retention: Retention::default(),
+        max_bytes: 1 << 30,
+    };
+    store.clean(&limits, 100 * day).await.unwrap();
+    let names = |connection: &Connection| {
+        let mut all = connection.prepare("select uuid from vms order by uuid")?;
+        let rows = all.query_map([], |row| row.get::<_, String>(0))?;
+        rows.collect::<rusqlite::Result<Vec<_>>>()
+    };
+    assert_eq!(store.read(names).await.unwrap(), ["listed", "runs"]);
+}

@@ -11,7 +11,6 @@ use cobaltcore_api::names::HostName;
 use cobaltcore_ha_engine::{Input, LOCK_PREFIX, Observation, ServiceFacts};
 use cobaltcore_openstack::Session;
 use cobaltcore_openstack::nova::{ComputeService, Server, ServerFilter, ServiceState, ServiceStatus};
-use rusqlite::params;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -23,7 +22,7 @@ use crate::heard::Heard;
 use crate::leadership::pause;
 use crate::metrics::Metrics;
 use crate::settings::InForce;
-use crate::store::Store;
+use crate::store::{KeptServer, Store};
 
 /// Complete refreshes without a host before it is gone.
 const GONE_AFTER: u32 = 3;
@@ -284,31 +283,8 @@ impl NovaWatch {
             .iter()
             .filter_map(|(host, entry)| Some((entry.nova_host.as_deref()?, host)))
             .collect();
-        let rows: Vec<Kept> = servers.iter().map(|server| Kept::of(server, &ours)).collect();
-        self.store.write_later(move |transaction| {
-            let mut upsert = transaction.prepare_cached(
-                "insert into vms(uuid, name, nova_host, vm_state, task_state, project, flavor, policy, priority, grp, nova_seen)
-                 values(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
-                 on conflict(uuid) do update set name = ?2, nova_host = ?3, vm_state = ?4, task_state = ?5, project = ?6,
-                    flavor = ?7, policy = ?8, priority = ?9, grp = ?10, nova_seen = ?11",
-            )?;
-            for row in rows {
-                upsert.execute(params![
-                    row.uuid,
-                    row.name,
-                    row.host,
-                    row.vm_state,
-                    row.task_state,
-                    row.project,
-                    row.flavor,
-                    row.wish.policy,
-                    row.wish.priority,
-                    row.wish.group,
-                    now,
-                ])?;
-            }
-            Ok(())
-        });
+        let rows = servers.iter().map(|server| kept(server, &ours)).collect();
+        self.store.keep_servers(rows, now);
     }
 }
 
@@ -328,70 +304,46 @@ impl Locked {
     }
 }
 
-/// What is kept of a server.
-struct Kept {
-    uuid: String,
-    name: String,
-    host: Option<String>,
-    vm_state: Option<String>,
-    task_state: Option<String>,
-    project: Option<String>,
-    flavor: String,
-    wish: Wish,
-}
-
-impl Kept {
-    /// `ours` are our names of hosts by Nova's.
-    fn of(server: &Server, ours: &HashMap<&str, &HostName>) -> Self {
-        let host = server.host.as_deref().map(|nova_host| {
-            ours.get(nova_host)
-                .map_or_else(|| nova_host.to_owned(), ToString::to_string)
-        });
-        Self {
-            uuid: server.id.as_str().to_owned(),
-            name: server.name.clone(),
-            host,
-            vm_state: server.vm_state.as_ref().map(ToString::to_string),
-            task_state: server.task_state.clone(),
-            project: server.tenant_id.as_ref().map(ToString::to_string),
-            flavor: server.flavor.original_name.clone(),
-            wish: Wish::of(server),
-        }
+/// What is kept of a server; `ours` are our names of hosts by Nova's.
+fn kept(server: &Server, ours: &HashMap<&str, &HostName>) -> KeptServer {
+    let name_of = |nova_host: &str| {
+        let ours = ours.get(nova_host);
+        ours.map_or_else(|| nova_host.to_owned(), ToString::to_string)
+    };
+    let said = |key: &str| {
+        server
+            .metadata
+            .get(key)
+            .or_else(|| server.flavor.extra_specs.get(key))
+    };
+    KeptServer {
+        uuid: server.id.as_str().to_owned(),
+        name: server.name.clone(),
+        host: server.host.as_deref().map(name_of),
+        vm_state: server.vm_state.as_ref().map(ToString::to_string),
+        task_state: server.task_state.clone(),
+        project: server.tenant_id.as_ref().map(ToString::to_string),
+        flavor: server.flavor.original_name.clone(),
+        policy: said("cobaltcore:ha").map_or_else(|| masakari(server).to_owned(), Clone::clone),
+        priority: said("cobaltcore:ha_priority")
+            .and_then(|text| text.parse().ok())
+            .filter(|priority| *priority <= 1000)
+            .unwrap_or(500),
+        group: server
+            .metadata
+            .get("cobaltcore:ha_group")
+            .cloned()
+            .unwrap_or_default(),
     }
 }
 
-/// What a server's owner asks for, as people see it.
-struct Wish {
-    policy: String,
-    priority: u16,
-    group: String,
-}
-
-impl Wish {
-    fn of(server: &Server) -> Self {
-        let said = |key: &str| {
-            server
-                .metadata
-                .get(key)
-                .or_else(|| server.flavor.extra_specs.get(key))
-        };
-        let masakari = match server.metadata.get("HA_Enabled").map(|v| v.to_ascii_lowercase()) {
-            Some(text) if text == "true" => "evacuate",
-            Some(text) if text == "false" => "ignore",
-            _ => "",
-        };
-        Self {
-            policy: said("cobaltcore:ha").map_or_else(|| masakari.to_owned(), Clone::clone),
-            priority: said("cobaltcore:ha_priority")
-                .and_then(|text| text.parse().ok())
-                .filter(|priority| *priority <= 1000)
-                .unwrap_or(500),
-            group: server
-                .metadata
-                .get("cobaltcore:ha_group")
-                .cloned()
-                .unwrap_or_default(),
-        }
+/// What a server's owner asked Masakari for.
+fn masakari(server: &Server) -> &'static str {
+    let said = server.metadata.get("HA_Enabled");
+    match said.map(|value| value.to_ascii_lowercase()).as_deref() {
+        Some("true") => "evacuate",
+        Some("false") => "ignore",
+        _ => "",
     }
 }
 
