@@ -1,32 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Listeners of the API: TLS or plain text, HTTP/1.1 and HTTP/2, bounded in connections and time.
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cobaltcore_kit::tls::ServerTls;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::App;
+use super::connection::Host;
 use crate::access::PeerNames;
 use crate::error::Error;
 
 const HANDSHAKE: Duration = Duration::from_secs(10);
-const HEADERS: Duration = Duration::from_secs(60);
-const PING_AFTER: Duration = Duration::from_secs(30);
-const MAX_HEADER: usize = 64 << 10;
-/// What a connection reads at once, and so the longest head of a request over HTTP/1. Every agent keeps two
-/// connections open that wait most of the time, and they keep their buffers meanwhile.
-const READ_AT_ONCE: usize = 8 << 10;
 const DRAIN: Duration = Duration::from_secs(3);
 
 /// What a listener serves.
@@ -126,61 +116,29 @@ async fn converse(
     stop: CancellationToken,
 ) {
     let _ = stream.set_nodelay(true);
-    let Some(tls) = tls else {
-        answer(stream, None, app, port, stop).await;
-        return;
-    };
+    let names = None;
+    let host = Host { app, port, names };
+    match tls {
+        None => host.converse(stream, stop).await,
+        // In a box of its own: a connection in plain text has no use for its room.
+        Some(tls) => Box::pin(secured(stream, tls, host, stop)).await,
+    }
+}
+
+async fn secured(stream: TcpStream, tls: ServerTls, mut host: Host, stop: CancellationToken) {
     let acceptor = tokio_rustls::TlsAcceptor::from(tls.current());
     match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => {
-            let names = stream
+            host.names = stream
                 .get_ref()
                 .1
                 .peer_certificates()
                 .and_then(|chain| chain.first())
                 .and_then(PeerNames::read)
                 .map(Arc::new);
-            answer(stream, names, app, port, stop).await;
+            host.converse(stream, stop).await;
         }
         Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
         Err(_) => tracing::debug!("TLS handshake took too long"),
-    }
-}
-
-async fn answer(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    names: Option<Arc<PeerNames>>,
-    app: Arc<App>,
-    port: Port,
-    stop: CancellationToken,
-) {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADERS)
-        .max_buf_size(READ_AT_ONCE);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(64)
-        .max_header_list_size(MAX_HEADER as u32)
-        .keep_alive_interval(PING_AFTER);
-    let service = service_fn(move |request| {
-        let (app, names) = (Arc::clone(&app), names.clone());
-        // In a box of its own, so that a connection that waits does not hold the room of an answer.
-        Box::pin(async move { Ok::<_, Infallible>(app.serve(port, names, request).await) })
-    });
-    let connection = builder.serve_connection(TokioIo::new(stream), service);
-    tokio::pin!(connection);
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        () = stop.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
-        }
-    };
-    if let Err(error) = ended {
-        tracing::debug!(%error, "a connection ended early");
     }
 }

@@ -5,6 +5,7 @@
 
 mod agents;
 mod call;
+mod connection;
 mod decide;
 mod legacy;
 mod limit;
@@ -22,10 +23,10 @@ use bytes::Bytes;
 use cobaltcore_ha_wire::{PACKINGS, Packing, Problem, Unpackable};
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
-use hyper::body::Incoming;
 use parking_lot::RwLock;
 use tokio::sync::Semaphore;
 
+use self::connection::Asked;
 use crate::access::{Caller, Doorkeeper, PeerNames};
 use crate::brain::BrainHandle;
 use crate::chronicle::Chronicle;
@@ -119,11 +120,11 @@ impl App {
     }
 
     /// Answers one request that came in at `port`.
-    pub async fn serve(
+    pub(crate) async fn serve(
         self: Arc<Self>,
         port: Port,
         names: Option<Arc<PeerNames>>,
-        request: Request<Incoming>,
+        request: Request<Asked>,
     ) -> http::Response<Body> {
         let id = request_id(&request);
         let batches = request.uri().path().ends_with("/batches");
@@ -148,7 +149,7 @@ impl App {
         self: &Arc<Self>,
         port: Port,
         names: Option<&PeerNames>,
-        request: Request<Incoming>,
+        request: Request<Asked>,
     ) -> Answer {
         let (parts, body) = request.into_parts();
         let path = parts.uri.path();
@@ -245,7 +246,7 @@ impl App {
         Ok(())
     }
 
-    async fn body(&self, route: &Route, headers: &http::HeaderMap, body: Incoming) -> Result<Bytes, Problem> {
+    async fn body(&self, route: &Route, headers: &http::HeaderMap, body: Asked) -> Result<Bytes, Problem> {
         if !route.takes_body {
             return Ok(Bytes::new());
         }
