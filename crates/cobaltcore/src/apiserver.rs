@@ -66,6 +66,11 @@ pub(crate) struct ServeArgs {
     /// Listen on a local socket too (mode 0600)
     #[arg(long, env = "COBALTCORE_KUBE_UNIX_SOCKET", value_name = "PATH")]
     unix_socket: Option<PathBuf>,
+    /// Add a context `cobaltcore` to your own kubeconfig too (the first of KUBECONFIG, or ~/.kube/config)
+    ///
+    /// Your current context stays what it is; an earlier context of that name is replaced.
+    #[arg(long, env = "COBALTCORE_KUBE_KUBECONFIG_MERGE")]
+    pub(crate) kubeconfig_merge: bool,
     /// Further name or address of the server certificate, repeatable
     #[arg(
         long,
@@ -176,6 +181,7 @@ impl ServeArgs {
             data_dir,
             listen,
             unix_socket,
+            kubeconfig_merge,
             tls_san,
             authorization,
             anonymous,
@@ -203,6 +209,7 @@ impl ServeArgs {
                 listen
             },
             kubeconfig: None,
+            kubeconfig_merge: kubeconfig_merge.then(run::own_kubeconfig),
             unix_socket,
             tls_sans: tls_san,
             authorization: match authorization {

@@ -19,6 +19,14 @@ pub(crate) fn of_server(error: cobaltcore_apiserver::ServerError) -> Failure {
     Failure::new(error.exit_code(), error.to_string())
 }
 
+/// The kubeconfig kubectl would change: the first that KUBECONFIG names, or the usual one.
+pub(crate) fn own_kubeconfig() -> PathBuf {
+    let named = std::env::var_os("KUBECONFIG")
+        .and_then(|paths| std::env::split_paths(&paths).find(|path| !path.as_os_str().is_empty()));
+    let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_else(|| "/root".into()));
+    named.unwrap_or_else(|| home().join(".kube/config"))
+}
+
 /// Where a role keeps its state unless told otherwise: the system's place for root, the user's own
 /// otherwise.
 pub(crate) fn state_dir(role: &str) -> PathBuf {

@@ -12,6 +12,8 @@ pub const PER_OBJECT: u64 = 10_000_000;
 pub struct Budget {
     remaining: u64,
     per_expression: u64,
+    evaluations: u64,
+    exceeded: u64,
 }
 
 impl Budget {
@@ -30,7 +32,25 @@ impl Budget {
         Self {
             remaining: total,
             per_expression,
+            evaluations: 0,
+            exceeded: 0,
         }
+    }
+
+    /// Expressions evaluated on this budget.
+    pub fn evaluations(&self) -> u64 {
+        self.evaluations
+    }
+
+    /// Expressions that were stopped because they cost too much.
+    pub fn exceeded(&self) -> u64 {
+        self.exceeded
+    }
+
+    /// An expression was evaluated, or stopped for its cost.
+    pub(crate) fn evaluated(&mut self, stopped: bool) {
+        self.evaluations += 1;
+        self.exceeded += u64::from(stopped);
     }
 
     /// What is left for all further expressions.

@@ -196,6 +196,7 @@ impl Program {
         let spent = machine.cost;
         let object_exhausted = budget.remaining() < budget.per_expression();
         let enough = budget.spend(spent);
+        budget.evaluated(!enough || matches!(result, Err(Fail::Budget)));
         match result {
             Err(Fail::Budget) => Err(EvalError::BudgetExceeded {
                 object: object_exhausted,

@@ -125,6 +125,7 @@ impl Api {
                 cobaltcore_access::rbac::authorize(&self.rbac.load(), attributes)
             }
         };
+        self.metrics.decided(decision.allowed);
         self.recorder.record(attributes, &decision, self.clock.now());
         if self.config.authorization == Authorization::Shadow {
             Decision {

@@ -13,6 +13,20 @@ use crate::store::{Action, Change, CommitError, Draft, Expect, Key};
 /// The namespaces every cluster has.
 pub(crate) const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 
+/// The priority classes every cluster has, for what a cluster itself needs.
+pub(crate) const SYSTEM_PRIORITIES: [(&str, i64, &str); 2] = [
+    (
+        "system-cluster-critical",
+        2_000_000_000,
+        "For pods a cluster cannot do without, wherever they run.",
+    ),
+    (
+        "system-node-critical",
+        2_000_001_000,
+        "For pods a node cannot do without; they have to stay where they are.",
+    ),
+];
+
 impl Api {
     /// Creates what is missing and restores changed bootstrap roles, in one commit.
     pub async fn bootstrap(self: &Arc<Self>) -> ApiResult<()> {
@@ -25,6 +39,7 @@ impl Api {
             }
         }
         self.plan_service(&mut changes)?;
+        self.plan_priorities(&mut changes)?;
         self.plan_roles(&mut changes)?;
         if !changes.is_empty() {
             self.store.commit(changes).await.map_err(|error| match error {
@@ -54,6 +69,21 @@ impl Api {
                 "ipFamilyPolicy": "SingleStack",
                 "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": target}]},
         }))?);
+        Ok(())
+    }
+
+    fn plan_priorities(&self, changes: &mut Vec<Change>) -> ApiResult<()> {
+        for (name, value, description) in SYSTEM_PRIORITIES {
+            if self
+                .lookup("scheduling.k8s.io", "priorityclasses", "", name)
+                .is_none()
+            {
+                changes.push(self.creation(json!({
+                    "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
+                    "metadata": {"name": name}, "value": value, "description": description,
+                }))?);
+            }
+        }
         Ok(())
     }
 

@@ -41,6 +41,8 @@ pub struct Config {
     pub token_file: Option<PathBuf>,
     /// Where the admin kubeconfig is written; inside the data directory when absent.
     pub kubeconfig: Option<PathBuf>,
+    /// A kubeconfig of the user's own that gets a context for this server as well.
+    pub kubeconfig_merge: Option<PathBuf>,
     /// When a write counts as done.
     pub durability: Durability,
     /// Events older than this vanish.
@@ -81,6 +83,7 @@ impl Default for Config {
             anonymous: false,
             token_file: None,
             kubeconfig: None,
+            kubeconfig_merge: None,
             durability: Durability::Full,
             event_ttl: Duration::from_hours(1),
             history: Duration::from_mins(10),

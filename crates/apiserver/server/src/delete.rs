@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::admission::{Attempt, Operation};
 use crate::api::Api;
+use crate::bootstrap::SYSTEM_PRIORITIES;
 use crate::call::{Answer, Call};
 use crate::meta;
 use crate::negotiate::Form;
@@ -159,6 +160,18 @@ impl Api {
                 "namespaces",
                 &key.name,
                 "this namespace may not be deleted",
+            ));
+        }
+        // A whole collection may go with them; the next start brings them back.
+        if resource.is("scheduling.k8s.io", "PriorityClass")
+            && write.call.info.verb == "delete"
+            && SYSTEM_PRIORITIES.iter().any(|(name, ..)| *name == &*key.name)
+        {
+            return Err(ApiError::forbidden(
+                &resource.group,
+                &resource.plural,
+                &key.name,
+                "this is a system priority class and cannot be deleted",
             ));
         }
         for _ in 0..ATTEMPTS {

@@ -154,7 +154,23 @@ impl Api {
         } = head;
         let call = Call::new(info, query, method, headers, user, body);
         let result = self.route(&call).await;
+        self.settle(&call, result.is_ok()).await;
         (result, call.warnings())
+    }
+
+    /// What has to be true before a change is answered: roles that collect the rules of others have
+    /// them. Should that fail, it is tried again in the background.
+    async fn settle(self: &Arc<Self>, call: &Call, done: bool) {
+        let info = &call.info;
+        let changes = !matches!(info.verb, "get" | "list" | "watch");
+        if changes
+            && done
+            && info.resource == "clusterroles"
+            && info.group == "rbac.authorization.k8s.io"
+            && let Err(error) = self.keep_roles().await
+        {
+            tracing::debug!(%error, "collecting rules");
+        }
     }
 
     async fn route(self: &Arc<Self>, call: &Call) -> ApiResult<Answer> {

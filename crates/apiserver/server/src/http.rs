@@ -153,7 +153,7 @@ impl Api {
         if took > SLOW && !entry.is_watch() {
             tracing::warn!(request = %entry, millis = took.as_millis() as u64, "slow request");
         }
-        self.metrics.request(&entry);
+        self.metrics.request(&entry, response.body().size_hint().exact());
         self.audit.write(&entry, &self.clock);
         response
     }

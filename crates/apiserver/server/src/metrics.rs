@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
 
+use cobaltcore_cel::Budget;
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -36,6 +37,23 @@ struct DurationLabels {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct SizeLabels {
+    verb: &'static str,
+    group: String,
+    version: String,
+    resource: String,
+    subresource: String,
+    scope: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DecisionLabels {
+    r#type: &'static str,
+    name: &'static str,
+    decision: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ResultLabels {
     result: &'static str,
 }
@@ -46,13 +64,17 @@ pub struct Metrics {
     registry: Registry,
     requests: Family<RequestLabels, Counter>,
     durations: Family<DurationLabels, Histogram>,
+    sizes: Family<SizeLabels, Histogram>,
     authentications: Family<ResultLabels, Counter>,
+    decisions: Family<DecisionLabels, Counter>,
     rbac_denied: Counter,
     apply_conflicts: Counter,
     watchers_dropped: Counter,
     watch_events: Counter,
     watch_bytes: Counter,
     collected: Counter,
+    evaluations: Counter,
+    stopped: Counter,
     /// Calls of admission webhooks.
     pub webhooks: WebhookCounts,
 }
@@ -63,13 +85,17 @@ impl Default for Metrics {
         let metrics = Self {
             requests: Family::default(),
             durations: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.0005, 2.0, 16))),
+            sizes: Family::new_with_constructor(|| Histogram::new(exponential_buckets(1000.0, 10.0, 7))),
             authentications: Family::default(),
+            decisions: Family::default(),
             rbac_denied: Counter::default(),
             apply_conflicts: Counter::default(),
             watchers_dropped: Counter::default(),
             watch_events: Counter::default(),
             watch_bytes: Counter::default(),
             collected: Counter::default(),
+            evaluations: Counter::default(),
+            stopped: Counter::default(),
             webhooks: WebhookCounts::default(),
             registry: Registry::default(),
         };
@@ -78,6 +104,16 @@ impl Default for Metrics {
             "apiserver_request_duration_seconds",
             "Time to the answer, without watches",
             metrics.durations.clone(),
+        );
+        registry.register(
+            "apiserver_response_sizes",
+            "Bytes of answers, without watches",
+            metrics.sizes.clone(),
+        );
+        registry.register(
+            "apiserver_authorization_decisions",
+            "Decisions of the authoriser",
+            metrics.decisions.clone(),
         );
         registry.register(
             "apiserver_authentication_attempts",
@@ -114,6 +150,16 @@ impl Default for Metrics {
             "Objects the garbage collector removed",
             metrics.collected.clone(),
         );
+        registry.register(
+            "cobaltcore_kube_cel_evaluations",
+            "Expressions evaluated: rules of definitions, match conditions, policies",
+            metrics.evaluations.clone(),
+        );
+        registry.register(
+            "cobaltcore_kube_cel_budget_exceeded",
+            "Expressions stopped because they cost too much",
+            metrics.stopped.clone(),
+        );
         Self { registry, ..metrics }
     }
 }
@@ -134,6 +180,23 @@ impl Metrics {
         self.collected.inc();
     }
 
+    /// What was evaluated on a budget.
+    pub fn evaluated(&self, budget: &Budget) {
+        self.evaluations.inc_by(budget.evaluations());
+        self.stopped.inc_by(budget.exceeded());
+    }
+
+    /// What the authoriser said.
+    pub fn decided(&self, allowed: bool) {
+        let decision = if allowed { "allowed" } else { "denied" };
+        let labels = DecisionLabels {
+            r#type: "RBAC",
+            name: "rbac",
+            decision,
+        };
+        self.decisions.get_or_create(&labels).inc();
+    }
+
     /// A watcher that fell too far behind.
     pub fn watcher_dropped(&self) {
         self.watchers_dropped.inc();
@@ -147,7 +210,7 @@ impl Metrics {
 
     /// A request that was answered. Paths that name nothing served share one set of labels, so that
     /// a scanner cannot grow the metrics without bound.
-    pub fn request(&self, entry: &Entry) {
+    pub fn request(&self, entry: &Entry, bytes: Option<u64>) {
         let known = entry.code != 404 && entry.code != 401 && entry.code != 403;
         let text = |value: &str| if known { value.to_owned() } else { String::new() };
         let scope = match (
@@ -180,6 +243,17 @@ impl Metrics {
             self.durations
                 .get_or_create(&labels)
                 .observe(entry.took.as_secs_f64());
+            let labels = SizeLabels {
+                verb: verb_label(entry),
+                group: text(&entry.group),
+                version: text(&entry.version),
+                resource: text(&entry.resource),
+                subresource: text(&entry.subresource),
+                scope,
+            };
+            if let Some(bytes) = bytes {
+                self.sizes.get_or_create(&labels).observe(bytes as f64);
+            }
         }
     }
 
@@ -193,27 +267,42 @@ impl Metrics {
 impl Api {
     /// All metrics in the text format of Prometheus.
     pub fn render_metrics(&self) -> String {
-        let mut out = String::new();
-        if text::encode(&mut out, &self.metrics.registry).is_err() {
-            out.clear();
-        }
-        let mut out = in_plain_format(&out);
         let statistics = self.store.statistics();
-        let load = |n: &std::sync::atomic::AtomicU64| n.load(Ordering::Relaxed);
-        let (file, log) = self.store.sizes();
-        let commits = load(&statistics.commits);
-        let plain: [(&str, &str, f64); 8] = [
-            ("cobaltcore_kube_revision", "gauge", self.store.revision() as f64),
-            ("cobaltcore_kube_commits_total", "counter", commits as f64),
+        let mut writer = Registry::default();
+        for (name, help, histogram) in [
             (
-                "cobaltcore_kube_commit_changes_total",
-                "counter",
-                load(&statistics.changes) as f64,
+                "cobaltcore_kube_commit_seconds",
+                "Time to commit a batch",
+                &statistics.seconds,
             ),
             (
-                "cobaltcore_kube_commit_seconds_total",
-                "counter",
-                load(&statistics.commit_micros) as f64 / 1e6,
+                "cobaltcore_kube_commit_batch_changes",
+                "Changes in a batch",
+                &statistics.batches,
+            ),
+        ] {
+            writer.register(name, help, histogram.clone());
+        }
+        let mut out = String::new();
+        for registry in [&self.metrics.registry, &writer] {
+            if text::encode(&mut out, registry).is_err() {
+                out.clear();
+            }
+        }
+        let mut out = in_plain_format(&out);
+        let load = |n: &std::sync::atomic::AtomicU64| n.load(Ordering::Relaxed);
+        let (file, log) = self.store.sizes();
+        let plain: [(&str, &str, f64); 7] = [
+            ("cobaltcore_kube_revision", "gauge", self.store.revision() as f64),
+            (
+                "cobaltcore_kube_compacted_revision",
+                "gauge",
+                self.store.compacted() as f64,
+            ),
+            (
+                "cobaltcore_kube_writer_queue",
+                "gauge",
+                load(&statistics.queued) as f64,
             ),
             ("cobaltcore_kube_db_bytes", "gauge", file as f64),
             ("cobaltcore_kube_wal_bytes", "gauge", log as f64),

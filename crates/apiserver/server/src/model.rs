@@ -2,6 +2,7 @@
 //! What a type does with its objects: decoding, defaults, preparation, validation, field selectors.
 //! Built-in kinds and custom resources differ here and nowhere else.
 
+use cobaltcore_cel::Budget;
 use cobaltcore_patch::Filter;
 use cobaltcore_schema::crd;
 use cobaltcore_schema::meta::validate_builtin_finalizers;
@@ -125,7 +126,7 @@ impl Resource {
     }
 
     /// Everything wrong with a new object.
-    pub fn validate_create(&self, object: &Value) -> Vec<FieldError> {
+    pub fn validate_create(&self, object: &Value, budget: &mut Budget) -> Vec<FieldError> {
         let mut errors = self.check_meta(object);
         errors.extend(match &self.model {
             Model::Builtin(_) if self.is_definition() => crd::validate_crd(object),
@@ -134,7 +135,7 @@ impl Resource {
                 found.extend(self.condition_errors(object));
                 found
             }
-            Model::Custom(custom) => custom.validate(object, None, None, &mut Vec::new()),
+            Model::Custom(custom) => custom.validate(object, None, None, &mut Vec::new(), budget),
         });
         errors
     }
@@ -146,6 +147,7 @@ impl Resource {
         old: &Value,
         subresource: Option<&str>,
         forgiven: &mut Vec<FieldError>,
+        budget: &mut Budget,
     ) -> Vec<FieldError> {
         let mut errors = self.check_meta(new);
         errors.extend(validate_object_meta_update(
@@ -165,7 +167,7 @@ impl Resource {
                 found.extend(self.condition_errors(new));
                 found
             }
-            Model::Custom(custom) => custom.validate(new, Some(old), subresource, forgiven),
+            Model::Custom(custom) => custom.validate(new, Some(old), subresource, forgiven, budget),
         });
         errors
     }
@@ -351,7 +353,7 @@ impl Custom {
         }
         let mut object = applied.clone();
         cobaltcore_schema::default_keeping_nulls(&self.version().schema, &mut object);
-        self.validate(&object, live, None, &mut Vec::new())
+        self.validate(&object, live, None, &mut Vec::new(), &mut Budget::per_object())
     }
 
     fn validate(
@@ -360,13 +362,14 @@ impl Custom {
         old: Option<&Value>,
         subresource: Option<&str>,
         forgiven: &mut Vec<FieldError>,
+        budget: &mut Budget,
     ) -> Vec<FieldError> {
         let version = self.version();
-        let (schema, mut budget) = (&version.schema, cobaltcore_cel::Budget::per_object());
+        let schema = &version.schema;
         let status_only = subresource == Some("status");
         let mut errors = match old {
-            Some(old) if status_only => validate_status(schema, new, old, &mut budget, forgiven),
-            _ => validate(schema, new, old, &mut budget, forgiven),
+            Some(old) if status_only => validate_status(schema, new, old, budget, forgiven),
+            _ => validate(schema, new, old, budget, forgiven),
         };
         if let Some(scale) = &version.scale {
             errors.extend(crd::validate_scale(scale, new, status_only));

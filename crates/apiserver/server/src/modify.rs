@@ -7,6 +7,7 @@ use cobaltcore_text::go;
 use std::sync::Arc;
 
 use cobaltcore_access::rbac::Attributes;
+use cobaltcore_cel::Budget;
 use cobaltcore_patch::{ApplyRequest, PatchError};
 use cobaltcore_schema::FieldError;
 use serde_json::{Value, json};
@@ -232,8 +233,9 @@ impl Api {
             meta::set(&mut new, "generation", json!(generation));
         }
         self.before_validation(write, &mut new, Some(&old))?;
-        let mut forgiven = Vec::new();
-        let errors = resource.validate_update(&new, &old, write.subresource, &mut forgiven);
+        let (mut forgiven, mut budget) = (Vec::new(), Budget::per_object());
+        let errors = resource.validate_update(&new, &old, write.subresource, &mut forgiven, &mut budget);
+        self.metrics.evaluated(&budget);
         for known in forgiven {
             write.call.warn(known.to_string());
         }
@@ -384,8 +386,11 @@ impl Api {
         let api_version = resource.api_version();
         let versions = version_schemas(write.registry, resource);
         let filter = resource.filter(write.subresource);
+        let attributed = live
+            .filter(|_| write.subresource == Some("scale"))
+            .and_then(|live| replicas_attributed(resource, live, &self.clock.stamp()));
         let request = ApplyRequest {
-            live,
+            live: attributed.as_ref().or(live),
             config,
             schema: resource.schema(),
             versions: Some(&versions),
@@ -470,6 +475,36 @@ impl Api {
         }
         Ok(true)
     }
+}
+
+/// The parent of a Scale whose replicas nobody owns, with an owner made up for them: seen through a
+/// Scale they were set before the first apply, and whoever wants others has to insist.
+fn replicas_attributed(resource: &Resource, live: &Value, now: &str) -> Option<Value> {
+    let path = resource.scale_paths().spec_replicas;
+    let steps: Vec<&str> = path.split('.').filter(|step| !step.is_empty()).collect();
+    steps.iter().try_fold(live, |node, step| node.get(step))?;
+    let mut owners = live["metadata"]["managedFields"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    let owns = |entry: &Value| {
+        let fields = &entry["fieldsV1"];
+        let mut names = steps.iter().map(|step| format!("f:{step}"));
+        names.try_fold(fields, |node, name| node.get(name)).is_some()
+    };
+    if owners.iter().any(owns) {
+        return None;
+    }
+    let fields = steps.iter().rev().fold(json!({}), |inner, step| {
+        Value::Object([(format!("f:{step}"), inner)].into_iter().collect())
+    });
+    owners.push(
+        json!({"manager": "before-first-apply", "operation": "Update", "subresource": "scale",
+        "apiVersion": resource.api_version(), "time": now, "fieldsType": "FieldsV1", "fieldsV1": fields}),
+    );
+    let mut live = live.clone();
+    meta::set(&mut live, "managedFields", json!(owners));
+    Some(live)
 }
 
 /// Seen through a Scale, all owners speak of a Scale.

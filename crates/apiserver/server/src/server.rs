@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 use cobaltcore_access::AccessError;
 use cobaltcore_access::identity::User;
-use cobaltcore_access::pki::{KubeconfigEntry, Pki, PkiOptions, write_kubeconfig};
+use cobaltcore_access::pki::{KubeconfigEntry, Pki, PkiOptions, merge_kubeconfig, write_kubeconfig};
 use cobaltcore_access::rbac::Index;
 use cobaltcore_access::recorder::Recorder;
 use cobaltcore_access::tokens::{Authenticator, StaticTokens};
@@ -145,6 +145,9 @@ impl Server {
             .or_else(|| config.data_dir.as_ref().map(|d| d.join("kubeconfig")));
         if let (Some(path), Some(url)) = (path, self.url()) {
             write_kubeconfig(&path, &self.kubeconfig_entry(&url))?;
+            if let Some(own) = &config.kubeconfig_merge {
+                merge_kubeconfig(own, &self.kubeconfig_entry(&url))?;
+            }
             self.kubeconfig = Some(path);
         }
         Ok(())

@@ -6,6 +6,7 @@
 use cobaltcore_text::go;
 use std::sync::Arc;
 
+use cobaltcore_cel::Budget;
 use cobaltcore_patch::UpdateRequest;
 use serde_json::{Value, json};
 
@@ -191,7 +192,9 @@ impl Api {
         let turn = self.take_turn(resource).await;
         self.before_validation(write, &mut object, None)?;
         let name = meta::name(&object).to_owned();
-        let errors = resource.validate_create(&object);
+        let mut budget = Budget::per_object();
+        let errors = resource.validate_create(&object, &mut budget);
+        self.metrics.evaluated(&budget);
         if !errors.is_empty() {
             return Err(resource.invalid(&name, &errors));
         }

@@ -82,6 +82,11 @@ async fn up(args: Args) -> Result<(), Failure> {
         kubeconfig,
         serve,
     } = args;
+    if kubeconfig.is_some() && serve.kubeconfig_merge {
+        return Err(Failure::config(
+            "--kubeconfig-merge is for the embedded API, and --kubeconfig names another: leave one of them out".into(),
+        ));
+    }
     if kubeconfig.is_some() && !serve.listen.is_empty() {
         return Err(Failure::config(
             "--listen is for the embedded API, and --kubeconfig names another: leave one of them out".into(),

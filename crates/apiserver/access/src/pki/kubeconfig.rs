@@ -107,6 +107,7 @@ pub fn merge_kubeconfig(path: &Path, entry: &KubeconfigEntry<'_>) -> Result<(), 
         }
     };
     if text.trim().is_empty() {
+        make_folder(path)?;
         return write_kubeconfig(path, entry);
     }
     let merged = merge_text(&text, entry).map_err(|detail| AccessError::Kubeconfig {
@@ -114,6 +115,23 @@ pub fn merge_kubeconfig(path: &Path, entry: &KubeconfigEntry<'_>) -> Result<(), 
         detail,
     })?;
     files::write_private(path, merged.as_bytes())
+}
+
+/// The folder of a user's first kubeconfig, for the user alone.
+fn make_folder(path: &Path) -> Result<(), AccessError> {
+    use std::os::unix::fs::DirBuilderExt;
+    let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) else {
+        return Ok(());
+    };
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)
+        .map_err(|source| AccessError::File {
+            action: "make",
+            path: folder.to_owned(),
+            source,
+        })
 }
 
 fn merge_text(text: &str, entry: &KubeconfigEntry<'_>) -> Result<String, String> {

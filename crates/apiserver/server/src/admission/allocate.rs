@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
+use cobaltcore_cel::Budget;
 use cobaltcore_schema::FieldError;
 use serde_json::{Value, json};
 
@@ -26,7 +27,10 @@ impl Api {
         if resource.is_definition() && write.subresource.is_none() {
             // A new storage version counts as stored from now on; validation asks for it.
             crate::definitions::note_stored_versions(object);
-            if resource.validate_create(object).is_empty() {
+            if resource
+                .validate_create(object, &mut Budget::per_object())
+                .is_empty()
+            {
                 self.settle_definition(object);
             }
             return Ok(());

@@ -9,6 +9,8 @@ use cobaltcore_cel::{Budget, DeclType, Env, Input, ListKind, Outcome, Program};
 use cobaltcore_schema::FieldError;
 use serde_json::{Value, json};
 
+use crate::metrics::Metrics;
+
 /// The conditions of a webhook or a policy.
 #[derive(Debug, Default)]
 pub(super) struct Conditions(Vec<Condition>);
@@ -36,13 +38,19 @@ impl Conditions {
     }
 
     /// Whether all conditions hold; the error is why that cannot be told.
-    pub(super) fn hold(&self, bindings: &[(&str, Input<'_>)]) -> Result<bool, String> {
+    pub(super) fn hold(&self, bindings: &[(&str, Input<'_>)], counts: &Metrics) -> Result<bool, String> {
         let mut budget = Budget::match_conditions();
+        let holds = self.hold_within(bindings, &mut budget);
+        counts.evaluated(&budget);
+        holds
+    }
+
+    fn hold_within(&self, bindings: &[(&str, Input<'_>)], budget: &mut Budget) -> Result<bool, String> {
         let mut errors: Vec<String> = Vec::new();
         for condition in &self.0 {
             let result = match &condition.program {
                 Ok(program) => program
-                    .evaluate(bindings, &mut budget)
+                    .evaluate(bindings, budget)
                     .map_err(|error| error.to_string()),
                 Err(text) => Err(text.clone()),
             };

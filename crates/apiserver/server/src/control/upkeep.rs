@@ -17,6 +17,8 @@ use crate::store::{Action, Change, CommitError, Draft, Event, Expect, Key, Op, T
 
 /// Events removed per commit.
 const EXPIRY_BATCH: usize = 256;
+/// Roles may collect from roles that collect; so many times the rules are carried on at once.
+const COLLECTING_ROUNDS: usize = 8;
 const ROOT_CA: &str = "kube-root-ca.crt";
 
 impl Api {
@@ -160,8 +162,19 @@ impl Api {
             .as_i64()
     }
 
-    /// Brings roles that collect the rules of others up to date.
+    /// Brings roles that collect the rules of others up to date, also where those collect themselves.
     pub(crate) async fn keep_roles(self: &Arc<Self>) -> ApiResult<()> {
+        for _ in 0..COLLECTING_ROUNDS {
+            if !self.collect_rules().await? {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// One round over all roles; tells whether another may find more.
+    async fn collect_rules(self: &Arc<Self>) -> ApiResult<bool> {
+        let mut moved = false;
         let roles = self.objects("rbac.authorization.k8s.io", "clusterroles", None);
         let resource = self.builtin("rbac.authorization.k8s.io", "v1", "clusterroles")?;
         for (name, rules) in cobaltcore_access::rbac::aggregate(&roles) {
@@ -174,9 +187,14 @@ impl Api {
             let mut next = role.clone();
             meta::fields(&mut next).insert("rules".into(), Value::Array(rules));
             let hand = Hand::new(self, "clusterrole-aggregation-controller");
-            hand.replace(&resource, &Key::new("", &name), next, None).await?;
+            match hand.replace(&resource, &Key::new("", &name), next, None).await {
+                Ok(_) => moved = true,
+                // Somebody was faster; the next round sees what they wrote.
+                Err(error) if matches!(error.reason(), "Conflict" | "NotFound") => moved = true,
+                Err(error) => return Err(error),
+            }
         }
-        Ok(())
+        Ok(moved)
     }
 
     /// Removes events that are older than their time to live.

@@ -252,6 +252,17 @@ impl Store {
         self.shared.published.load(Ordering::Acquire)
     }
 
+    /// The newest revision before which the history of some type is gone.
+    pub fn compacted(&self) -> u64 {
+        self.shared
+            .tables
+            .read()
+            .values()
+            .map(|table| table.floor())
+            .max()
+            .unwrap_or(0)
+    }
+
     /// Waits until `revision` is published; `false` when `timeout` passed first.
     pub async fn reached(&self, revision: u64, timeout: Duration) -> bool {
         let mut announced = self.shared.announced.subscribe();
@@ -362,10 +373,9 @@ impl Store {
 
     fn send(&self, job: Job) -> Result<(), StoreError> {
         let jobs = self.jobs.lock();
-        jobs.as_ref()
-            .ok_or(StoreError::Closed)?
-            .send(job)
-            .map_err(|_| StoreError::Closed)
+        let sender = jobs.as_ref().ok_or(StoreError::Closed)?;
+        self.shared.statistics.queued.fetch_add(1, Ordering::Relaxed);
+        sender.send(job).map_err(|_| StoreError::Closed)
     }
 }
 

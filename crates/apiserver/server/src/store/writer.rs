@@ -10,6 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use tokio::sync::oneshot;
 
 use super::record::{Key, Record};
@@ -49,16 +50,27 @@ pub(super) enum Job {
 }
 
 /// Counters of the writer, for metrics and health.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Statistics {
-    /// Batches committed.
-    pub commits: AtomicU64,
-    /// Changes committed.
-    pub changes: AtomicU64,
-    /// Microseconds spent committing.
-    pub commit_micros: AtomicU64,
-    /// Whether the last commit succeeded.
+    /// Seconds each batch took to commit.
+    pub seconds: Histogram,
+    /// Changes in each batch.
+    pub batches: Histogram,
+    /// Jobs that wait for the writer.
+    pub queued: AtomicU64,
+    /// Whether the last commit failed.
     pub failing: AtomicBool,
+}
+
+impl Default for Statistics {
+    fn default() -> Self {
+        Self {
+            seconds: Histogram::new(exponential_buckets(0.0001, 2.0, 16)),
+            batches: Histogram::new(exponential_buckets(1.0, 2.0, 10)),
+            queued: AtomicU64::default(),
+            failing: AtomicBool::default(),
+        }
+    }
 }
 
 struct Prepared {
@@ -126,6 +138,7 @@ impl Writer<'_> {
         let (mut changes, mut bytes) = (0, 0);
         let mut next = Some(first);
         while let Some(job) = next.take() {
+            self.shared.statistics.queued.fetch_sub(1, Ordering::Relaxed);
             match job {
                 Job::Commit {
                     changes: wanted,
@@ -220,11 +233,8 @@ impl Writer<'_> {
             self.dirty = true;
         }
         statistics.failing.store(false, Ordering::Relaxed);
-        statistics.commits.fetch_add(1, Ordering::Relaxed);
-        statistics.changes.fetch_add(all.len() as u64, Ordering::Relaxed);
-        statistics
-            .commit_micros
-            .fetch_add(began.elapsed().as_micros() as u64, Ordering::Relaxed);
+        statistics.seconds.observe(began.elapsed().as_secs_f64());
+        statistics.batches.observe(all.len() as f64);
         self.publish(&all);
         for prepared in batch {
             let records = prepared

@@ -33,6 +33,28 @@ async fn a_new_server_has_what_every_cluster_begins_with() {
         .get("/api/v1/namespaces/default/services/kubernetes")
         .await;
     assert_eq!(service.body["spec"]["clusterIP"], "10.96.0.1");
+    let classes = "/apis/scheduling.k8s.io/v1/priorityclasses";
+    for (name, value) in [
+        ("system-cluster-critical", 2_000_000_000),
+        ("system-node-critical", 2_000_001_000),
+    ] {
+        let path = format!("{classes}/{name}");
+        let class = server.admin().get(&path).await.body;
+        assert_eq!(
+            (&class["value"], &class["preemptionPolicy"]),
+            (
+                &serde_json::json!(value),
+                &serde_json::json!("PreemptLowerPriority")
+            )
+        );
+        let refused = server.admin().delete(&path).await;
+        assert_eq!(refused.code, 403);
+        assert!(
+            refused
+                .message()
+                .ends_with("this is a system priority class and cannot be deleted")
+        );
+    }
 }
 
 #[tokio::test]
@@ -138,6 +160,35 @@ async fn a_hundred_servers_live_side_by_side() {
         assert_eq!(server.admin().get(&own).await.code, 200);
         let other = format!("/api/v1/namespaces/default/configmaps/only-{}", (n + 1) % 100);
         assert_eq!(server.admin().get(&other).await.code, 404);
+    }
+}
+
+#[tokio::test]
+async fn the_user_s_own_kubeconfig_gets_a_context_on_request() {
+    let home = tempfile::tempdir().unwrap();
+    let own = home.path().join(".kube/config");
+    let start = async |merge: bool| {
+        TestServer::with(Config {
+            listen: vec![([127, 0, 0, 1], 0).into()],
+            port_given: true,
+            kubeconfig_merge: merge.then(|| own.clone()),
+            ..on_disk(&home.path().join("kube"))
+        })
+        .await
+    };
+    start(false).await.stop().await;
+    assert!(!own.exists(), "nothing is touched unasked");
+    start(true).await.stop().await;
+    let first = std::fs::read_to_string(&own).unwrap();
+    assert!(first.contains("current-context: \"cobaltcore\""), "{first}");
+    let theirs = first.replace("cobaltcore", "production");
+    std::fs::write(&own, &theirs).unwrap();
+    start(true).await.stop().await;
+    let merged = std::fs::read_to_string(&own).unwrap();
+    assert!(merged.contains("current-context: \"production\""), "{merged}");
+    for name in ["production", "cobaltcore"] {
+        let context = format!("    user: \"{name}\"\n  name: \"{name}\"");
+        assert!(merged.contains(&context), "{name} is missing in {merged}");
     }
 }
 

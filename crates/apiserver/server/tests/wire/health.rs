@@ -6,7 +6,7 @@ use serde_json::json;
 
 #[tokio::test]
 async fn health_and_metrics_speak_as_expected() {
-    let server = TestServer::start().await;
+    let server = TestServer::start_with_rbac().await;
     let admin = server.admin();
     for path in ["/healthz", "/livez", "/readyz", "/livez/ping", "/readyz/ping"] {
         let reply = admin.get(path).await;
@@ -32,6 +32,14 @@ async fn health_and_metrics_speak_as_expected() {
             .unwrap()
             .starts_with("v1.36.0+cobaltcore.")
     );
+    let rules = json!({"type": "object", "properties": {"spec": {"type": "object", "x-kubernetes-validations": [{"rule": "has(self.size)"}],
+        "properties": {"size": {"type": "integer"}}}}});
+    let kind = crate::words::definition_with("widgets", "Widget", rules, json!({}));
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    assert_eq!(admin.post(path, &kind).await.code, 201);
+    let path = "/apis/example.com/v1/namespaces/default/widgets";
+    let sized = crate::words::widget("a", json!({"size": 1}));
+    assert_eq!(admin.post(path, &sized).await.code, 201);
     let metrics = admin.get("/metrics").await;
     let text = String::from_utf8_lossy(&metrics.raw).into_owned();
     for line in text.lines().filter(|l| !l.starts_with('#') && !l.is_empty()) {
@@ -40,12 +48,35 @@ async fn health_and_metrics_speak_as_expected() {
         assert!(name.starts_with(|c: char| c.is_ascii_alphabetic()), "{line}");
     }
     for name in [
-        "apiserver_request_total",
-        "apiserver_request_duration_seconds_bucket",
-        "apiserver_storage_objects",
-        "cobaltcore_kube_revision",
+        "apiserver_request_total{",
+        "apiserver_request_duration_seconds_bucket{",
+        "apiserver_response_sizes_bucket{",
+        "apiserver_current_inflight_requests{request_kind=",
+        "apiserver_longrunning_requests ",
+        "apiserver_watch_events_total ",
+        "apiserver_watch_events_sizes_bytes_total ",
+        "apiserver_storage_objects{resource=",
+        "apiserver_authorization_decisions_total{type=\"RBAC\",name=\"rbac\",decision=\"allowed\"}",
+        "cobaltcore_kube_revision ",
+        "cobaltcore_kube_compacted_revision ",
+        "cobaltcore_kube_commit_seconds_bucket{",
+        "cobaltcore_kube_commit_batch_changes_bucket{",
+        "cobaltcore_kube_writer_queue 0",
+        "cobaltcore_kube_db_bytes ",
+        "cobaltcore_kube_wal_bytes ",
+        "cobaltcore_kube_watchers{resource=",
+        "cobaltcore_kube_watchers_dropped_total ",
+        "cobaltcore_kube_history_events{resource=",
+        "cobaltcore_kube_gc_deletions_total ",
+        "cobaltcore_kube_cel_evaluations_total 1",
+        "cobaltcore_kube_cel_budget_exceeded_total 0",
+        "cobaltcore_kube_ssa_conflicts_total ",
+        "cobaltcore_kube_rbac_denied_total ",
     ] {
-        assert!(text.lines().any(|l| l.starts_with(name)), "{name} is missing");
+        assert!(
+            text.lines().any(|l| l.starts_with(name)),
+            "{name} is missing in {text}"
+        );
     }
     for line in [
         "# TYPE apiserver_request_total counter",

@@ -164,6 +164,33 @@ async fn scales() {
     );
 }
 
+#[tokio::test]
+async fn replicas_nobody_owns_were_there_before_the_first_apply() {
+    let server = TestServer::start().await;
+    let admin = server.admin();
+    let parent = format!("{DEPLOYMENTS}/d");
+    admin
+        .apply(&format!("{parent}?fieldManager=alpha"), &deployment("d"))
+        .await;
+    let path = format!("{parent}/scale?fieldManager=scaler");
+    let refused = admin.apply(&path, &scale("d", 4)).await;
+    assert_eq!(
+        refused.message(),
+        "Apply failed with 1 conflict: conflict with \"before-first-apply\" with subresource \"scale\" using autoscaling/v1: .spec.replicas"
+    );
+    let owners = async || {
+        let object = admin.get(&parent).await.body;
+        let entries = object["metadata"]["managedFields"].as_array().unwrap().clone();
+        let manager = |e: &Value| e["manager"].as_str().unwrap().to_owned();
+        entries.iter().map(manager).collect::<Vec<_>>()
+    };
+    assert_eq!(admin.apply(&path, &scale("d", 1)).await.code, 200);
+    assert_eq!(owners().await, ["scaler", "alpha", "before-first-apply"]);
+    let forced = admin.apply(&format!("{path}&force=true"), &scale("d", 4)).await;
+    assert_eq!(forced.body["spec"]["replicas"], 4);
+    assert_eq!(owners().await, ["scaler", "alpha"]);
+}
+
 fn binding(name: &str, node: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name, "annotations": {"by": "me"}}, "target": {"kind": "Node", "name": node}})
 }

@@ -18,6 +18,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -251,6 +252,57 @@ async fn a_self_signed_certificate_in_the_bundle_stands_for_itself() {
     ] {
         let hooks = Hooks::serve(shown.config.clone()).await;
         let client = json!({"url": format!("https://127.0.0.1:{}/mutate", hooks.port), "caBundle": bundle});
+        let reply = try_with(&server, name, hook(client, json!({}))).await;
+        assert_eq!(reply.code, code, "{name}: {}", reply.body);
+        let stranger = "x509: certificate signed by unknown authority";
+        assert_eq!(reply.message().contains(stranger), name == "other", "{name}");
+    }
+}
+
+/// A server as a few lines of script make it: old HTTP, no length, and a hung-up connection for an end.
+async fn blunt_server(config: Arc<rustls::ServerConfig>, head: &'static str) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        let acceptor = tokio_rustls::TlsAcceptor::from(config);
+        while let Ok((stream, _)) = listener.accept().await {
+            let Ok(mut stream) = acceptor.accept(stream).await else {
+                continue;
+            };
+            let mut seen = Vec::new();
+            let review = loop {
+                let begins = seen.windows(4).position(|w| w == b"\r\n\r\n").map(|at| at + 4);
+                let body = begins.and_then(|at| serde_json::from_slice::<Value>(&seen[at..]).ok());
+                if let Some(review) = body {
+                    break review;
+                }
+                let mut part = [0; 4096];
+                let read = stream.read(&mut part).await.unwrap();
+                seen.extend_from_slice(&part[..read]);
+            };
+            let verdict = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+                "response": {"uid": review["request"]["uid"], "allowed": true}});
+            stream
+                .write_all(format!("{head}\r\n\r\n{verdict}").as_bytes())
+                .await
+                .unwrap();
+            stream.flush().await.unwrap();
+            drop(stream.into_inner().0);
+        }
+    });
+    port
+}
+
+#[tokio::test]
+async fn a_webhook_may_hang_up_when_it_has_answered() {
+    let identity = identity(&["127.0.0.1"]);
+    let server = TestServer::start().await;
+    for (name, head, code) in [
+        ("whole", "HTTP/1.0 200 OK", 201),
+        ("cut", "HTTP/1.1 200 OK\r\nContent-Length: 99999", 500),
+    ] {
+        let port = blunt_server(identity.config.clone(), head).await;
+        let client = json!({"url": format!("https://127.0.0.1:{port}/"), "caBundle": identity.bundle});
         let reply = try_with(&server, name, hook(client, json!({}))).await;
         assert_eq!(reply.code, code, "{name}: {}", reply.body);
     }

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use cobaltcore_cel::{Budget, Input};
+use cobaltcore_cel::Input;
 use serde_json::Value;
 
 use self::mutator::Mutator;
@@ -169,7 +169,7 @@ fn ask(
             asking.authorizer(),
             asking.request_resource(),
         ];
-        for finding in policy.judge(&bindings, &mut Budget::per_object()) {
+        for finding in policy.judge(&bindings, &api.metrics) {
             if binding.warns {
                 subject.call.warn(format!(
                     "Validation failed for ValidatingAdmissionPolicy '{}' with binding '{}': {}",

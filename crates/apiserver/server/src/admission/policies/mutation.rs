@@ -181,13 +181,13 @@ impl Turn<'_> {
                 ];
                 // Conditions are about the object as the policy finds it.
                 let holds = if at == 0 {
-                    self.policy.conditions.hold(&bindings)
+                    self.policy.conditions.hold(&bindings, &self.api.metrics)
                 } else {
                     Ok(true)
                 };
                 match holds {
                     Ok(true) => mutation
-                        .change(&seen.object, &schema, &bindings)
+                        .change(&seen.object, &schema, &bindings, &self.api.metrics)
                         .and_then(|changed| form.accept(subject, changed)),
                     Ok(false) => return (object, faults),
                     Err(why) => return (object, self.fault(&why, "Invalid")),

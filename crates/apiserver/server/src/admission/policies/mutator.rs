@@ -13,6 +13,7 @@ use super::policy::{Check, ParamKind, Wanted, entries, environments, param_kind}
 use crate::admission::conditions::{self, Conditions};
 use crate::admission::matching::Scope;
 use crate::meta;
+use crate::metrics::Metrics;
 
 /// A mutating policy, ready to be asked.
 #[derive(Debug)]
@@ -99,13 +100,16 @@ impl Mutation {
         object: &Value,
         schema: &Schema,
         bindings: &[(&str, Input<'_>)],
+        counts: &Metrics,
     ) -> Result<Value, String> {
+        let mut budget = Budget::per_object();
         let made = match &self.program {
             Ok(program) => program
-                .evaluate_json(bindings, &mut Budget::per_object())
+                .evaluate_json(bindings, &mut budget)
                 .map_err(|error| error.to_string()),
             Err(text) => Err(text.clone()),
         };
+        counts.evaluated(&budget);
         let mut made = made.map_err(|why| {
             let expression = &self.expression;
             format!("expression '{expression}' resulted in error: {why}")

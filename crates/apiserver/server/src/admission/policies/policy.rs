@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::admission::conditions::{self, Conditions};
 use crate::admission::matching::Scope;
+use crate::metrics::Metrics;
 use crate::selector::LabelSelector;
 
 /// The longest text a message expression may give.
@@ -84,13 +85,20 @@ impl Policy {
     }
 
     /// Everything the policy objects to.
-    pub(super) fn judge(&self, bindings: &[(&str, Input<'_>)], budget: &mut Budget) -> Vec<Finding> {
-        match self.conditions.hold(bindings) {
+    pub(super) fn judge(&self, bindings: &[(&str, Input<'_>)], counts: &Metrics) -> Vec<Finding> {
+        match self.conditions.hold(bindings, counts) {
             Ok(true) => {}
             Ok(false) => return Vec::new(),
             Err(_) if self.fails_open => return Vec::new(),
             Err(why) => return vec![Finding::plain(why)],
         }
+        let mut budget = Budget::per_object();
+        let findings = self.objections(bindings, &mut budget);
+        counts.evaluated(&budget);
+        findings
+    }
+
+    fn objections(&self, bindings: &[(&str, Input<'_>)], budget: &mut Budget) -> Vec<Finding> {
         let mut findings = Vec::new();
         for validation in &self.validations {
             let result = match &validation.program {

@@ -2,7 +2,10 @@
 //! The line to one webhook: HTTPS with connections that are kept and used again. Redirects are not
 //! followed, answers are bounded, and whoever stops waiting closes the connection.
 
+use std::io::{ErrorKind, Result as IoResult};
+use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -14,7 +17,9 @@ use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
 
 use super::tls;
 
@@ -139,7 +144,7 @@ impl Line {
                 .connect(name, stream)
                 .await
                 .map_err(|error| tls::handshake_text(&error, letter.server_name))?;
-            let (sender, connection) = handshake(TokioIo::new(stream))
+            let (sender, connection) = handshake(TokioIo::new(Abrupt(stream)))
                 .await
                 .map_err(|error| error.to_string())?;
             // Ends when the sender is dropped or the server closes.
@@ -149,6 +154,37 @@ impl Line {
             return Ok((address.clone(), sender));
         }
         Err(failure)
+    }
+}
+
+/// A connection whose end counts as one however abruptly it comes. Small servers close without the
+/// farewell TLS asks for; an answer that announced its length is still missed when it is cut short.
+struct Abrupt(TlsStream<TcpStream>);
+
+impl AsyncRead for Abrupt {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<IoResult<()>> {
+        match Pin::new(&mut self.0).poll_read(cx, buf) {
+            Poll::Ready(Err(error)) if error.kind() == ErrorKind::UnexpectedEof => Poll::Ready(Ok(())),
+            other => other,
+        }
+    }
+}
+
+impl AsyncWrite for Abrupt {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<IoResult<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, data)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<IoResult<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<IoResult<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
     }
 }
 

@@ -289,7 +289,7 @@ fn concerned(
         asking.authorizer(),
         asking.request_resource(),
     ];
-    match hook.conditions.hold(&bindings) {
+    match hook.conditions.hold(&bindings, &api.metrics) {
         Ok(true) => Ok(Some(form)),
         Ok(false) => Ok(None),
         Err(_) if hook.fails_open => Ok(None),

@@ -91,7 +91,7 @@ impl ServerCertVerifier for Verifier {
         match result {
             // Found only after the dates were found good.
             Err(Error::InvalidCertificate(CertificateError::Other(why)))
-                if format!("{why:?}").contains("CaUsedAsEndEntity") && self.pinned.contains(end_entity) =>
+                if is_authority(&why) && self.pinned.contains(end_entity) =>
             {
                 rustls::client::verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
                 Ok(ServerCertVerified::assertion())
@@ -123,6 +123,11 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
+/// Whether a certificate was refused because it calls itself an authority.
+fn is_authority(why: &rustls::OtherError) -> bool {
+    format!("{why:?}").contains("CaUsedAsEndEntity")
+}
+
 /// A failed handshake in the words operators know from the reference.
 pub(super) fn handshake_text(error: &std::io::Error, server_name: &str) -> String {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
@@ -131,6 +136,10 @@ pub(super) fn handshake_text(error: &std::io::Error, server_name: &str) -> Strin
             let text = match why {
                 // An authority of the right name and the wrong key is as unknown as any other.
                 CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+                    "x509: certificate signed by unknown authority".to_owned()
+                }
+                // As is one that vouches for itself and was not named.
+                CertificateError::Other(why) if is_authority(why) => {
                     "x509: certificate signed by unknown authority".to_owned()
                 }
                 CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
