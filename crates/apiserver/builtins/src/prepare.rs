@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::decode::zero_field;
 use crate::json::{
-    at, ensure, flag, list, list_mut, map, map_mut, same, take_over, take_over_metadata, text,
+    at, ensure, flag, int, list, list_mut, map, map_mut, same, take_over, take_over_metadata, text,
 };
 use crate::kind::Kind;
 use crate::quantity::Quantity;
@@ -189,6 +189,9 @@ impl Kind {
 }
 
 fn pod(object: &mut Value) {
+    if int(object, "spec.terminationGracePeriodSeconds").is_some_and(|grace| grace < 0) {
+        ensure(object, "spec").insert("terminationGracePeriodSeconds".to_owned(), json!(1));
+    }
     let class = qos_class(object);
     let mut status = json!({"phase": "Pending", "qosClass": class});
     if !list(object, "spec.schedulingGates").is_empty() {

@@ -215,6 +215,22 @@ fn workloads_need_matching_selectors() {
             "{plural}"
         );
     }
+    let odd = json!({"selector": {"matchExpressions": [{"key": "a", "operator": "X"}]}});
+    let shown = r#"spec.selector: Invalid value: {"matchExpressions":[{"key":"a","operator":"X"}]}"#;
+    for (plural, unusable) in [
+        ("deployments", Some(format!("{shown}: invalid label selector"))),
+        ("replicasets", Some(format!("{shown}: invalid label selector"))),
+        ("statefulsets", Some(shown.to_owned())),
+        ("daemonsets", None),
+    ] {
+        let first = r#"spec.selector.matchExpressions[0].operator: Invalid value: "X": not a valid selector operator"#;
+        let wanted: Vec<String> = [first.to_owned()].into_iter().chain(unusable).collect();
+        assert_eq!(
+            errors(kind("apps", plural), workload(odd.clone())),
+            wanted,
+            "{plural}"
+        );
+    }
     let deployments = kind("apps", "deployments");
     let relabelled = |object: &mut Value| {
         object["spec"]["selector"]["matchLabels"] = json!({"z": "y"});

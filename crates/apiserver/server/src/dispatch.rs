@@ -217,6 +217,11 @@ impl Api {
     /// Namespaced kinds need a namespace except for list and watch; others must have none.
     fn check_scope(&self, call: &Call, resource: &Resource) -> ApiResult<()> {
         let info = &call.info;
+        // A namespace is asked for under its own name; under another one the caller's rights there
+        // would open what they are no rights to.
+        if resource.is("", "Namespace") && !info.namespace.is_empty() && info.namespace != info.name {
+            return Err(resource.no_such_route());
+        }
         let namespaced_path = !info.namespace.is_empty() && !resource.is("", "Namespace");
         match (resource.namespaced, namespaced_path) {
             (false, true) => Err(resource.no_such_route()),

@@ -69,7 +69,7 @@ impl Api {
                 crate::negotiate::only_json(&call.headers)?;
                 Ok(Answer::json(200, &version()))
             }
-            ["metrics"] => Ok(Answer::bytes(
+            ["metrics"] if !call.info.path.ends_with('/') => Ok(Answer::bytes(
                 200,
                 "text/plain; version=0.0.4; charset=utf-8",
                 self.render_metrics().into(),

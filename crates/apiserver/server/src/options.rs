@@ -291,7 +291,7 @@ impl ListOptions {
     /// Reads and checks the options.
     pub fn parse(query: &Query, watch: bool) -> ApiResult<Self> {
         let number = |key: &str| -> ApiResult<Option<u64>> {
-            match query.get(key).filter(|v| !v.is_empty()) {
+            match query.get(key) {
                 None => Ok(None),
                 Some(text) => match text.parse::<i64>() {
                     Ok(n) => Ok(Some(n.max(0) as u64)),

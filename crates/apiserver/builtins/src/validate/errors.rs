@@ -154,6 +154,13 @@ impl Errors {
         }
     }
 
+    /// The same, telling whether nothing was wrong.
+    pub(super) fn sound_selector(&mut self, selector: &Value, field: &str) -> bool {
+        let before = self.list.len();
+        self.selector(Some(selector), field);
+        self.list.len() == before
+    }
+
     /// One `key operator values` requirement; `single` lists operators that take exactly one value.
     pub(super) fn requirement(&mut self, requirement: &Value, field: &str, single: &[&str]) {
         let values = strings(requirement, "values");

@@ -10,22 +10,28 @@ use crate::kind::Kind;
 use crate::names;
 use crate::selector::{is_empty, map_matches, selector_matches};
 
+const UNUSABLE: &str = "invalid label selector";
 const MISMATCH: &str = "`selector` does not match template `labels`";
 
-/// Selector of a workload: present, not empty, well formed.
-fn selector(errors: &mut Errors, object: &Value, kind: &str) {
-    match at(object, "spec.selector") {
-        None => errors.required("spec.selector", ""),
-        Some(selector) => {
-            errors.selector(Some(selector), "spec.selector");
-            if is_empty(selector) {
-                errors.invalid(
-                    "spec.selector",
-                    selector.clone(),
-                    &format!("empty selector is invalid for {kind}"),
-                );
-            }
-        }
+/// Selector of a workload: present, not empty, well formed, and one that matches the labels of the
+/// template. What is not well formed matches nothing, and is told in the words of `unusable`.
+fn selector(errors: &mut Errors, object: &Value, kind: &str, unusable: &str) {
+    let Some(selector) = at(object, "spec.selector") else {
+        errors.required("spec.selector", "");
+        return matching(errors, object);
+    };
+    let sound = errors.sound_selector(selector, "spec.selector");
+    if is_empty(selector) {
+        errors.invalid(
+            "spec.selector",
+            selector.clone(),
+            &format!("empty selector is invalid for {kind}"),
+        );
+    }
+    if sound {
+        matching(errors, object);
+    } else {
+        errors.invalid("spec.selector", selector.clone(), unusable);
     }
 }
 
@@ -81,8 +87,7 @@ pub(super) fn replication_controller(errors: &mut Errors, object: &Value) {
 
 pub(super) fn deployment(errors: &mut Errors, object: &Value) {
     errors.non_negative(object, "spec.replicas", "spec.replicas");
-    selector(errors, object, "deployment");
-    matching(errors, object);
+    selector(errors, object, "deployment", UNUSABLE);
     pod::template(errors, object, "spec.template");
     keeps_running(errors, object, "ReplicaSet");
     strategy(errors, object);
@@ -148,8 +153,7 @@ pub(super) fn replica_set(errors: &mut Errors, object: &Value) {
     errors.non_negative(object, "spec.replicas", "spec.replicas");
     errors.non_negative(object, "spec.minReadySeconds", "spec.minReadySeconds");
     // The reference says deployment here, too.
-    selector(errors, object, "deployment");
-    matching(errors, object);
+    selector(errors, object, "deployment", UNUSABLE);
     pod::template(errors, object, "spec.template");
     keeps_running(errors, object, "ReplicaSet");
 }
@@ -188,8 +192,7 @@ pub(super) fn stateful_set(errors: &mut Errors, object: &Value, exists: bool) {
     if !exists && !service.is_empty() {
         errors.all("spec.serviceName", service, names::dns1123_label(service));
     }
-    selector(errors, object, "statefulset");
-    matching(errors, object);
+    selector(errors, object, "statefulset", "");
     pod::template(errors, &with_claims(object), "spec.template");
     keeps_running(errors, object, "StatefulSet");
 }
@@ -294,8 +297,8 @@ pub(super) fn stateful_set_update(errors: &mut Errors, new: &Value, old: &Value)
 
 pub(super) fn daemon_set(errors: &mut Errors, object: &Value) {
     let selector = at(object, "spec.selector");
-    errors.selector(selector, "spec.selector");
-    if !selector_matches(selector, map(object, "spec.template.metadata.labels")) {
+    let sound = selector.is_none_or(|selector| errors.sound_selector(selector, "spec.selector"));
+    if sound && !selector_matches(selector, map(object, "spec.template.metadata.labels")) {
         mismatch(errors, object);
     }
     if let Some(selector) = selector.filter(|selector| is_empty(selector)) {

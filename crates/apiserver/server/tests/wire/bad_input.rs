@@ -192,6 +192,20 @@ async fn selectors_and_paths_nobody_would_write() {
         let reply = admin.get(&format!("{MAPS}/{path}")).await;
         assert!(matches!(reply.code, 400 | 404), "{path}: {}", reply.code);
     }
+    for (path, code, message) in [
+        ("/%2e", 400, "Name parameter invalid: \".\": may not be '.'"),
+        ("/..", 400, "Name parameter invalid: \"..\": may not be '..'"),
+        (
+            "/a%25b",
+            400,
+            "Name parameter invalid: \"a%b\": may not contain '%'",
+        ),
+        ("?limit=", 400, "strconv.ParseInt: parsing \"\": invalid syntax"),
+        ("/none", 404, "configmaps \"none\" not found"),
+    ] {
+        let reply = admin.get(&format!("{MAPS}{path}")).await;
+        assert_eq!((reply.code, reply.message()), (code, message), "{path}");
+    }
     let origin = admin
         .send(http::Method::GET, MAPS, &[("origin", "https://evil.example")], "")
         .await;

@@ -313,6 +313,30 @@ async fn nobody_hands_out_what_they_do_not_have() {
 }
 
 #[tokio::test]
+async fn rights_in_a_namespace_open_no_other() {
+    let server = TestServer::start_with_rbac().await;
+    let admin = server.admin();
+    let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "eve"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "eve"}]});
+    let path = format!("{RBAC}/namespaces/default/rolebindings");
+    create(&admin, &path, &binding).await;
+    let eve = server.as_user("eve", &[]);
+    let own = eve.get("/api/v1/namespaces/default").await;
+    assert_eq!(own.body["metadata"]["name"], "default");
+    for (path, code) in [
+        ("/api/v1/namespaces", 403),
+        ("/api/v1/namespaces/kube-system", 403),
+        ("/api/v1/namespaces/default/namespaces", 404),
+        ("/api/v1/namespaces/default/namespaces/kube-system", 404),
+        ("/api/v1/watch/namespaces/default/namespaces", 404),
+        ("/api/v1/watch/namespaces/default/namespaces/kube-system", 404),
+    ] {
+        assert_eq!(eve.get(path).await.code, code, "{path}");
+    }
+}
+
+#[tokio::test]
 async fn cluster_roles_collect_others() {
     let server = TestServer::start_with_rbac().await;
     let admin = server.admin();
