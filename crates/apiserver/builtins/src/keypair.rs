@@ -18,9 +18,13 @@ pub(crate) fn keypair_warning(secret: &Value) -> Option<String> {
 /// The kinds of the PEM blocks under a key.
 fn pem(secret: &Value, key: &str) -> Vec<String> {
     let encoded = secret.pointer("/data").and_then(|data| data.get(key));
-    let bytes = encoded
-        .and_then(Value::as_str)
-        .and_then(|text| base64::engine::general_purpose::STANDARD.decode(text).ok())
+    block_kinds(encoded.and_then(Value::as_str).unwrap_or_default())
+}
+
+/// The kinds of the PEM blocks in a field that is kept in base64.
+pub(crate) fn block_kinds(encoded: &str) -> Vec<String> {
+    let bytes = base64::engine::general_purpose::STANDARD
+        .decode(encoded)
         .unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
     let begun = text.lines().filter_map(|line| {

@@ -718,14 +718,53 @@ fn names_are_refused_in_the_words_of_the_reference() {
 }
 
 #[test]
-fn foreign_api_servers_are_not_aggregated() {
+fn api_services_are_those_of_this_server() {
     let services = kind("apiregistration.k8s.io", "apiservices");
-    assert_eq!(errors(services, json!({"spec": {"group": "g"}})), [""; 0]);
+    let mut service = json!({"metadata": {"name": "v1.g.example"}, "spec": {"group": "g.example", "version": "v1",
+        "groupPriorityMinimum": 10, "versionPriority": 10}});
+    assert_eq!(errors(services, service.clone()), [""; 0]);
+    service["spec"]["service"] = json!({"name": "s", "namespace": "n"});
+    assert_eq!(
+        errors(services, service),
+        ["spec.service: Forbidden: other API servers are not aggregated here"]
+    );
     assert_eq!(
         errors(
             services,
-            json!({"spec": {"service": {"name": "s", "namespace": "n"}}})
+            json!({"metadata": {"name": "x"}, "spec": {"group": "a", "version": "v1"}})
         ),
-        ["spec.service: Forbidden: other API servers are not aggregated here"]
+        [
+            "metadata.name: Invalid value: \"x\": must be `spec.version+\".\"+spec.group`: \"v1.a\"",
+            "spec.groupPriorityMinimum: Invalid value: 0: must be positive and less than 20000",
+            "spec.versionPriority: Invalid value: 0: must be positive and less than 1000"
+        ]
+    );
+}
+
+#[test]
+fn requests_for_certificates() {
+    let requests = kind("certificates.k8s.io", "certificatesigningrequests");
+    let pem = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KQUE9PQotLS0tLUVORCBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0K";
+    let good = json!({"request": pem, "signerName": "example.com/s", "usages": ["client auth"]});
+    assert_eq!(errors(requests, json!({"spec": good})), [""; 0]);
+    assert_eq!(
+        errors(
+            requests,
+            json!({"spec": {"request": "YWJj", "signerName": "abc", "expirationSeconds": 5}})
+        ),
+        [
+            "spec.request: Invalid value: \"YWJj\": PEM block type must be CERTIFICATE REQUEST",
+            "spec.usages: Required value",
+            "spec.signerName: Invalid value: \"abc\": must be a fully qualified domain and path of the form 'example.com/signer-name'",
+            "spec.expirationSeconds: Invalid value: 5: may not specify a duration less than 600 seconds (10 minutes)"
+        ]
+    );
+    let twice = json!({"request": pem, "signerName": "com/s", "usages": ["signing", "signing"]});
+    assert_eq!(
+        errors(requests, json!({"spec": twice})),
+        [
+            "spec.usages[1]: Duplicate value: \"signing\"",
+            "spec.signerName: Invalid value: \"com\": should be a domain with at least two segments separated by dots"
+        ]
     );
 }

@@ -40,6 +40,7 @@ impl Api {
         }
         self.plan_service(&mut changes)?;
         self.plan_priorities(&mut changes)?;
+        self.plan_api_services(&mut changes)?;
         self.plan_roles(&mut changes)?;
         if !changes.is_empty() {
             self.store.commit(changes).await.map_err(|error| match error {
@@ -82,6 +83,39 @@ impl Api {
                     "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
                     "metadata": {"name": name}, "value": value, "description": description,
                 }))?);
+            }
+        }
+        Ok(())
+    }
+
+    /// One object for each version of each built-in group: they are all served here.
+    fn plan_api_services(&self, changes: &mut Vec<Change>) -> ApiResult<()> {
+        const GROUP: &str = "apiregistration.k8s.io";
+        let registry = self.types();
+        let now = self.clock.stamp();
+        for (group, served) in registry.groups() {
+            let group: &str = group;
+            let Some((minimum, _)) = priority(group, "") else {
+                continue;
+            };
+            for version in served.served() {
+                let name = format!("{}.{group}", version.name);
+                if self.lookup(GROUP, "apiservices", "", &name).is_some() {
+                    continue;
+                }
+                let priority = priority(group, &version.name).map_or(1, |(_, version)| version);
+                let mut service = json!({
+                    "apiVersion": format!("{GROUP}/v1"), "kind": "APIService",
+                    "metadata": {"name": name, "labels": {"kube-aggregator.kubernetes.io/automanaged": "onstart"}},
+                    "spec": {"group": group, "version": &*version.name, "groupPriorityMinimum": minimum,
+                        "versionPriority": priority},
+                    "status": {"conditions": [{"type": "Available", "status": "True", "lastTransitionTime": now,
+                        "reason": "Local", "message": "Local APIServices are always available"}]},
+                });
+                if group.is_empty() {
+                    meta::fields(&mut service["spec"]).remove("group");
+                }
+                changes.push(self.creation(service)?);
             }
         }
         Ok(())
@@ -132,7 +166,11 @@ impl Api {
             meta::set(&mut object, "generation", json!(1));
         }
         resource.default(&mut object);
+        let status = object.get("status").cloned();
         resource.prepare_create(&mut object);
+        if let Some(status) = status {
+            meta::fields(&mut object).insert("status".into(), status);
+        }
         let filter = resource.filter(None);
         cobaltcore_patch::update(
             cobaltcore_patch::UpdateRequest {
@@ -154,4 +192,29 @@ impl Api {
             action: Action::Put(Draft::new(&object, 0)),
         })
     }
+}
+
+/// How far ahead of others a built-in group and a version of it stand; `None` for other groups.
+fn priority(group: &str, version: &str) -> Option<(u32, u32)> {
+    let minimum = match group {
+        "" => return Some((18_000, 1)),
+        "apps" => 17_800,
+        "events.k8s.io" => 17_750,
+        "authentication.k8s.io" => 17_700,
+        "authorization.k8s.io" => 17_600,
+        "autoscaling" => 17_500,
+        "batch" => 17_400,
+        "certificates.k8s.io" => 17_300,
+        "networking.k8s.io" => 17_200,
+        "policy" => 17_100,
+        "rbac.authorization.k8s.io" => 17_000,
+        "storage.k8s.io" => 16_800,
+        "apiextensions.k8s.io" | "admissionregistration.k8s.io" => 16_700,
+        "scheduling.k8s.io" => 16_600,
+        "coordination.k8s.io" => 16_500,
+        "node.k8s.io" => 16_300,
+        "discovery.k8s.io" => 16_200,
+        _ => return None,
+    };
+    Some((minimum, if version == "v2" { 30 } else { 15 }))
 }

@@ -60,7 +60,7 @@ impl Api {
         subresource: Option<&str>,
     ) -> ApiResult<Answer> {
         let options = WriteOptions::parse(&call.query, "UpdateOptions", false)?;
-        let form = Form::negotiate(&call.headers, &call.query, true)?;
+        let form = Form::negotiate(&call.headers, &call.query, true)?.for_object()?;
         let write = Write {
             call,
             registry,
@@ -97,7 +97,7 @@ impl Api {
             return Err(unsupported_patch(resource));
         }
         let options = WriteOptions::parse(&call.query, "PatchOptions", apply)?;
-        let form = Form::negotiate(&call.headers, &call.query, true)?;
+        let form = Form::negotiate(&call.headers, &call.query, true)?.for_object()?;
         let write = Write {
             call,
             registry,
@@ -539,8 +539,18 @@ fn read_patch(write: &Write<'_>, media: &str) -> ApiResult<Edit> {
             yaml::decode(body).map_err(|e| ApiError::bad_request(format!("error decoding YAML: {e}")))?;
         return read_configuration(write, decoded);
     }
-    let decoded =
-        decode::json(body).map_err(|e| ApiError::bad_request(format!("error decoding patch: {e}")))?;
+    let strategic = media == "application/strategic-merge-patch+json";
+    let mut decoded = decode::json(body).map_err(|e| {
+        ApiError::bad_request(if strategic {
+            e
+        } else {
+            format!("error decoding patch: {e}")
+        })
+    })?;
+    if strategic && decoded.value.is_null() {
+        // Nothing is changed by nothing.
+        decoded.value = json!({});
+    }
     let mut problems: Vec<String> = decoded
         .duplicates
         .iter()
@@ -568,19 +578,42 @@ fn read_patch(write: &Write<'_>, media: &str) -> ApiResult<Edit> {
     let patch = decoded.value;
     let found = decode::json_type(&patch);
     match media {
-        "application/json-patch+json" if patch.is_array() => Ok(Edit::Json(patch)),
+        "application/json-patch+json" if patch.is_array() => match strange_operation(&patch) {
+            None => Ok(Edit::Json(patch)),
+            Some(why) => Err(ApiError::bad_request(format!("error decoding patch: {why}"))),
+        },
         "application/json-patch+json" => Err(ApiError::bad_request(format!(
             "error decoding patch: json: cannot unmarshal {found} into Go value of type []handlers.jsonPatchOp"
         ))),
         "application/strategic-merge-patch+json" if !patch.is_object() => Err(ApiError::bad_request(
             format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"),
         )),
+        _ if patch.is_null() => Err(ApiError::bad_request("Invalid JSON Patch")),
         _ if !patch.is_object() => Err(ApiError::bad_request(format!(
             "error decoding patch: json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"
         ))),
         "application/strategic-merge-patch+json" => Ok(Edit::Strategic(patch)),
         _ => Ok(Edit::Merge(patch)),
     }
+}
+
+/// Why the operations of a JSON patch cannot be read, though they are a list.
+fn strange_operation(patch: &Value) -> Option<String> {
+    let mut operations = patch.as_array().into_iter().flatten();
+    operations.find_map(|operation| match operation {
+        Value::Null => None,
+        Value::Object(map) => ["op", "path", "from"].into_iter().find_map(|name| {
+            let value = map.get(name).filter(|v| !v.is_string() && !v.is_null())?;
+            Some(format!(
+                "json: cannot unmarshal {} into Go struct field jsonPatchOp.{name} of type string",
+                decode::json_type(value)
+            ))
+        }),
+        other => Some(format!(
+            "json: cannot unmarshal {} into Go value of type handlers.jsonPatchOp",
+            decode::json_type(other)
+        )),
+    })
 }
 
 /// Members of operations that mean nothing.

@@ -102,7 +102,7 @@ impl Api {
         resource: &Arc<Resource>,
     ) -> ApiResult<Answer> {
         let options = WriteOptions::parse(&call.query, "CreateOptions", false)?;
-        let form = Form::negotiate(&call.headers, &call.query, true)?;
+        let form = Form::negotiate(&call.headers, &call.query, true)?.for_object()?;
         let write = Write {
             call,
             registry,

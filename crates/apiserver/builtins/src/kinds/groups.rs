@@ -15,6 +15,7 @@ pub(super) static KINDS: &[Kind] = &[
         namespaced: false,
         status: true,
         subresources: &[own("status", "APIService", READ_WRITE)],
+        name_rule: NameRule::PathSegment,
         unconditional_update: false,
         storage_group: "apiregistration.k8s.io",
         definition: "io.k8s.kube-aggregator.pkg.apis.apiregistration.v1.APIService",

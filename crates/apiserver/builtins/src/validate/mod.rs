@@ -14,6 +14,7 @@ mod network;
 mod node;
 mod pod;
 mod policy;
+mod registration;
 mod resources;
 mod schedule;
 mod scheduling;
@@ -129,9 +130,8 @@ impl Kind {
             ("scheduling.k8s.io", _) => scheduling::priority_class(errors, object, old),
             ("node.k8s.io", _) => scheduling::runtime_class(errors, object, old),
             ("storage.k8s.io", kind) => storage::storage(errors, object, old, kind),
-            ("apiregistration.k8s.io", _) if crate::json::at(object, "spec.service").is_some() => {
-                errors.forbidden("spec.service", "other API servers are not aggregated here");
-            }
+            ("apiregistration.k8s.io", _) => registration::api_service(errors, object),
+            ("certificates.k8s.io", _) if old.is_none() => registration::signing_request(errors, object),
             ("admissionregistration.k8s.io", kind) => webhook::admission(errors, object, kind),
             _ => {}
         }

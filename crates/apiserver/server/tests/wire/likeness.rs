@@ -6,7 +6,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::hooks::{self, World, rule};
-use super::requests::{MAPS, map, map_of};
+use super::requests::{JSON_PATCH, MAPS, MERGE_PATCH, STRATEGIC_PATCH, map, map_of};
 use super::words::{CRDS, WIDGETS, definition_with, widget};
 
 /// A definition of widgets with a scale, a rule and fields that may and may not be null.
@@ -358,4 +358,66 @@ async fn an_unknown_kind_of_parameters_is_the_policys_fault() {
             "configmaps \"m\" is forbidden: ValidatingAdmissionPolicy 'p' denied request: failed to configure policy: failed to find resource referenced by paramKind: 'foo.bar/v1, Kind=Foo'"
         )
     );
+}
+
+/// Every version of a built-in group has an API service, which is this server.
+#[tokio::test]
+async fn built_in_groups_have_api_services() {
+    let server = TestServer::start().await;
+    let admin = server.admin();
+    let path = "/apis/apiregistration.k8s.io/v1/apiservices";
+    for (name, minimum, version) in [
+        ("v1.", 18_000, 1),
+        ("v1.apps", 17_800, 15),
+        ("v2.autoscaling", 17_500, 30),
+        ("v1.rbac.authorization.k8s.io", 17_000, 15),
+    ] {
+        let reply = admin.get(&format!("{path}/{name}")).await;
+        assert_eq!(reply.code, 200, "{name} {}", reply.body);
+        let spec = &reply.body["spec"];
+        assert_eq!(
+            (&spec["groupPriorityMinimum"], &spec["versionPriority"]),
+            (&json!(minimum), &json!(version))
+        );
+        assert_eq!(reply.body["status"]["conditions"][0]["reason"], "Local");
+    }
+    let listed = admin.get(path).await;
+    assert!(listed.body["items"].as_array().unwrap().len() > 15);
+}
+
+/// Patches that cannot be read say so in the words of their reader.
+#[tokio::test]
+async fn unreadable_patches() {
+    let server = TestServer::start().await;
+    let admin = server.admin();
+    admin.post(MAPS, &map("m")).await;
+    let path = format!("{MAPS}/m");
+    let unread = "error decoding patch: json: cannot unmarshal number into Go";
+    for (media, body, code, message) in [
+        (
+            JSON_PATCH,
+            "[{\"op\":1,\"path\":\"/a\"}]",
+            400,
+            format!("{unread} struct field jsonPatchOp.op of type string"),
+        ),
+        (
+            JSON_PATCH,
+            "[1]",
+            400,
+            format!("{unread} value of type handlers.jsonPatchOp"),
+        ),
+        (MERGE_PATCH, "null", 400, "Invalid JSON Patch".to_owned()),
+        (STRATEGIC_PATCH, "null", 200, String::new()),
+        (
+            STRATEGIC_PATCH,
+            "",
+            400,
+            "unexpected end of JSON input".to_owned(),
+        ),
+    ] {
+        let reply = admin
+            .send(Method::PATCH, &path, &[("content-type", media)], body)
+            .await;
+        assert_eq!((reply.code, reply.message()), (code, message.as_str()), "{body}");
+    }
 }
