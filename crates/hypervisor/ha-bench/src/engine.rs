@@ -1,11 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What judging costs: one round over all hosts, measured in the engine alone.
+//! What judging costs: one round over all hosts, measured in the engine alone; and how long the worlds take that are
+//! simulated with every change.
 
-use cobaltcore_ha_simulation::bench;
+use std::time::Instant;
+
+use cobaltcore_ha_simulation::{Batch, bench, run_batch};
 
 use crate::Row;
 
-pub(crate) fn measure() -> Vec<Row> {
+/// Worlds that are simulated with every change.
+const SEEDS: u64 = 500;
+
+/// Simulated worlds, on all cores.
+fn simulated(quick: bool) -> Row {
+    let count = if quick { SEEDS / 10 } else { SEEDS };
+    let began = Instant::now();
+    let report = run_batch(
+        Batch {
+            base: 0,
+            count,
+            prepare: None,
+        },
+        |_| {},
+    );
+    let seconds = began.elapsed().as_secs_f64();
+    let what = format!("simulation: {SEEDS} seeds");
+    let scaled = seconds * SEEDS as f64 / report.seeds.max(1) as f64;
+    Row::new(what, scaled, "s").at_most(120.0, 120.0)
+}
+
+pub(crate) fn measure(quick: bool) -> Vec<Row> {
     let lines = bench::run();
     let Some(largest) = lines.last() else {
         return Vec::new();
@@ -23,5 +47,6 @@ pub(crate) fn measure() -> Vec<Row> {
             .grown("hosts", points(&|line| line.heartbeat_ns / 1000.0)),
         Row::new(title("one inventory of 50 guests"), largest.inventory_us, "µs")
             .grown("hosts", points(&|line| line.inventory_us)),
+        simulated(quick),
     ]
 }

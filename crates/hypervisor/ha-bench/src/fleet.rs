@@ -27,6 +27,8 @@ const ZONE: usize = 20;
 /// How often an agent speaks, and how many times it speaks between two full lists.
 const BEAT: Duration = Duration::from_secs(5);
 const BEATS_PER_LIST: usize = 12;
+/// How long ago guests last changed when the service is started, in milliseconds.
+const AGE: i64 = 3_600_000;
 /// How often a dead host is looked at to see whether it came back.
 const DEAD: Duration = Duration::from_millis(500);
 
@@ -86,10 +88,14 @@ impl Fleet {
             .host_size(2, 128, 1 << 20)
             .settings(change)
             .build();
-        // Hosts are looked at only when their agents are silent, and then nobody answers.
         world.change(|state| {
+            // Hosts are looked at only when their agents are silent, and then nobody answers.
             for host in state.hosts.values_mut() {
                 host.ip = "127.0.0.1".into();
+            }
+            // Guests of a fleet have been there for a while; to Nova, none of them changed a moment ago.
+            for server in state.servers.values_mut() {
+                server.updated.0 -= AGE;
             }
         });
         let failed = |error: cobaltcore_sim::Error| set_up("a cloud")(error.into());

@@ -112,7 +112,7 @@ pub async fn run(options: Options) -> Result<Report, BenchError> {
     }
     if wanted("engine") {
         progress("decisions");
-        report.rows.extend(engine::measure());
+        report.rows.extend(engine::measure(quick));
     }
     // Both wait for real seconds most of the time.
     let fleets = async {

@@ -65,7 +65,7 @@ impl Row {
         Self {
             goal: Some(goal),
             gate: Some(gate),
-            met: Some(self.value <= goal),
+            met: Some(shown(self.value) <= goal),
             ..self
         }
     }
@@ -75,7 +75,7 @@ impl Row {
         Self {
             goal: Some(goal),
             gate: Some(gate),
-            met: Some(self.value >= goal),
+            met: Some(shown(self.value) >= goal),
             more_is_better: true,
             ..self
         }
@@ -99,9 +99,9 @@ impl Row {
     fn verdict(&self) -> &'static str {
         let within_gate = |gate: f64| {
             if self.more_is_better {
-                self.value >= gate
+                shown(self.value) >= gate
             } else {
-                self.value <= gate
+                shown(self.value) <= gate
             }
         };
         match (self.met, self.gate) {
@@ -178,6 +178,11 @@ fn number(value: f64) -> String {
     }
 }
 
+/// A value as people read it. It is judged by that: what is shown as the goal has reached the goal.
+fn shown(value: f64) -> f64 {
+    number(value).parse().unwrap_or(value)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -193,6 +198,13 @@ mod tests {
         assert_eq!((most.met, most.verdict()), (Some(false), "MISSED"));
         assert_eq!(Row::new("time", 4.0, "s").at_most(4.0, 4.0).verdict(), "met");
         assert_eq!(Row::new("a", 5.0, "x").verdict(), "");
+        assert_eq!(
+            Row::new("time", 15.04, "s").at_most(15.0, 16.0).verdict(),
+            "met",
+            "it is shown as 15.0"
+        );
+        let late = Row::new("time", 15.06, "s").at_most(15.0, 16.0);
+        assert_eq!(late.verdict(), "MISSED, within its gate");
     }
 
     #[test]
