@@ -25,7 +25,9 @@ pub struct Config {
     pub hosts: BTreeMap<String, HostConfig>,
     /// How long a level is tried before the next.
     pub timeout: HumanDuration,
-    /// How far the two reads of a verification are apart.
+    /// How many readings of Off verify a fence.
+    pub verify_reads: u32,
+    /// How far they are apart, at least.
     pub verify_gap: HumanDuration,
     /// First pause between attempts.
     pub retry_min: HumanDuration,
@@ -45,6 +47,7 @@ impl Default for Config {
             levels: Vec::new(),
             hosts: BTreeMap::new(),
             timeout: seconds(60),
+            verify_reads: 2,
             verify_gap: seconds(2),
             retry_min: seconds(30),
             retry_max: seconds(300),
@@ -146,6 +149,9 @@ pub enum MetalMode {
     /// The operator switches the power itself.
     #[serde(rename = "claim")]
     Claim,
+    /// The same by `Server.spec.power`, for versions of the operator that still heed it.
+    #[serde(rename = "legacy-spec-power")]
+    SpecPower,
 }
 
 /// How a program is spoken to.
@@ -329,6 +335,13 @@ impl Config {
         if self.verify_gap.0 < Duration::from_secs(2) {
             let message = "must be at least 2s: some devices say Off before it is true";
             found.push(("verify_gap".to_owned(), message.to_owned()));
+        }
+        if self.verify_reads < 2 {
+            let message = "must be at least 2: one reading may show the moment before";
+            found.push(("verify_reads".to_owned(), message.to_owned()));
+        } else if self.verify_gap.0.saturating_mul(self.verify_reads - 1) >= self.timeout.0 {
+            let message = "so many readings, verify_gap apart, do not fit into timeout";
+            found.push(("verify_reads".to_owned(), message.to_owned()));
         }
         found
     }
@@ -521,6 +534,8 @@ mod tests {
             ),
             ("hosts: {Bad_Name: {bmc: x}}", "hosts.Bad_Name"),
             ("verify_gap: 1s", "verify_gap"),
+            ("verify_reads: 1", "verify_reads"),
+            ("verify_reads: 31", "verify_reads"),
             (
                 "required_grade: none\nlevels: [[{driver: manual}]]\nhosts: {n1: {levels: [[{driver: nova-force-down-only, accept_split_brain: true}]]}}",
                 "hosts.n1.levels.0",

@@ -12,14 +12,14 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use crate::ceph::CephFence;
-use crate::config::{Config, DeviceConfig, Driver, HostConfig};
+use crate::config::{Config, DeviceConfig, Driver, HostConfig, MetalMode};
 use crate::credentials::Source;
 use crate::device::{Device, Target};
 use crate::error::{Error, Result};
 use crate::exec::Exec;
 use crate::level::Level;
 use crate::manual::Manual;
-use crate::metal::Metal;
+use crate::metal::{Metal, Way};
 use crate::network::Network;
 use crate::nova_only::NovaOnly;
 use crate::redfish::{Redfish, Wire};
@@ -189,15 +189,16 @@ impl Fences {
         Ok(match config.driver {
             Driver::Redfish => Box::new(self.redfish(&about)?),
             Driver::MetalOperator => {
-                let bmc = match config.mode {
-                    crate::config::MetalMode::ParkRedfish => Some(self.redfish(&about)?),
-                    crate::config::MetalMode::Claim => None,
+                let way = match config.mode {
+                    MetalMode::ParkRedfish => Way::Park(Box::new(self.redfish(&about)?)),
+                    MetalMode::Claim => Way::Claim,
+                    MetalMode::SpecPower => Way::SpecPower,
                 };
                 let kube = self
                     .kube
                     .clone()
                     .ok_or_else(|| about.missing("the Kubernetes API", "kubernetes.enabled"))?;
-                Box::new(Metal::new(kube, about.server()?, bmc, config.limit()))
+                Box::new(Metal::new(kube, about.server()?, way, config.limit()))
             }
             Driver::Exec => Box::new(Exec {
                 host: target.host.clone(),

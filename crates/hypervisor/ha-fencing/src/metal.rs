@@ -2,7 +2,8 @@
 //! Hosts that IronCore's metal-operator looks after. It heals: a claimed server that is off is
 //! booted again within minutes. So the operator is told to stand down before the power is touched,
 //! and the fence holds only as long as it does. With a BMC of our own the server is parked and
-//! switched off there; without one the claim is changed and the operator switches it off itself.
+//! switched off there; without one the claim is changed and the operator switches it off itself,
+//! asked by an annotation, or by the server's own `spec.power` where the operator is old.
 
 use std::time::Duration;
 
@@ -32,12 +33,23 @@ const FORCE_OFF: &str = "force-off-server";
 /// A pass that was under way when the server was parked has ended after this.
 const PASS: Duration = Duration::from_secs(3);
 
-/// One Server, and its BMC if it is ours to use.
+/// How a server is switched off.
+#[derive(Debug)]
+pub(crate) enum Way {
+    /// The operator stands down, and its BMC is ours to use.
+    Park(Box<Redfish>),
+    /// By its claim and an order to the operator.
+    Claim,
+    /// By its claim and its own wish, which newer operators erase.
+    SpecPower,
+}
+
+/// One Server, and how it is switched off.
 pub(crate) struct Metal {
     servers: Api<DynamicObject>,
     client: Client,
     server: String,
-    bmc: Option<Redfish>,
+    way: Way,
     limit: Duration,
 }
 
@@ -46,18 +58,18 @@ impl std::fmt::Debug for Metal {
         let mut shown = f.debug_struct("Metal");
         shown
             .field("server", &self.server)
-            .field("bmc", &self.bmc)
+            .field("way", &self.way)
             .finish_non_exhaustive()
     }
 }
 
 impl Metal {
-    pub(crate) fn new(client: Client, server: String, bmc: Option<Redfish>, limit: Duration) -> Self {
+    pub(crate) fn new(client: Client, server: String, way: Way, limit: Duration) -> Self {
         Self {
             servers: Api::all_with(client.clone(), &resource("Server", "servers")),
             client,
             server,
-            bmc,
+            way,
             limit,
         }
     }
@@ -135,13 +147,54 @@ impl Metal {
         self.call("changing the claim", patched).await.map(drop)
     }
 
+    /// What the owner of the server wants of its power. One without an owner is wanted by nobody.
+    async fn claimed_power(&self, server: &DynamicObject) -> Result<Option<String>> {
+        if self.way_is_legacy() && server.data["spec"]["serverClaimRef"].is_null() {
+            return Ok(None);
+        }
+        let (claims, name) = self.claims(server)?;
+        let claim = self.call("reading the claim", claims.get(&name)).await?;
+        Ok(Some(text(&claim.data["spec"]["power"]).unwrap_or_default()))
+    }
+
+    fn way_is_legacy(&self) -> bool {
+        matches!(self.way, Way::SpecPower)
+    }
+
+    /// Older operators do what the server itself says, unless its claim says something else.
+    async fn wish(&self, server: &DynamicObject, power: &str) -> Result<()> {
+        if !server.data["spec"]["serverClaimRef"].is_null() {
+            self.claim_power(server, power).await?;
+        }
+        let patch = json!({"spec": {"power": power}});
+        let (params, patch) = (manager(), Patch::Merge(&patch));
+        let patched = self.servers.patch(&self.server, &params, &patch);
+        self.call("changing the power of", patched).await.map(drop)
+    }
+
+    /// The same, and a look whether it was taken back: a newer operator erases what it does not heed.
+    async fn wish_off(&self, server: &DynamicObject) -> Result<()> {
+        self.wish(server, "Off").await?;
+        tokio::time::sleep(PASS).await;
+        if wants_off(&self.get().await?) {
+            return Ok(());
+        }
+        Err(Error::NotOffered {
+            what: "be switched off by its spec.power",
+            device: self.device(),
+            detail: "metal-operator took the change back, as its newer versions do; \
+                     use mode park+redfish, or claim without a BMC"
+                .into(),
+        })
+    }
+
     async fn who(&self) -> Result<Identity> {
         let server = self.get().await?;
         let known = Identity {
             system_uuid: text(&server.data["spec"]["systemUUID"]),
             serial: text(&server.data["status"]["serialNumber"]),
         };
-        let Some(bmc) = &self.bmc else {
+        let Way::Park(bmc) = &self.way else {
             return Ok(known);
         };
         // The BMC is what will be pressed; what the operator noted must not contradict it.
@@ -151,7 +204,7 @@ impl Metal {
     }
 
     async fn read_power(&self) -> Result<Power> {
-        if let Some(bmc) = &self.bmc {
+        if let Way::Park(bmc) = &self.way {
             return bmc.power().await;
         }
         let server = self.get().await?;
@@ -162,11 +215,15 @@ impl Metal {
         }
         // What the operator says is as old as its last pass, and it may heal in the next. It is
         // believed when our order was carried out after the claim had said the same.
-        let (claims, name) = self.claims(&server)?;
-        let claim = self.call("reading the claim", claims.get(&name)).await?;
-        if claim.data["spec"]["power"] != "Off" {
+        let claimed = self.claimed_power(&server).await?;
+        if claimed.is_some_and(|power| power != "Off") {
             return Err(self.unknown(
                 "it is off, but its ServerClaim wants it on: metal-operator may switch it on at any time",
+            ));
+        }
+        if self.way_is_legacy() && !wants_off(&server) {
+            return Err(self.unknown(
+                "it is off, but its spec.power does not say so: metal-operator may switch it on at any time",
             ));
         }
         if server
@@ -181,9 +238,13 @@ impl Metal {
 
     async fn switch_off(&self) -> Result<()> {
         let server = self.get().await?;
-        let Some(bmc) = &self.bmc else {
-            self.claim_power(&server, "Off").await?;
-            return self.ask(&self.get().await?, FORCE_OFF).await;
+        let bmc = match &self.way {
+            Way::Park(bmc) => bmc,
+            Way::Claim => {
+                self.claim_power(&server, "Off").await?;
+                return self.ask(&self.get().await?, FORCE_OFF).await;
+            }
+            Way::SpecPower => return self.wish_off(&server).await,
         };
         if !stands_down(&server) {
             self.ask(&server, PARK).await?;
@@ -194,24 +255,28 @@ impl Metal {
 
     async fn keep_off(&self) -> Result<()> {
         let server = self.get().await?;
-        if self.bmc.is_some() {
+        if matches!(self.way, Way::Park(_)) {
             if stands_down(&server) {
                 return Ok(());
             }
             return self.ask(&server, PARK).await;
         }
-        let (claims, name) = self.claims(&server)?;
-        let claim = self.call("reading the claim", claims.get(&name)).await?;
-        if claim.data["spec"]["power"] == "Off" {
-            return Ok(());
+        let claimed = self.claimed_power(&server).await?;
+        let kept = claimed.is_none_or(|power| power == "Off");
+        match &self.way {
+            Way::SpecPower if kept && wants_off(&server) => Ok(()),
+            Way::SpecPower => self.wish_off(&server).await,
+            _ if kept => Ok(()),
+            _ => self.claim_power(&server, "Off").await,
         }
-        self.claim_power(&server, "Off").await
     }
 
     async fn let_go(&self) -> Result<()> {
         let server = self.get().await?;
-        if self.bmc.is_none() {
-            return self.claim_power(&server, "On").await;
+        match &self.way {
+            Way::Claim => return self.claim_power(&server, "On").await,
+            Way::SpecPower => return self.wish(&server, "On").await,
+            Way::Park(_) => {}
         }
         if stands_down(&server) {
             self.ask(&server, UNPARK).await?;
@@ -225,6 +290,11 @@ impl Metal {
 fn stands_down(server: &DynamicObject) -> bool {
     let is = |key, value| server.annotations().get(key).is_some_and(|found| found == value);
     !is(OPERATION, UNPARK) && (is(OPERATION, PARK) || is(PARKED, "true"))
+}
+
+/// Whether the server itself says that it is to be off.
+fn wants_off(server: &DynamicObject) -> bool {
+    server.data["spec"]["power"] == "Off"
 }
 
 fn text(value: &Value) -> Option<String> {
@@ -248,9 +318,9 @@ impl Device for Metal {
     }
 
     fn address(&self) -> String {
-        match &self.bmc {
-            Some(bmc) => format!("{} at {}", self.device(), bmc.address()),
-            None => self.device(),
+        match &self.way {
+            Way::Park(bmc) => format!("{} at {}", self.device(), bmc.address()),
+            Way::Claim | Way::SpecPower => self.device(),
         }
     }
 

@@ -227,6 +227,62 @@ async fn without_a_bmc_the_claim_is_changed_first_and_off_is_believed_when_it_wa
 }
 
 #[tokio::test]
+async fn an_old_operator_is_asked_by_the_servers_own_power() {
+    let rig = Rig::new("legacy-spec-power").await;
+    let device = rig.device();
+    assert_eq!(device.power().await.unwrap(), Power::On);
+    rig.status("Off").await;
+    assert!(
+        device.power().await.is_err(),
+        "off, and nobody said that it is to stay so"
+    );
+    rig.status("On").await;
+    device.power_off().await.unwrap();
+    assert_eq!(rig.server().await["spec"]["power"], "Off");
+    // The claim would be copied over it.
+    assert_eq!(rig.api.admin().get(CLAIM).await.body["spec"]["power"], "Off");
+    assert_eq!(rig.annotation(OPERATION).await, None);
+    assert_eq!(
+        device.power().await.unwrap(),
+        Power::On,
+        "wanted off is not off yet"
+    );
+    rig.status("Off").await;
+    assert_eq!(device.power().await.unwrap(), Power::Off);
+    device.hold().await.unwrap();
+    // Somebody wants it on: the reading is worth nothing, and the hold is renewed.
+    let revert = json!({"spec": {"power": "On"}});
+    rig.api.admin().merge(SERVER, &revert).await;
+    assert!(device.power().await.is_err());
+    device.hold().await.unwrap();
+    assert_eq!(device.power().await.unwrap(), Power::Off);
+    device.release().await.unwrap();
+    assert_eq!(rig.server().await["spec"]["power"], "On");
+    assert_eq!(rig.api.admin().get(CLAIM).await.body["spec"]["power"], "On");
+    assert_eq!(rig.power(), Real::On, "no BMC was touched");
+}
+
+#[tokio::test]
+async fn a_newer_operator_erases_the_servers_power_and_the_error_says_which_mode_to_use() {
+    let rig = Rig::new("legacy-spec-power").await;
+    let admin = rig.api.admin();
+    let eraser = async {
+        loop {
+            let patch = json!({"spec": {"power": null}});
+            admin.merge(SERVER, &patch).await;
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+    };
+    let device = rig.device();
+    let error = tokio::select! {
+        () = eraser => unreachable!("it erases for ever"),
+        result = device.power_off() => result.unwrap_err(),
+    };
+    assert!(matches!(error, Error::NotOffered { .. }), "{error}");
+    assert!(error.to_string().contains("park+redfish"), "{error}");
+}
+
+#[tokio::test]
 async fn a_host_without_its_label_cannot_be_fenced_and_says_so() {
     let rig = Rig::new("claim").await;
     let target = Target::new(HostName::new(ONE).unwrap());
