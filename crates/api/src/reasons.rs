@@ -109,6 +109,9 @@ words! {
     pub enum HaRecoveryReason {
         Fencing = "Fencing",
         Evacuating = "Evacuating",
+        Recovered = "Recovered",
+        Failed = "Failed",
+        Releasing = "Releasing",
         Released = "Released",
     }
 }

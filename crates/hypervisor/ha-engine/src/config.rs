@@ -158,7 +158,9 @@ pub struct Config {
     pub required_grade: Grade,
     /// How long a level is tried before the next.
     pub fence_timeout: Duration,
-    /// How far the two reads of a verification are apart, at least.
+    /// How many readings of Off verify a fence.
+    pub verify_reads: u32,
+    /// How far they are apart, at least.
     pub verify_gap: Duration,
     /// First pause between attempts to fence.
     pub fence_retry_min: Duration,
@@ -174,6 +176,8 @@ pub struct Config {
     pub max_domain_hosts: usize,
     /// Share of a failure domain, at most; never less than one host.
     pub domain_percent: u32,
+    /// How long a host that was in trouble counts after it came back.
+    pub storm_window: Duration,
     /// How long it must be calm before a storm is over.
     pub storm_cooldown: Duration,
     /// How long a finished incident still counts.
@@ -272,6 +276,7 @@ impl Default for Config {
             }],
             required_grade: Grade::Power,
             fence_timeout: s(60),
+            verify_reads: 2,
             verify_gap: s(2),
             fence_retry_min: s(30),
             fence_retry_max: s(300),
@@ -280,6 +285,7 @@ impl Default for Config {
             storm_percent: 10,
             max_domain_hosts: 2,
             domain_percent: 10,
+            storm_window: s(300),
             storm_cooldown: s(300),
             storm_memory: s(3600),
             proven_dead_bypass: true,

@@ -129,12 +129,44 @@ pub(crate) struct VmRun {
     pub(crate) live_seen: Option<Mono>,
 }
 
+/// Readings of Off in a row. Those too soon after the one before them count with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OffReads {
+    /// How many, far enough apart.
+    pub(crate) count: u32,
+    /// When the latest of those that count was asked for.
+    counted: Mono,
+    /// When the latest of all was asked for.
+    pub(crate) last: Mono,
+}
+
+impl OffReads {
+    /// One more, asked for at a moment.
+    pub(crate) fn with(before: Option<Self>, asked: Mono, gap: std::time::Duration) -> Self {
+        match before {
+            None => Self {
+                count: 1,
+                counted: asked,
+                last: asked,
+            },
+            Some(reads) if asked.since(reads.counted) >= gap => Self {
+                count: reads.count.saturating_add(1),
+                counted: asked,
+                last: asked,
+            },
+            Some(reads) => Self { last: asked, ..reads },
+        }
+    }
+}
+
 /// What a leader knows of one incident besides the ledger. Every time in it began in this term.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
     pub(crate) state: IncidentState,
     pub(crate) state_since: Mono,
     pub(crate) held: Option<HeldReason>,
+    /// When people were last told why.
+    pub(crate) held_told: Mono,
     pub(crate) maintenance: Read<Maintenance>,
     pub(crate) identity: Read<Identity>,
     pub(crate) service: Read<ServiceFacts>,
@@ -144,8 +176,8 @@ pub(crate) struct Run {
     pub(crate) level_since: Mono,
     /// When the latest power-off ended; readings asked for before it verify nothing.
     pub(crate) off_done: Option<Mono>,
-    /// Off readings in a row: when the first and the latest were asked for.
-    pub(crate) off_reads: Option<(Mono, Mono)>,
+    /// Off readings in a row.
+    pub(crate) off_reads: Option<OffReads>,
     pub(crate) power_asked: Option<Mono>,
     pub(crate) power_on_seen: bool,
     pub(crate) power_answered: Mono,
@@ -171,6 +203,7 @@ impl Run {
             state,
             state_since: now,
             held: None,
+            held_told: now,
             maintenance: None,
             identity: None,
             service: None,
@@ -215,6 +248,8 @@ pub struct Engine {
     /// Of which groups people were told that they are not believed.
     pub(crate) told_untrusted: [bool; 9],
     pub(crate) storm_last: Option<Mono>,
+    /// When each host was last in trouble, as far as that was within the storm's window.
+    pub(crate) struck: BTreeMap<HostName, Mono>,
     pub(crate) self_isolated: bool,
     pub(crate) guests: Guests,
     pub(crate) zombies: BTreeSet<(HostName, ServerId)>,
@@ -246,6 +281,7 @@ impl Engine {
             distrust: <[Distrust; 9]>::default(),
             told_untrusted: [false; 9],
             storm_last: None,
+            struck: BTreeMap::new(),
             self_isolated: false,
             guests: Guests::default(),
             zombies: BTreeSet::new(),
@@ -691,6 +727,7 @@ impl Engine {
                     host.signals.storage = Some((now.mono, watcher));
                 }
             }
+            Observation::Trouble { host, what, holds } => self.metrics_told(&host, what, holds, now),
             Observation::Peer { replica, hosts } => {
                 if replica == self.me {
                     return;
@@ -765,5 +802,24 @@ impl Engine {
                 self.find_zombies(&name, now);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readings_of_off_count_when_they_are_far_enough_apart() {
+        let gap = std::time::Duration::from_secs(2);
+        let mut reads = None;
+        let mut counts = Vec::new();
+        for ms in [0, 1000, 1999, 2000, 3000, 4500, 5000, 9000] {
+            let now = OffReads::with(reads, Mono(ms), gap);
+            assert_eq!(now.last, Mono(ms));
+            counts.push(now.count);
+            reads = Some(now);
+        }
+        assert_eq!(counts, [1, 1, 1, 2, 2, 3, 3, 4]);
     }
 }

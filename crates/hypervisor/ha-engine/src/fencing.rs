@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Making certain that a host is off, and that it stays so. Levels are tried in turn, a device must
-//! belong to the machine that is meant, and only two readings of Off count; afterwards the fence is
+//! belong to the machine that is meant, and one reading of Off is not enough; afterwards the fence is
 //! looked at again and again, and dropped at the first sign that it is gone.
 
 use std::time::Duration;
 
 use crate::action::{Effect, ServiceChange};
-use crate::engine::{Engine, Slot};
+use crate::engine::{Engine, OffReads, Slot};
 use crate::evidence::{Group, Verdict};
 use crate::ids::{Grade, IncidentId, Mono, Now};
 use crate::input::{Answer, Identity, Power, Trouble};
@@ -75,12 +75,12 @@ impl Engine {
             now,
         );
         let run = self.run(id, now);
-        let asked = run.off_reads.map_or(now.mono, |(_, last)| last);
+        let asked = run.off_reads.map_or(now.mono, |reads| reads.last);
         run.hold_ok = Some(asked);
         run.retry.remove(&Slot::Off);
     }
 
-    /// Two readings of Off, far enough apart, asked for after the power-off ended.
+    /// Two readings of Off or more, far enough apart, asked for after the power-off ended.
     fn verified(&self, id: &IncidentId, now: Mono) -> bool {
         let Some(run) = self.runs.get(id) else {
             return false;
@@ -88,8 +88,8 @@ impl Engine {
         if self.broken.is(Mutation::SkipFenceVerification) {
             return run.off_done.is_some();
         }
-        run.off_reads.is_some_and(|(first, last)| {
-            last.since(first) >= self.config.verify_gap && now.since(last) <= self.config.hold_max_age
+        run.off_reads.is_some_and(|reads| {
+            reads.count >= self.config.verify_reads && now.since(reads.last) <= self.config.hold_max_age
         })
     }
 
@@ -339,6 +339,7 @@ impl Engine {
             Ok(Answer::Presumed(power, grade)) => (Ok(Answer::Power(power)), Some(grade)),
             result => (result, None),
         };
+        let gap = self.config.verify_gap;
         let run = self.run(id, now);
         let off_done = run.off_done;
         match result {
@@ -355,8 +356,7 @@ impl Engine {
                         }
                     }
                     Power::Off if after => {
-                        let first = run.off_reads.map_or(asked, |(first, _)| first);
-                        run.off_reads = Some((first, asked));
+                        run.off_reads = Some(OffReads::with(run.off_reads, asked, gap));
                         run.hold_ok = Some(asked);
                     }
                     Power::Off => {}

@@ -2,7 +2,7 @@
 //! What must hold before a host is fenced. Every gate fails closed: a brake never expires into
 //! action, and what cannot be known counts against acting.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use cobaltcore_api::Maintenance;
 use cobaltcore_api::names::{HostName, ServerId};
@@ -182,38 +182,47 @@ impl Engine {
 
     // --- storm
 
-    /// Hosts that are in trouble, with since when: suspects nobody defends, open incidents, and
-    /// incidents that ended lately, which is what makes a slow cascade visible.
-    fn impacted(&self, now: Mono) -> BTreeMap<HostName, Mono> {
-        let mut impacted = BTreeMap::new();
-        for (name, host) in &self.hosts {
-            if let Some(suspicion) = &host.suspicion
-                && !host.evidence.any_alive()
-            {
-                impacted.insert(name.clone(), suspicion.since());
-            }
-        }
+    /// Hosts that are in trouble: suspects nobody defends and open incidents; those that were
+    /// lately, which is what makes blinking hosts visible; and incidents that ended within the
+    /// memory, which is what makes a slow cascade visible.
+    fn impacted(&self, now: Mono) -> BTreeSet<HostName> {
+        let mut impacted: BTreeSet<HostName> = self.in_trouble().cloned().collect();
+        let lately = |at: Mono| now.since(at) <= self.config.storm_window;
+        let struck = self.struck.iter().filter(|(_, at)| lately(**at));
+        impacted.extend(struck.map(|(name, _)| name.clone()));
         for incident in self.ledger.incidents.values() {
             let since = self.runs.get(&incident.id).map_or(now, |run| run.state_since);
-            let counts = match incident.state {
-                IncidentState::Confirmed
-                | IncidentState::Fencing
-                | IncidentState::Fenced
-                | IncidentState::Evacuating => true,
-                IncidentState::Recovered
-                | IncidentState::Failed
-                | IncidentState::Releasing
-                | IncidentState::Closed => now.since(since) <= self.config.storm_memory,
-                IncidentState::Released | IncidentState::Cancelled => false,
-            };
-            if counts {
-                impacted.insert(incident.id.host.clone(), since);
+            let remembered = now.since(since) <= self.config.storm_memory;
+            if remembered && incident.state.settled() {
+                impacted.insert(incident.id.host.clone());
             }
         }
         impacted
     }
 
+    /// Hosts that are in trouble at this moment.
+    fn in_trouble(&self) -> impl Iterator<Item = &HostName> {
+        let suspects = self
+            .hosts
+            .iter()
+            .filter(|(_, host)| host.suspicion.is_some() && !host.evidence.any_alive())
+            .map(|(name, _)| name);
+        let handled =
+            |incident: &&Incident| incident.state == IncidentState::Confirmed || incident.state.in_flight();
+        let incidents = self.ledger.incidents.values().filter(handled);
+        suspects.chain(incidents.map(|incident| &incident.id.host))
+    }
+
+    /// Remembers who is in trouble, for as long as the window lasts.
+    fn note_trouble(&mut self, now: Mono) {
+        let mut struck = std::mem::take(&mut self.struck);
+        struck.retain(|_, at| now.since(*at) <= self.config.storm_window);
+        struck.extend(self.in_trouble().map(|name| (name.clone(), now)));
+        self.struck = struck;
+    }
+
     pub(crate) fn watch_storm(&mut self, now: Now) {
+        self.note_trouble(now.mono);
         let impacted = self.impacted(now.mono).len();
         let limit = (self.hosts.len() * self.config.storm_percent as usize / 100).max(2);
         if impacted > limit {
@@ -281,9 +290,9 @@ impl Engine {
 
     /// How many impacted hosts of the domain have a better claim: incidents opened earlier, and
     /// hosts already beyond the gates.
-    fn ahead(&self, incident: &Incident, domain: &Domain, impacted: &BTreeMap<HostName, Mono>) -> usize {
+    fn ahead(&self, incident: &Incident, domain: &Domain, impacted: &BTreeSet<HostName>) -> usize {
         self.members(domain)
-            .filter(|name| **name != incident.id.host && impacted.contains_key(*name))
+            .filter(|name| **name != incident.id.host && impacted.contains(*name))
             .filter(|name| {
                 self.ledger.incidents.values().any(|other| {
                     other.id.host == **name

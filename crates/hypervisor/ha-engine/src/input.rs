@@ -12,6 +12,7 @@ use crate::config::{Config, VmPolicy};
 use crate::domains::Domains;
 use crate::ids::{ActionId, AgentId, BootId, Domain, Epoch, Grade, IncidentId, MigrationId, Mono, ReplicaId};
 use crate::journal::Record;
+use crate::status::Degraded;
 
 /// One thing that happened.
 #[derive(Clone, Debug)]
@@ -96,6 +97,15 @@ pub enum Observation {
         host: HostName,
         /// Whether there is a living session.
         watcher: bool,
+    },
+    /// Metrics of a living host tell of a lasting trouble of it, or that there is none.
+    Trouble {
+        /// Whom.
+        host: HostName,
+        /// Which: memory and libvirt are asked about.
+        what: Degraded,
+        /// Whether it has it.
+        holds: bool,
     },
     /// What another replica hears.
     Peer {

@@ -49,6 +49,14 @@ impl IncidentState {
     pub fn in_flight(self) -> bool {
         matches!(self, Self::Fencing | Self::Fenced | Self::Evacuating)
     }
+
+    /// Whether the guests are settled and the host is not in service again.
+    pub(crate) fn settled(self) -> bool {
+        matches!(
+            self,
+            Self::Recovered | Self::Failed | Self::Releasing | Self::Closed
+        )
+    }
 }
 
 /// What an incident is about.

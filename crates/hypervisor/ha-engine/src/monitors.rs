@@ -3,7 +3,7 @@
 //! investigated and ended, and what is confirmed becomes an incident. Lasting troubles of living
 //! hosts are told and never lead to fencing.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use cobaltcore_api::Maintenance;
@@ -27,6 +27,10 @@ const PEERS: usize = 4;
 const CALM: Duration = Duration::from_mins(10);
 /// How long that is.
 const INSISTS: Duration = Duration::from_secs(30);
+/// How long metrics that told of a trouble are believed.
+const METRICS_FRESH: Duration = Duration::from_mins(1);
+/// How long metrics of failed memory and an event of the same belong together.
+const MEMORY_KEPT: Duration = Duration::from_hours(24);
 
 /// A host that may be dead.
 #[derive(Clone, Debug)]
@@ -39,12 +43,6 @@ pub(crate) struct Suspicion {
     life_since: Option<Mono>,
     shape: Option<(Assessment, Mono)>,
     told: bool,
-}
-
-impl Suspicion {
-    pub(crate) fn since(&self) -> Mono {
-        self.since
-    }
 }
 
 /// How many hosts died in one group lately.
@@ -82,8 +80,14 @@ pub(crate) struct HostMonitors {
     watchdog: BTreeMap<ServerId, Mono>,
     io_error: BTreeMap<ServerId, Mono>,
     memory: VecDeque<Mono>,
+    /// When metrics last told of memory that fails beyond repair.
+    memory_metrics: Option<Mono>,
+    /// When metrics last told that libvirt is down.
+    libvirt_metrics: Option<Mono>,
     libvirt_down_since: Option<Mono>,
     nova_down_since: Option<Mono>,
+    /// Services that people were told are gone.
+    told_gone: BTreeSet<Degraded>,
     pub(crate) degraded: BTreeMap<Degraded, Mono>,
 }
 
@@ -404,21 +408,70 @@ impl Engine {
             return;
         };
         let alive = host.evidence.of(Group::A).verdict == Verdict::Alive;
-        let libvirt_down = alive
-            && !host.signals.agent.libvirt
-            && host.facts.as_ref().is_some_and(|facts| facts.libvirt_down);
         let nova_down = alive && host.evidence.of(Group::N).verdict == Verdict::Dead;
         let monitors = &mut host.monitors;
+        // Its agent, the node agent and metrics each look for themselves; two of them must agree.
+        let accusers = [
+            !host.signals.agent.libvirt,
+            host.facts.as_ref().is_some_and(|facts| facts.libvirt_down),
+            monitors
+                .libvirt_metrics
+                .is_some_and(|at| mono.since(at) <= METRICS_FRESH),
+        ];
+        let libvirt_down = alive && accusers.iter().filter(|down| **down).count() >= 2;
         monitors.libvirt_down_since = libvirt_down.then(|| monitors.libvirt_down_since.unwrap_or(mono));
         monitors.nova_down_since = nova_down.then(|| monitors.nova_down_since.unwrap_or(mono));
         let watched = self.config.monitors;
-        let lasted = |since: Option<Mono>, minutes: u64| {
-            since.is_some_and(|at| mono.since(at) >= SECOND * 60 * minutes as u32)
+        let lasted = |since: Option<Mono>, minutes: u32| {
+            since.is_some_and(|at| mono.since(at) >= SECOND * 60 * minutes)
         };
-        let libvirt = watched.libvirt_unreachable && lasted(monitors.libvirt_down_since, 5);
-        let nova = watched.nova_service_down && lasted(monitors.nova_down_since, 15);
-        self.degrade(name, Degraded::LibvirtUnreachable, libvirt, now);
-        self.degrade(name, Degraded::NovaServiceDown, nova, now);
+        let libvirt = monitors
+            .libvirt_down_since
+            .filter(|_| watched.libvirt_unreachable);
+        let nova = monitors.nova_down_since.filter(|_| watched.nova_service_down);
+        for (what, since, patience) in [
+            (Degraded::LibvirtUnreachable, libvirt, 5),
+            (Degraded::NovaServiceDown, nova, 15),
+        ] {
+            self.tell_gone(name, what, lasted(since, 1));
+            self.degrade(name, what, lasted(since, patience), now);
+        }
+    }
+
+    /// Tells once that a service of a host is gone, before it lasts.
+    fn tell_gone(&mut self, name: &HostName, what: Degraded, gone: bool) {
+        let Some(host) = self.hosts.get_mut(name) else {
+            return;
+        };
+        if !gone {
+            host.monitors.told_gone.remove(&what);
+        } else if host.monitors.told_gone.insert(what) {
+            let host = name.clone();
+            self.tell(Notice::ServiceGone { host, what });
+        }
+    }
+
+    /// Metrics tell of a trouble. They decide nothing alone: another witness must have seen it.
+    pub(crate) fn metrics_told(&mut self, name: &HostName, what: Degraded, holds: bool, now: Now) {
+        let watched = self.config.monitors.memory_failure && self.term.is_some();
+        let Some(host) = self.hosts.get_mut(name).filter(|_| holds) else {
+            return;
+        };
+        let monitors = &mut host.monitors;
+        match what {
+            Degraded::LibvirtUnreachable => monitors.libvirt_metrics = Some(now.mono),
+            Degraded::MemoryFailure => {
+                let before = monitors.memory_metrics.replace(now.mono);
+                let first = before.is_none_or(|at| now.mono.since(at) > MEMORY_KEPT);
+                let witnessed = !monitors.memory.is_empty();
+                if watched && witnessed {
+                    self.degrade(name, what, true, now);
+                } else if watched && first {
+                    self.tell(Notice::MemoryFailed { host: name.clone() });
+                }
+            }
+            _ => {}
+        }
     }
 
     fn degrade(&mut self, name: &HostName, what: Degraded, is: bool, now: Now) {
@@ -466,7 +519,10 @@ impl Engine {
                 while monitors.memory.len() > 2 {
                     monitors.memory.pop_front();
                 }
-                first_failure = monitors.memory.len() == 1;
+                let metrics = monitors
+                    .memory_metrics
+                    .is_some_and(|at| mono.since(at) <= MEMORY_KEPT);
+                first_failure = monitors.memory.len() == 1 && !metrics;
                 (Degraded::MemoryFailure, !first_failure)
             }
             (GuestEventKind::Crashed, Some(server)) => {
@@ -485,7 +541,7 @@ impl Engine {
         if !watched || self.term.is_none() {
             return;
         }
-        if storm {
+        if storm && !(what == Degraded::WatchdogStorm && self.shared_trouble(&event.host, mono)) {
             self.degrade(&event.host, what, true, now);
         }
         if first_failure {
@@ -496,6 +552,19 @@ impl Engine {
         if let Some(server) = watchdog {
             self.guest_watchdog(&event.host, server, now);
         }
+    }
+
+    /// Whether guests of more than three other hosts suffer as well: then it is what they share,
+    /// their storage or network, and no host is to blame.
+    fn shared_trouble(&self, name: &HostName, now: Mono) -> bool {
+        let suffers = |host: &Host| {
+            [Degraded::WatchdogStorm, Degraded::IoErrorStorm]
+                .iter()
+                .filter_map(|what| host.monitors.degraded.get(what))
+                .any(|at| now.since(*at) <= SECOND * 300)
+        };
+        let others = self.hosts.iter().filter(|(other, _)| *other != name);
+        others.filter(|(_, host)| suffers(host)).count() > 3
     }
 
     /// Disk errors on many hosts are the storage's, and nobody's host is to blame.

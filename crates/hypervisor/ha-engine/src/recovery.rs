@@ -17,6 +17,8 @@ use crate::ledger::{IncidentKind, IncidentState, VmProgress};
 use crate::mutation::Mutation;
 use crate::status::{HeldReason, Notice};
 
+/// How often people are reminded of an incident that waits.
+const HELD_AGAIN: Duration = Duration::from_hours(1);
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Whether a step let the incident pass.
@@ -73,19 +75,27 @@ impl Engine {
                 state,
             });
         }
-        if before != held {
-            if let Some(reason) = before {
-                self.tell(Notice::Resumed {
-                    incident: id.clone(),
-                    reason,
-                });
-            }
-            if let Some(reason) = held {
-                self.tell(Notice::Held {
-                    incident: id.clone(),
-                    reason,
-                });
-            }
+        if before != held
+            && let Some(reason) = before
+        {
+            self.tell(Notice::Resumed {
+                incident: id.clone(),
+                reason,
+            });
+        }
+        self.tell_held(id, held, before != held, now);
+    }
+
+    /// Tells why an incident waits when it begins to, and again every hour.
+    fn tell_held(&mut self, id: &IncidentId, held: Option<HeldReason>, anew: bool, now: Now) {
+        let Some(reason) = held else { return };
+        let run = self.run(id, now);
+        if anew || now.mono.since(run.held_told) >= HELD_AGAIN {
+            run.held_told = now.mono;
+            self.tell(Notice::Held {
+                incident: id.clone(),
+                reason,
+            });
         }
     }
 

@@ -192,6 +192,8 @@ impl Engine {
             .is_some_and(|(_, service)| !service.disabled && !service.forced_down);
         let up = read.as_ref().is_some_and(|(_, service)| service.up);
         if handed_on || (enabled && up) {
+            // It is well again, and counts for no storm.
+            self.struck.remove(&id.host);
             self.write(
                 Entry::Moved {
                     incident: id.clone(),

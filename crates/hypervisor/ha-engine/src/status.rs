@@ -107,6 +107,11 @@ pub enum Notice {
         host: HostName,
         what: Degraded,
     },
+    /// A service of a living host is gone for a minute; its guests run on.
+    ServiceGone {
+        host: HostName,
+        what: Degraded,
+    },
     StorageOutage {
         hosts: usize,
     },
@@ -205,6 +210,7 @@ impl Notice {
             | Self::AgentSilent { .. }
             | Self::Inconclusive { .. }
             | Self::HostDegraded { .. }
+            | Self::ServiceGone { .. }
             | Self::VmStuck { .. }
             | Self::GuestGaveUp { .. }
             | Self::GuestWatchdogs { .. }

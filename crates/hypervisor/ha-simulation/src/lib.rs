@@ -22,5 +22,5 @@ mod world;
 
 pub use batch::{Batch, BatchReport, Failure, run_batch};
 pub use invariants::{Invariant, Violation};
-pub use scenarios::{Scenario, run_scenario, scenarios};
+pub use scenarios::{Scenario, acceptance, run_scenario, scenarios};
 pub use world::{Options, Run, run_seed};

@@ -2,7 +2,7 @@
 //! The sound engine keeps its promises: every row of the failure matrix ends as it must, the same
 //! seed tells the same story, and a batch of seeds breaks nothing.
 
-use cobaltcore_ha_simulation::{Batch, Options, run_batch, run_scenario, run_seed, scenarios};
+use cobaltcore_ha_simulation::{Batch, Options, acceptance, run_batch, run_scenario, run_seed, scenarios};
 
 fn options(seed: u64, trace: bool) -> Options {
     Options {
@@ -35,6 +35,19 @@ fn every_row_of_the_failure_matrix_ends_as_it_must() {
         10,
         "and what people, watchdogs, spares and leaders bring about"
     );
+}
+
+#[test]
+fn every_scenario_of_acceptance_ends_as_it_must() {
+    let failed: Vec<String> = acceptance()
+        .iter()
+        .filter_map(|row| {
+            let run = run_scenario(row.name, options(7, false)).unwrap();
+            run.violation
+                .map(|violation| format!("{}: {violation}", row.name))
+        })
+        .collect();
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
 #[test]
