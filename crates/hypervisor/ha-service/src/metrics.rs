@@ -158,6 +158,7 @@ metrics! {
     "Bytes of the telemetry database" "db_size_bytes" db_size: Gauge = Gauge::default();
     "Duration of storing a report" "db_commit_seconds" db_commit: Histogram = histogram();
     "Whether the telemetry database takes data" "db_up" db_up: Gauge = Gauge::default();
+    "Series that a scrape held twice" "pull_doubled" pull_doubled: Family<OfSource, Counter> = Family::default();
     "Whether a source answers" "pull_up" pull_up: Family<OfSource, Gauge> = Family::default();
     "Whether the service believes to be cut off" "self_isolated" self_isolated: Gauge = Gauge::default();
     "Whether too many hosts died to go on" "storm_active" storm_active: Gauge = Gauge::default();

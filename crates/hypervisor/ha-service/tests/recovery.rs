@@ -11,10 +11,9 @@ use cobaltcore_api::{HaIncident, HaIncidentState, Hypervisor};
 use cobaltcore_apiserver::testkit::TestServer;
 use cobaltcore_sim::bmc;
 use cobaltcore_sim::world::Power;
-use common::scene::{DEAD, Scene, incident, until_state};
+use common::scene::{DEAD, Scene, in_a_cluster, incident, until_state};
 use common::{ALONE, OPERATOR, Running, until};
-use k8s_openapi::api::core::v1::Node;
-use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::api::Api;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
@@ -294,50 +293,6 @@ async fn a_pause_holds_what_has_not_begun() {
     until_state(&service, &["Recovered"]).await;
     scene.check();
     service.stop().await;
-}
-
-/// Every host of the world as an object in a cluster, onboarded.
-async fn in_a_cluster(scene: &Scene) -> TestServer {
-    let server = TestServer::start().await;
-    server.apply_yaml(&cobaltcore_api::crds_yaml(None)).await.unwrap();
-    let text = "apiVersion: v1\nkind: Namespace\nmetadata: {name: kube-node-lease}\n";
-    server.apply_yaml(text).await.unwrap();
-    let hosts = scene.world.read(|state| {
-        state
-            .hosts
-            .iter()
-            .map(|(name, host)| (name.to_string(), host.ip.clone()))
-            .collect::<Vec<_>>()
-    });
-    let objects: Api<Hypervisor> = Api::all(server.client());
-    let nodes: Api<Node> = Api::all(server.client());
-    for (name, ip) in hosts {
-        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
-        let node: Node = serde_json::from_value(node).unwrap();
-        nodes.create(&PostParams::default(), &node).await.unwrap();
-        let object = json!({
-            "apiVersion": "kvm.cloud.sap/v1", "kind": "Hypervisor", "metadata": {"name": name},
-            "spec": {"highAvailability": true},
-        });
-        let object: Hypervisor = serde_json::from_value(object).unwrap();
-        objects.create(&PostParams::default(), &object).await.unwrap();
-        let status = json!({
-            "apiVersion": "kvm.cloud.sap/v1", "kind": "Hypervisor",
-            "status": {"internalIp": ip, "conditions": [{
-                "type": "Onboarding", "status": "False", "reason": "Succeeded", "message": "",
-                "lastTransitionTime": "2026-01-01T00:00:00Z",
-            }]},
-        });
-        objects
-            .patch_status(
-                &name,
-                &PatchParams::apply("operator").force(),
-                &Patch::Apply(status),
-            )
-            .await
-            .unwrap();
-    }
-    server
 }
 
 #[tokio::test(flavor = "multi_thread")]

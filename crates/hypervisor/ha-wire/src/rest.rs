@@ -18,6 +18,8 @@ pub mod path {
     pub const HOSTS: &str = "/api/v1/hosts";
     /// All incidents.
     pub const INCIDENTS: &str = "/api/v1/incidents";
+    /// One decision for many incidents.
+    pub const BULK: &str = "/api/v1/incidents/bulk";
     /// Stored events.
     pub const EVENTS: &str = "/api/v1/events";
     /// All guests.
@@ -163,10 +165,16 @@ pub struct HostEvidence {
     pub at: Timestamp,
     /// The verdict.
     pub assessment: Assessment,
+    /// Whether it is suspected, so that everybody who could know is asked.
+    #[serde(default)]
+    pub suspect: bool,
     /// What each group says.
     pub signals: Vec<Signal>,
     /// The rules that were applied, and what each led to.
     pub rules: Vec<RuleOutcome>,
+    /// The first rule that keeps it from being taken for dead, if any does.
+    #[serde(default)]
+    pub blocked_by: Option<String>,
     /// In one sentence: what happens, or what stands in the way.
     pub summary: String,
 }

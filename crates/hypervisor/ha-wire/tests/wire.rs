@@ -19,6 +19,9 @@ const EXAMPLE: &str = r#"{"schema":1,"host":"node001-bb234","agent_id":"5c2c0000
             "detail":"failed","domain":{"uuid":"00000000-0000-4000-8000-0000000000a1","name":"instance-0000a1","id":-1},
             "attrs":{"n":3,"b":true,"t":"x"},"synthetic":false}]}"#;
 
+/// Bytes that mean something in a batch.
+const ODD: &[u8] = b"{}[]\",:0-9";
+
 fn envelope() -> Envelope {
     Envelope {
         schema: SCHEMA,
@@ -182,6 +185,27 @@ proptest! {
         }
         let whole: Vec<u64> = (1..60).filter(|n| !lost.contains(n)).collect();
         prop_assert_eq!(stored, whole);
+    }
+
+    /// Batches a few bytes away from a good one are read or refused, and what is read holds together.
+    #[test]
+    fn no_damage_to_a_good_batch_makes_decoding_panic(
+        damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0_u8..4), 1..6),
+    ) {
+        let mut bytes = batch(3..=9, &[(1, 2)]).encode().unwrap();
+        for (place, value, what) in damage {
+            let place = place.index(bytes.len());
+            match what {
+                0 => bytes[place] = value,
+                1 => bytes[place] ^= 1 << (value % 8),
+                2 => bytes.insert(place, ODD[usize::from(value) % ODD.len()]),
+                _ => drop(bytes.remove(place)),
+            }
+        }
+        if let Ok(read) = Batch::decode(&bytes) {
+            let again = Batch::decode(&read.encode().unwrap()).unwrap();
+            prop_assert_eq!(again, read);
+        }
     }
 
     #[test]

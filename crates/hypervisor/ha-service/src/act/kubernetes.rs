@@ -58,8 +58,7 @@ impl Executor {
         };
         let claimed = change_maintenance(client, host, expected, &Maintenance::Ha, bounds).await?;
         let note = format!("incident {} has claimed the host", named(incident));
-        self.say(client, &claimed, HaRecoveryReason::Fencing, note, Disabled::Keep)
-            .await;
+        say(client, &claimed, HaRecoveryReason::Fencing, note, Disabled::Keep).await;
         Ok(Answer::Done)
     }
 
@@ -75,7 +74,7 @@ impl Executor {
         };
         let restored = change_maintenance(client, host, &Maintenance::Ha, value, bounds).await?;
         let note = format!("incident {} has given the host back", named(incident));
-        self.say(
+        say(
             client,
             &restored,
             HaRecoveryReason::Released,
@@ -109,47 +108,10 @@ impl Executor {
         }
         let note = format!("incident {} moves the guests of the host", named(incident));
         let reason = HaRecoveryReason::Evacuating;
-        if self.say(client, &hypervisor, reason, note, Disabled::Set).await {
+        if say(client, &hypervisor, reason, note, Disabled::Set).await {
             Ok(Answer::Done)
         } else {
             Err(Trouble::Unknown)
-        }
-    }
-
-    /// Says where the recovery stands. All conditions of ours go into one apply, because what an
-    /// apply leaves out is given up.
-    async fn say(
-        &self,
-        client: &Client,
-        hypervisor: &Hypervisor,
-        reason: HaRecoveryReason,
-        note: String,
-        disabled: Disabled,
-    ) -> bool {
-        let over = reason == HaRecoveryReason::Released;
-        let kind = HypervisorCondition::HaRecovery;
-        let mut intent = Intent::new().condition(if over {
-            NewCondition::no(kind, reason, note)
-        } else {
-            NewCondition::yes(kind, reason, note)
-        });
-        let kind = HypervisorCondition::HypervisorDisabled;
-        let conditions = hypervisor
-            .status
-            .as_ref()
-            .map(|status| status.conditions.as_slice());
-        let said = find(conditions.unwrap_or_default(), kind).is_some_and(|said| said.status == "True");
-        if disabled == Disabled::Set || said {
-            let reason = HypervisorDisabledReason::Succeeded;
-            intent = intent.condition(NewCondition::yes(kind, reason, DISABLED));
-        }
-        let writer = StatusWriter::new(client.clone(), FieldManager::HaRecovery.as_str());
-        match writer.write(hypervisor, &intent).await {
-            Ok(_) => true,
-            Err(error) => {
-                tracing::warn!(%error, "the conditions of a host are not written");
-                false
-            }
         }
     }
 
@@ -233,6 +195,51 @@ impl Executor {
             })
         })
         .await
+    }
+}
+
+/// Says where the recovery stands. All conditions of ours go into one apply, because what an
+/// apply leaves out is given up.
+async fn say(
+    client: &Client,
+    hypervisor: &Hypervisor,
+    reason: HaRecoveryReason,
+    note: String,
+    disabled: Disabled,
+) -> bool {
+    let over = reason == HaRecoveryReason::Released;
+    let kind = HypervisorCondition::HaRecovery;
+    let mut intent = Intent::new().condition(if over {
+        NewCondition::no(kind, reason, note)
+    } else {
+        NewCondition::yes(kind, reason, note)
+    });
+    let kind = HypervisorCondition::HypervisorDisabled;
+    let conditions = hypervisor
+        .status
+        .as_ref()
+        .map(|status| status.conditions.as_slice());
+    let said = find(conditions.unwrap_or_default(), kind).is_some_and(|said| said.status == "True");
+    if disabled == Disabled::Set || said {
+        let reason = HypervisorDisabledReason::Succeeded;
+        intent = intent.condition(NewCondition::yes(kind, reason, DISABLED));
+    }
+    let writer = StatusWriter::new(client.clone(), FieldManager::HaRecovery.as_str());
+    match writer.write(hypervisor, &intent).await {
+        Ok(_) => true,
+        Err(error) => {
+            tracing::warn!(%error, "the conditions of a host are not written");
+            false
+        }
+    }
+}
+
+/// Says of a host that is still claimed how far its recovery is.
+pub(crate) async fn tell_progress(client: &Client, host: &HostName, reason: HaRecoveryReason, note: String) {
+    if let Ok(found) = hypervisor(client, host).await
+        && found.spec.maintenance == Maintenance::Ha
+    {
+        say(client, &found, reason, note, Disabled::Keep).await;
     }
 }
 

@@ -15,7 +15,7 @@
 
 mod facts;
 mod fence;
-mod kubernetes;
+pub(crate) mod kubernetes;
 mod nova;
 mod pace;
 #[cfg(test)]

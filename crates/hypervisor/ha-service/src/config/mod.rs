@@ -23,7 +23,7 @@ pub use recovery::{
     Capacity, EphemeralBackend, Exclusion, Instance, InstancePolicy, LocalDiskWord, Maintenance, PolicyWord,
     Recovery, Release, ReleaseMode, StateAction, StateWord, Storm, Verify,
 };
-pub use sources::{Pull, PullKind, Push, PushSchema, Rule, RuleVerdict, Sources, TargetsFrom};
+pub use sources::{Pull, PullKind, Push, PushSchema, Rule, RuleMonitor, RuleVerdict, Sources, TargetsFrom};
 
 /// Nova's answers are understood between these.
 const OLDEST: Microversion = Microversion::new(2, 53);
@@ -205,12 +205,24 @@ pub enum EvictionOnTakeover {
     Delete,
 }
 
+/// The API of Hypervisors. A word that is not known here is a mistake, so that nobody believes
+/// objects to be looked after whose fields nobody understands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub enum HypervisorApi {
+    /// The one that the operator serves.
+    #[default]
+    #[serde(rename = "kvm.cloud.sap/v1")]
+    V1,
+}
+
 /// What the service does in Kubernetes.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Kubernetes {
     /// Whether there is a cluster; without one, hosts come from Nova only.
     pub enabled: bool,
+    /// The API of Hypervisors: the only one whose fields are understood.
+    pub hypervisor_api: HypervisorApi,
     /// Look after matching Hypervisors only.
     pub label_selector: String,
     /// Whether node leases are a signal.
@@ -225,6 +237,7 @@ impl Default for Kubernetes {
     fn default() -> Self {
         Self {
             enabled: true,
+            hypervisor_api: HypervisorApi::V1,
             label_selector: String::new(),
             node_lease: true,
             eviction_on_takeover: EvictionOnTakeover::Keep,

@@ -22,6 +22,8 @@ pub struct Storm {
     pub max_domain_hosts: usize,
     /// Share of a failure domain, never less than one host.
     pub max_domain_percent: u32,
+    /// How long a host that was in trouble and came back still counts.
+    pub window: HumanDuration,
     /// How long it must be calm.
     pub cooldown: HumanDuration,
     /// How long a finished incident still counts.
@@ -37,6 +39,7 @@ impl Default for Storm {
             max_fleet_percent: 10,
             max_domain_hosts: 2,
             max_domain_percent: 10,
+            window: minutes(5),
             cooldown: minutes(5),
             memory: minutes(60),
             proven_dead_bypass: true,

@@ -90,9 +90,19 @@ pub enum RuleVerdict {
     Degraded,
 }
 
+/// The monitor that a rule with the verdict `degraded` is a witness for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RuleMonitor {
+    /// Memory that fails beyond repair.
+    MemoryFailure,
+    /// A libvirt that does not answer.
+    LibvirtUnreachable,
+}
+
 /// One rule over pulled metrics.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
+#[serde(try_from = "WrittenRule")]
 pub struct Rule {
     /// Its name.
     pub name: String,
@@ -101,13 +111,93 @@ pub struct Rule {
     /// The expression.
     pub expr: String,
     /// How long it must hold.
-    #[serde(default, rename = "for")]
+    #[serde(rename = "for")]
     pub hold: HumanDuration,
     /// What it says.
     pub verdict: RuleVerdict,
     /// The label that carries the host; the target's host when empty.
-    #[serde(default)]
     pub host_label: String,
+    /// With the verdict `degraded`: the monitor that hears it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub monitor: Option<RuleMonitor>,
+}
+
+/// A rule as it is written: what a predefined one says already may be left out.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenRule {
+    name: String,
+    group: Option<String>,
+    expr: Option<String>,
+    #[serde(rename = "for")]
+    hold: Option<HumanDuration>,
+    verdict: Option<RuleVerdict>,
+    #[serde(default)]
+    host_label: String,
+    monitor: Option<RuleMonitor>,
+}
+
+impl Rule {
+    /// Rules that many want: a name is enough.
+    fn predefined(name: &str) -> Option<Self> {
+        let (expr, hold, verdict, monitor) = match name {
+            "node_up" => (r#"up{job=~"node-exporter.*"} == 0"#, 30, RuleVerdict::Dead, None),
+            "libvirt_up" => (
+                "libvirt_up == 0",
+                30,
+                RuleVerdict::Degraded,
+                Some(RuleMonitor::LibvirtUnreachable),
+            ),
+            "mce" => (
+                "increase(node_edac_uncorrectable_errors_total, 5m) > 0",
+                0,
+                RuleVerdict::Degraded,
+                Some(RuleMonitor::MemoryFailure),
+            ),
+            _ => return None,
+        };
+        Some(Self {
+            name: name.to_owned(),
+            group: metrics(),
+            expr: expr.to_owned(),
+            hold: seconds(hold),
+            verdict,
+            host_label: String::new(),
+            monitor,
+        })
+    }
+}
+
+impl TryFrom<WrittenRule> for Rule {
+    type Error = String;
+
+    fn try_from(written: WrittenRule) -> Result<Self, String> {
+        let known = Self::predefined(&written.name);
+        let missing = |key: &str| {
+            format!(
+                "rule {} says no {key}; only node_up, libvirt_up and mce are known by their name",
+                written.name
+            )
+        };
+        // One with an expression of its own is somebody's own rule, whatever its name.
+        let known = known.filter(|_| written.expr.is_none());
+        let of = known.as_ref();
+        let needed = |given: Option<String>, usual: Option<&String>, key: &str| {
+            given.or_else(|| usual.cloned()).ok_or_else(|| missing(key))
+        };
+        Ok(Self {
+            group: needed(written.group, of.map(|rule| &rule.group), "group")?,
+            expr: needed(written.expr, of.map(|rule| &rule.expr), "expr")?,
+            verdict: written
+                .verdict
+                .or(of.map(|rule| rule.verdict))
+                .ok_or_else(|| missing("verdict"))?,
+            hold: written.hold.or(of.map(|rule| rule.hold)).unwrap_or_default(),
+            monitor: written.monitor.or(of.and_then(|rule| rule.monitor)),
+            host_label: written.host_label,
+            name: written.name,
+        })
+    }
 }
 
 /// One source that is pulled.
@@ -236,7 +326,12 @@ impl Pull {
                 // Our own scrapes share our network path.
                 PullKind::Exposition | PullKind::HttpStatus => &["P", "S"],
             };
-            if !allowed.contains(&rule.group.as_str()) {
+            if rule.monitor.is_some() && rule.verdict != RuleVerdict::Degraded {
+                mistakes.add(&format!("{key}.monitor"), "needs verdict: degraded");
+            }
+            // What is degraded lives: it counts in no group.
+            let counts = rule.verdict != RuleVerdict::Degraded;
+            if counts && !allowed.contains(&rule.group.as_str()) {
                 mistakes.add(
                     &format!("{key}.group"),
                     format!("must be one of {} for this kind", allowed.join(", ")),

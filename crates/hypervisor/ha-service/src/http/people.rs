@@ -15,7 +15,7 @@ use cobaltcore_ha_wire::rest::{
 use serde_json::json as object;
 
 use super::call::{Answer, Call, cursor_of, json};
-use super::words::{allowed, assessment_in_words, next, rules_of};
+use super::words::{allowed, assessment_in_words, blocked_by, next, rules_of};
 use super::{App, problem, signals_of};
 use crate::chronicle::Story;
 use crate::directory::HostEntry;
@@ -130,12 +130,15 @@ pub(super) async fn evidence(call: Call) -> Answer {
     if status.blind {
         summary.push_str("; its agent is gone while it lived, so one group more is needed");
     }
+    let rules = rules_of(&status.evidence, &call.app.config().evidence);
     json(&HostEvidence {
         name,
         at: jiff::Timestamp::now(),
         assessment: status.assessment,
+        suspect: status.suspect,
         signals: signals_of(&status.evidence),
-        rules: rules_of(&status.evidence, call.app.config().evidence.min_groups),
+        blocked_by: blocked_by(status.assessment, &rules),
+        rules,
         summary,
     })
 }

@@ -62,9 +62,25 @@ pub(crate) fn signals_of(evidence: &Evidence) -> Vec<Signal> {
         .collect()
 }
 
+/// The first rule that keeps a host from being taken for dead. A proof needs no other rule; what
+/// contradicts it is seen by somebody.
+pub(super) fn blocked_by(assessment: Assessment, rules: &[RuleOutcome]) -> Option<String> {
+    let name = |rule: &RuleOutcome| format!("{}: {}", rule.rule, rule.because);
+    match assessment {
+        Assessment::Down | Assessment::Proven => None,
+        Assessment::Alive | Assessment::Contradicted | Assessment::Isolated | Assessment::Hung => {
+            let life = rules.iter().find(|rule| rule.rule == NO_LIFE && !rule.passed);
+            life.map(name)
+        }
+        Assessment::Unclear => rules.iter().find(|rule| !rule.passed).map(name),
+    }
+}
+
+const NO_LIFE: &str = "no sign of life";
+
 /// The rules of judgement, applied to one snapshot.
-pub(super) fn rules_of(evidence: &Evidence, min_groups: usize) -> Vec<RuleOutcome> {
-    let needed = min_groups + usize::from(evidence.blind);
+pub(super) fn rules_of(evidence: &Evidence, settings: &crate::config::Evidence) -> Vec<RuleOutcome> {
+    let needed = settings.min_groups + usize::from(evidence.blind);
     let dead = evidence.dead_groups();
     let alive: Vec<String> = [Group::A, Group::N, Group::K, Group::P, Group::Q, Group::S]
         .into_iter()
@@ -87,15 +103,17 @@ pub(super) fn rules_of(evidence: &Evidence, min_groups: usize) -> Vec<RuleOutcom
         ),
         rule(
             "an active probe among them",
-            probed,
+            probed || !settings.require_active_probe,
             if probed {
                 "probes found no life".into()
+            } else if !settings.require_active_probe {
+                "evidence.require_active_probe asks for none".into()
             } else {
                 "no probe has found the host dead".into()
             },
         ),
         rule(
-            "no sign of life",
+            NO_LIFE,
             alive.is_empty(),
             if alive.is_empty() {
                 "no group shows life".into()

@@ -237,6 +237,36 @@ mod tests {
         assert!(parse(&"a 1\n".repeat(5 << 20)).is_err(), "too large");
     }
 
+    /// Texts one or a few bytes away from a good one: no panic, and a value or a line number.
+    #[test]
+    fn no_damage_to_a_good_text_breaks_the_reader() {
+        let good = "# TYPE a counter\na_total{x=\"1\\n\\\"\",y=\"\u{e4}\"} 1.5e3 1395066363000 # {t=\"q\"} 0.6\nb NaN\nc{} -Inf\n# EOF\n";
+        let odd = b"{}\"\\=,# \n\r\t+-.eEIN0\xff\0";
+        let mut chance = fastrand::Rng::with_seed(1);
+        let (mut read, mut refused) = (0, 0);
+        for _ in 0..20_000 {
+            let mut bytes = good.as_bytes().to_vec();
+            for _ in 0..chance.usize(1..4) {
+                let place = chance.usize(..bytes.len());
+                match chance.u8(..4) {
+                    0 => bytes[place] = odd[chance.usize(..odd.len())],
+                    1 => bytes.insert(place, odd[chance.usize(..odd.len())]),
+                    2 => drop(bytes.remove(place)),
+                    _ => bytes.truncate(place.max(1)),
+                }
+            }
+            // What is not text is refused before.
+            let Ok(text) = String::from_utf8(bytes) else {
+                continue;
+            };
+            match parse(&text) {
+                Ok(scrape) => read += usize::from(scrape.samples.len() <= 4),
+                Err(error) => refused += usize::from(error.line <= text.lines().count()),
+            }
+        }
+        assert!(read > 1000 && refused > 1000, "{read} {refused}");
+    }
+
     proptest::proptest! {
         #[test]
         fn no_text_breaks_the_reader(text in "\\PC{0,200}") {

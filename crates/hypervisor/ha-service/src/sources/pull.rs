@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cobaltcore_api::names::HostName;
-use cobaltcore_ha_engine::{Input, Observation, ProbeResult, Prober};
+use cobaltcore_ha_engine::{Degraded, Input, Observation, ProbeResult, Prober};
 use cobaltcore_kit::tls::TokenFile;
 use futures::StreamExt as _;
 use rusqlite::params;
@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::exposition::{self, MOST_BYTES, Sample};
 use super::expr::{Expr, Labels, Term};
-use crate::config::{Pull, PullKind, Rule, RuleVerdict, TargetsFrom};
+use crate::config::{Pull, PullKind, Rule, RuleMonitor, RuleVerdict, TargetsFrom};
 use crate::error::Error;
 use crate::http::App;
 use crate::leadership::pause;
@@ -44,6 +44,17 @@ struct Target {
 struct Compiled {
     rule: Rule,
     expr: Expr,
+    /// It asks for nothing but whether the fetch went well.
+    about_up: bool,
+}
+
+/// How much of what was fetched there is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fetched {
+    /// All of it.
+    Whole,
+    /// Nothing but that it failed. What a rule does not find then is not missing.
+    Failed,
 }
 
 type SeriesKey = (HostName, String, Labels);
@@ -70,9 +81,11 @@ impl Puller {
             let expr = Expr::parse(&rule.expr).map_err(|error| {
                 Error::Setup(format!("rule {} of source {}: {error}", rule.name, pull.name))
             })?;
+            let about_up = expr.terms().iter().all(|term| term.selector().metric == "up");
             rules.push(Compiled {
                 rule: rule.clone(),
                 expr,
+                about_up,
             });
         }
         let wanted = rules
@@ -205,23 +218,42 @@ impl Puller {
                 asked_at,
                 result,
             }));
-            match scrape {
-                Ok(scrape) => {
-                    let up = f64::from(u8::from(body.is_ok()));
-                    let mut samples = scrape.map(|scrape| scrape.samples).unwrap_or_default();
-                    samples.push(Sample {
-                        metric: "up".into(),
-                        labels: Labels::from([("source".into(), self.pull.name.clone())]),
-                        value: up,
-                    });
-                    self.take(&host, samples);
+            let (mut samples, fetched) = match scrape {
+                Ok(Some(scrape)) => {
+                    self.count_doubled(scrape.doubled);
+                    (scrape.samples, Fetched::Whole)
                 }
+                Ok(None) if body.is_ok() => (Vec::new(), Fetched::Whole),
+                Ok(None) => (Vec::new(), Fetched::Failed),
                 Err(error) => {
                     tracing::warn!(source = self.pull.name, %host, %error, "a scrape is not readable and says nothing");
+                    (Vec::new(), Fetched::Failed)
                 }
-            }
+            };
+            samples.push(self.up(&host, fetched));
+            self.take(&host, samples, fetched);
         }
         good
+    }
+
+    /// Whether the fetch from a host went well, as a series of its own.
+    fn up(&self, host: &HostName, fetched: Fetched) -> Sample {
+        Sample {
+            metric: "up".into(),
+            labels: Labels::from([
+                ("source".into(), self.pull.name.clone()),
+                ("host".into(), host.to_string()),
+            ]),
+            value: f64::from(u8::from(fetched == Fetched::Whole)),
+        }
+    }
+
+    fn count_doubled(&self, doubled: usize) {
+        let label = OfSource {
+            source: self.pull.name.clone(),
+        };
+        let counter = self.app.metrics.pull_doubled.get_or_create(&label);
+        counter.inc_by(u64::try_from(doubled).unwrap_or(u64::MAX));
     }
 
     async fn fetch(&self, url: &str) -> Result<String, Failure> {
@@ -243,14 +275,14 @@ impl Puller {
     }
 
     /// Takes the samples of one host: keeps what rules need, then judges.
-    fn take(&mut self, host: &HostName, samples: Vec<Sample>) {
+    fn take(&mut self, host: &HostName, samples: Vec<Sample>, fetched: Fetched) {
         let now = Instant::now();
         let wanted: Vec<Sample> = samples
             .into_iter()
             .filter(|sample| self.wanted.contains(&sample.metric) || sample.metric == "up")
             .collect();
         self.keep(host, &wanted, now);
-        self.judge_all(host, now, |history, term| {
+        self.judge_all(host, now, fetched, |history, term| {
             local_values(history, host, &wanted, term, now)
         });
     }
@@ -289,10 +321,22 @@ impl Puller {
         });
     }
 
-    fn judge_all(&mut self, host: &HostName, now: Instant, values: impl Fn(&History, &Term) -> Vec<f64>) {
+    /// Judges a host by every rule that what was fetched allows; the others fall silent, and what
+    /// they said before grows old.
+    fn judge_all(
+        &mut self,
+        host: &HostName,
+        now: Instant,
+        fetched: Fetched,
+        values: impl Fn(&History, &Term) -> Vec<f64>,
+    ) {
         let mut said = Vec::new();
         for compiled in &self.rules {
             let key = (compiled.rule.name.clone(), host.clone());
+            if fetched == Fetched::Failed && !compiled.about_up {
+                self.holding.remove(&key);
+                continue;
+            }
             let holds = compiled.expr.holds(|term| values(&self.history, term));
             if !holds {
                 self.holding.remove(&key);
@@ -304,12 +348,17 @@ impl Puller {
                 said.push((compiled.rule.clone(), true));
             }
         }
+        let mut opinions = Opinions::default();
         for (rule, holds) in said {
-            self.say(host, &rule, holds);
+            if let Some(up) = self.say(host, &rule, holds) {
+                opinions.add(&rule.group, up);
+            }
         }
+        self.tell(host, &opinions);
     }
 
-    fn say(&self, host: &HostName, rule: &Rule, holds: bool) {
+    /// Writes down what one rule says. Whether the host is up by it, if it says so.
+    fn say(&self, host: &HostName, rule: &Rule, holds: bool) -> Option<bool> {
         let up = match (rule.verdict, holds) {
             (RuleVerdict::Dead, holds) => Some(!holds),
             (RuleVerdict::Alive, true) => Some(true),
@@ -332,20 +381,32 @@ impl Puller {
             detail: rule.expr.clone(),
         };
         record(&self.app.store, host, &rule.group, said);
-        let Some(up) = up else { return };
-        let host = host.clone();
-        match rule.group.as_str() {
-            "M" => self
-                .app
-                .brain
-                .offer(Input::Saw(Observation::Metrics { host, up })),
-            "S" => self
-                .app
-                .brain
-                .offer(Input::Saw(Observation::Storage { host, watcher: up })),
-            // Probes were told already, by how the fetch went.
-            _ => true,
-        };
+        if let Some(monitor) = rule.monitor {
+            let what = match monitor {
+                RuleMonitor::MemoryFailure => Degraded::MemoryFailure,
+                RuleMonitor::LibvirtUnreachable => Degraded::LibvirtUnreachable,
+            };
+            let host = host.clone();
+            let seen = Observation::Trouble { host, what, holds };
+            self.app.brain.offer(Input::Saw(seen));
+        }
+        up
+    }
+
+    /// Tells the engine what the rules of each group say together. Probes were told already, by how
+    /// the fetch went.
+    fn tell(&self, host: &HostName, opinions: &Opinions) {
+        let metrics = opinions.metrics.map(|up| Observation::Metrics {
+            host: host.clone(),
+            up,
+        });
+        let storage = opinions.storage.map(|watcher| Observation::Storage {
+            host: host.clone(),
+            watcher,
+        });
+        for seen in metrics.into_iter().chain(storage) {
+            self.app.brain.offer(Input::Saw(seen));
+        }
     }
 
     async fn ask_prometheus(&mut self) -> bool {
@@ -397,7 +458,7 @@ impl Puller {
                 continue;
             }
             let labels: Vec<String> = labels.values().cloned().collect();
-            self.judge_all(&host, now, |_, term| {
+            self.judge_all(&host, now, Fetched::Whole, |_, term| {
                 let found = answers.get(&term.query()).map_or(&[][..], Vec::as_slice);
                 let values: Vec<f64> = found
                     .iter()
@@ -508,6 +569,25 @@ fn increase(points: &VecDeque<(Instant, f64)>, now: Instant, span: Duration) -> 
     Some((grown, seconds))
 }
 
+/// What the rules of each group say together.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Opinions {
+    metrics: Option<bool>,
+    storage: Option<bool>,
+}
+
+impl Opinions {
+    fn add(&mut self, group: &str, up: bool) {
+        match group {
+            // One rule that accuses is not outvoted by another that does not.
+            "M" => self.metrics = Some(up && self.metrics.unwrap_or(true)),
+            // Storage only speaks for a host: one sign of life is enough.
+            "S" => self.storage = Some(up || self.storage.unwrap_or(false)),
+            _ => {}
+        }
+    }
+}
+
 /// Why nothing was fetched.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
@@ -581,6 +661,25 @@ mod tests {
         let part = increase(&points, at(180), Duration::from_secs(60)).unwrap();
         assert_eq!(part, (1.0, 60.0));
         assert_eq!(increase(&points, at(180), Duration::from_secs(1)), None);
+    }
+
+    #[test]
+    fn rules_of_a_group_speak_together() {
+        let together = |said: &[(&str, bool)]| {
+            let mut opinions = Opinions::default();
+            for (group, up) in said {
+                opinions.add(group, *up);
+            }
+            (opinions.metrics, opinions.storage)
+        };
+        assert_eq!(together(&[]), (None, None));
+        assert_eq!(together(&[("P", false)]), (None, None));
+        for accusers in [[("M", false), ("M", true)], [("M", true), ("M", false)]] {
+            assert_eq!(together(&accusers), (Some(false), None), "one accuser is heard");
+        }
+        for witnesses in [[("S", false), ("S", true)], [("S", true), ("S", false)]] {
+            assert_eq!(together(&witnesses), (None, Some(true)), "one witness is enough");
+        }
     }
 
     #[test]

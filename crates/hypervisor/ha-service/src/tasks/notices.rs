@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use cobaltcore_api::field_managers::FieldManager;
 use cobaltcore_api::names::HostName;
+use cobaltcore_api::reasons::HaRecoveryReason;
 use cobaltcore_api::{Hypervisor, Maintenance};
 use cobaltcore_ha_engine::{Degraded, HeldReason, IncidentId, IncidentState, Notice, Severity};
 use cobaltcore_kit::events::{Happening, Recorder};
@@ -21,6 +22,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use crate::act::kubernetes;
 use crate::config::DegradedAction;
 use crate::http::{App, signals_of};
 use crate::metrics::{Metrics, OfDriver, OfEnd, OfGroup, OfVm};
@@ -71,6 +73,7 @@ impl Teller {
             self.log(&notice).await;
             self.count(&notice, &mut since);
             self.record(&notice);
+            self.tell_progress(&notice).await;
             if let Notice::HostDegraded { host, what } = &notice
                 && self.app.leads()
             {
@@ -79,6 +82,27 @@ impl Teller {
                     DegradedAction::Disable => self.disable(host, *what).await,
                     DegradedAction::Drain => self.drain(host).await,
                 }
+            }
+        }
+    }
+
+    /// Keeps the condition of the host in step with its incident; earlier states are told by whoever
+    /// brings them about.
+    async fn tell_progress(&self, notice: &Notice) {
+        let (Some(client), Notice::State { incident, state }) = (&self.client, notice) else {
+            return;
+        };
+        let (reason, what) = match state {
+            IncidentState::Recovered => (HaRecoveryReason::Recovered, "has settled its guests"),
+            IncidentState::Failed => (HaRecoveryReason::Failed, "could not move all guests"),
+            IncidentState::Releasing => (HaRecoveryReason::Releasing, "gives the host back"),
+            _ => return,
+        };
+        if self.app.leads() {
+            let note = format!("incident {incident} {what}");
+            let told = kubernetes::tell_progress(client, &incident.host, reason, note);
+            if tokio::time::timeout(CALL_TIME, told).await.is_err() {
+                tracing::warn!(host = %incident.host, "its condition cannot be written: no answer");
             }
         }
     }
@@ -361,6 +385,7 @@ fn host_of(notice: &Notice) -> Option<&HostName> {
         | Notice::Hung { host }
         | Notice::HostRebooted { host }
         | Notice::HostDegraded { host, .. }
+        | Notice::ServiceGone { host, .. }
         | Notice::RequestRefused { host, .. }
         | Notice::GuestWatchdogs { host, .. }
         | Notice::MemoryFailed { host }
@@ -400,6 +425,11 @@ fn happening(notice: &Notice) -> Option<Happening> {
             "HostDegraded",
             WATCH,
             format!("it has a lasting trouble: {}", trouble(*what)),
+        ),
+        Notice::ServiceGone { what, .. } => Happening::warning(
+            "HostServiceGone",
+            WATCH,
+            format!("for a minute now: {}; its guests run on", trouble(*what)),
         ),
         Notice::GuestDoubled {
             server,

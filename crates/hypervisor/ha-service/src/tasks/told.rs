@@ -47,6 +47,7 @@ pub(super) fn told(notice: &Notice) -> Told {
         Notice::Hung { .. } => new("E3", "hung", assessment_in_words(Assessment::Hung)),
         Notice::HostRebooted { .. } => new("", "rebooted", "it booted anew; its guests are looked at"),
         Notice::HostDegraded { what, .. } => new("", "degraded", trouble(*what)),
+        Notice::ServiceGone { what, .. } => new("", "service-gone", trouble(*what)),
         Notice::StorageOutage { hosts } => new(
             "",
             "storage-outage",

@@ -6,14 +6,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cobaltcore_api::Hypervisor;
+use cobaltcore_apiserver::testkit::TestServer;
 use cobaltcore_ha_wire::{
     BatchAnswer, Command, CommandKind, DomainEntry, DomainState, Job, Machine, ProbeOutcome, ProbeReport,
 };
 use cobaltcore_sim::bmc;
 use cobaltcore_sim::world::{MigrationKind, Power};
 use cobaltcore_sim::{Bmcs, Cloud, World};
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Api, Patch, PatchParams, PostParams};
 use parking_lot::Mutex;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -345,6 +349,50 @@ async fn knock(command: Command) -> Vec<ProbeReport> {
         });
     }
     reports
+}
+
+/// Every host of the world as an object in a cluster, onboarded.
+pub(crate) async fn in_a_cluster(scene: &Scene) -> TestServer {
+    let server = TestServer::start().await;
+    server.apply_yaml(&cobaltcore_api::crds_yaml(None)).await.unwrap();
+    let text = "apiVersion: v1\nkind: Namespace\nmetadata: {name: kube-node-lease}\n";
+    server.apply_yaml(text).await.unwrap();
+    let hosts = scene.world.read(|state| {
+        state
+            .hosts
+            .iter()
+            .map(|(name, host)| (name.to_string(), host.ip.clone()))
+            .collect::<Vec<_>>()
+    });
+    let objects: Api<Hypervisor> = Api::all(server.client());
+    let nodes: Api<Node> = Api::all(server.client());
+    for (name, ip) in hosts {
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
+        let node: Node = serde_json::from_value(node).unwrap();
+        nodes.create(&PostParams::default(), &node).await.unwrap();
+        let object = json!({
+            "apiVersion": "kvm.cloud.sap/v1", "kind": "Hypervisor", "metadata": {"name": name},
+            "spec": {"highAvailability": true},
+        });
+        let object: Hypervisor = serde_json::from_value(object).unwrap();
+        objects.create(&PostParams::default(), &object).await.unwrap();
+        let status = json!({
+            "apiVersion": "kvm.cloud.sap/v1", "kind": "Hypervisor",
+            "status": {"internalIp": ip, "conditions": [{
+                "type": "Onboarding", "status": "False", "reason": "Succeeded", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }]},
+        });
+        objects
+            .patch_status(
+                &name,
+                &PatchParams::apply("operator").force(),
+                &Patch::Apply(status),
+            )
+            .await
+            .unwrap();
+    }
+    server
 }
 
 pub(crate) async fn incident(service: &Running) -> Option<Value> {

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The telemetry database under faults: crashes with a torn write behind the last commit, and a
+//! disk that takes nothing any more. What was acknowledged is there, once; what cannot be stored is
+//! refused, and signs of life need no database.
+
+#![allow(clippy::unwrap_used, reason = "a test that unwraps says where it failed")]
+
+mod common;
+
+use std::path::Path;
+
+use common::{ALONE, Agent, Running, base, until};
+use serde_json::json;
+
+const HOST: &str = "node001-bb1";
+const DATABASE: &str = "telemetry.db";
+const LOG: &str = "telemetry.db-wal";
+
+async fn start(folder: &Path) -> Running {
+    let text = format!("{}{ALONE}openstack: {{enabled: false}}\n", base(folder));
+    Running::start(&text, None, None).await
+}
+
+/// What a crash at this moment could leave on the disk: everything that was flushed, perhaps a part of
+/// what was not, and bytes of a write that was torn.
+fn crash(from: &Path, to: &Path, flushed: u64, chance: &mut fastrand::Rng) {
+    // As long as somebody reads, nothing is taken out of the log.
+    let reader = rusqlite::Connection::open(from.join(DATABASE)).unwrap();
+    reader.execute_batch("begin").unwrap();
+    reader
+        .query_row("select count(*) from sqlite_schema", [], |row| {
+            row.get::<_, i64>(0)
+        })
+        .unwrap();
+    std::fs::copy(from.join(DATABASE), to.join(DATABASE)).unwrap();
+    let mut log = std::fs::read(from.join(LOG)).unwrap();
+    let whole = log.len();
+    let flushed = usize::try_from(flushed).unwrap().min(whole);
+    log.truncate(chance.usize(flushed..=whole));
+    let torn = chance.usize(0..9000);
+    log.extend(std::iter::repeat_with(|| chance.u8(..)).take(torn));
+    std::fs::write(to.join(LOG), log).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_acknowledged_survives_a_crash_with_a_torn_write() {
+    let mut chance = fastrand::Rng::with_seed(7);
+    let folder = tempfile::tempdir().unwrap();
+    let service = start(folder.path()).await;
+    let mut agent = Agent::new(HOST);
+    let mut last = 0;
+    for _ in 0..5 {
+        let next = last + chance.u64(1..150);
+        let batch = agent.events(last + 1..=next);
+        let (code, answer) = agent.report(&service, &batch).await;
+        assert_eq!((code, &answer["acked_seq"]), (200, &json!(next)), "{answer}");
+        last = next;
+        let flushed = std::fs::metadata(folder.path().join(LOG)).unwrap().len();
+
+        let image = tempfile::tempdir().unwrap();
+        crash(folder.path(), image.path(), flushed, &mut chance);
+        let after = start(image.path()).await;
+        let beat = agent.beat();
+        let (code, answer) = agent.report(&after, &beat).await;
+        assert_eq!((code, &answer["acked_seq"]), (200, &json!(last)), "{answer}");
+        let (_, page) = after.get("/api/v1/events?limit=1000").await;
+        let stored = page["items"].as_array().unwrap().len();
+        assert_eq!(stored, usize::try_from(last).unwrap(), "each once");
+        let more = agent.events(last + 1..=last + 3);
+        assert_eq!(agent.report(&after, &more).await.0, 200, "and it goes on");
+        after.stop().await;
+    }
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_takes_nothing_stops_telemetry_and_no_sign_of_life() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = start(folder.path()).await;
+    let mut agent = Agent::new(HOST);
+    let first = agent.events(1..=3);
+    assert_eq!(agent.report(&service, &first).await.0, 200);
+
+    // Whoever holds this lock is a disk that does not get its writes done.
+    let fault = rusqlite::Connection::open(folder.path().join(DATABASE)).unwrap();
+    fault.busy_timeout(std::time::Duration::from_secs(60)).unwrap();
+    fault.execute_batch("begin immediate").unwrap();
+    let more = agent.events(4..=6);
+    let (code, refused) = agent.report(&service, &more).await;
+    assert_eq!(code, 503, "{refused}");
+    assert!(
+        refused["detail"].as_str().unwrap().contains("send them again"),
+        "{refused}"
+    );
+    let beat = agent.beat();
+    let (code, answer) = agent.report(&service, &beat).await;
+    assert_eq!(
+        (code, &answer["acked_seq"]),
+        (200, &json!(3)),
+        "it is heard all the same"
+    );
+    assert_eq!(
+        service.figures().await.of("kvm_ha_db_up", ""),
+        0.0,
+        "people are told"
+    );
+    let health = common::client().get(format!("http://{}/readyz", service.metrics));
+    assert_eq!(
+        health.send().await.unwrap().status().as_u16(),
+        200,
+        "it is of use"
+    );
+
+    fault.execute_batch("rollback").unwrap();
+    until("the same records are taken", async || {
+        let (code, answer) = agent.report(&service, &more).await;
+        (code == 200 && answer["acked_seq"] == 6).then_some(())
+    })
+    .await;
+    assert_eq!(service.figures().await.of("kvm_ha_db_up", ""), 1.0);
+    service.stop().await;
+}
