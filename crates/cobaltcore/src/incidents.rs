@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use clap::{Subcommand, ValueEnum};
-use cobaltcore_ha_engine::Decision;
-use cobaltcore_ha_people::{self as people, Desk, Refused, Service, Width};
+use cobaltcore_ha_engine::{Decision, HeldReason, IncidentState};
+use cobaltcore_ha_people::{self as people, BulkFilter, BulkRequest, Desk, Refused, Service, Width};
 use cobaltcore_kit::config::HumanDuration;
 use jiff::Timestamp;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::run::{self, Failure, LogArgs};
@@ -128,6 +129,40 @@ enum Command {
         #[arg(long, value_name = "HOST")]
         confirm: Option<String>,
     },
+    /// Take one decision for many incidents, such as those of a rack without power
+    ///
+    /// Nothing is done before you say --commit: without it, every incident that fits is named, and whether the
+    /// decision would be taken there. At least one of --zone, --bb, --held and --state says which are meant.
+    Bulk {
+        /// `ack-fenced`, `approve`, `abort`, `retry`, `release` or `close`
+        #[arg(value_parser = word::<Decision>)]
+        decision: Decision,
+        /// Hosts of this zone
+        #[arg(long, value_name = "NAME")]
+        zone: Option<String>,
+        /// Hosts of this building block
+        #[arg(long, value_name = "NAME")]
+        bb: Option<String>,
+        /// Incidents that are held for this reason, as `list` shows it: FenceFailed, Storm
+        #[arg(long, value_name = "REASON", value_parser = word::<HeldReason>)]
+        held: Option<HeldReason>,
+        /// Incidents in this state, as `list` shows it
+        #[arg(long, value_name = "STATE", value_parser = word::<IncidentState>)]
+        state: Option<IncidentState>,
+        /// Why; required, it is kept with every decision
+        #[arg(long, value_name = "TEXT")]
+        reason: String,
+        /// Do it
+        #[arg(long)]
+        commit: bool,
+    },
+    /// Tell why a host is judged as it is: what every signal says, and the rule that blocks
+    Explain {
+        /// The host
+        host: String,
+        #[command(flatten)]
+        form: Form,
+    },
     /// Stop new fencing and new evacuations for a while; what is under way is finished
     #[command(alias = "hold")]
     Pause {
@@ -205,6 +240,32 @@ async fn obey(desk: &Desk, command: Command) -> anyhow::Result<()> {
             say!("incident {} is open. {}", opened.summary.id, opened.next);
             Ok(())
         }
+        Command::Bulk {
+            decision,
+            zone,
+            bb,
+            held,
+            state,
+            reason,
+            commit,
+        } => {
+            let filter = BulkFilter {
+                zone,
+                bb,
+                hold: held,
+                state,
+            };
+            let wanted = BulkRequest {
+                filter,
+                action: decision,
+                reason,
+                commit,
+            };
+            let answer = desk.bulk(&wanted).await.map_err(told)?;
+            say!("{}", people::bulk(&answer));
+            Ok(())
+        }
+        Command::Explain { host, form } => explain(desk, &host, &form).await,
         Command::Pause { scope, reason, span } => {
             let until = Timestamp::now().checked_add(span.0)?;
             desk.pause(&scope, &reason, until).await.map_err(told)?;
@@ -260,6 +321,28 @@ async fn show(desk: &Desk, name: &str, form: &Form) -> anyhow::Result<()> {
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
+}
+
+async fn explain(desk: &Desk, host: &str, form: &Form) -> anyhow::Result<()> {
+    let mut shown = Shown::default();
+    loop {
+        let found = desk.evidence(host).await.map_err(told)?;
+        let value = || serde_json::to_value(&found).unwrap_or_default();
+        let text = printed(form.output, value, |_| people::explained(&found))?;
+        // Ages grow by themselves; only another verdict is worth a new page.
+        let verdicts: Vec<_> = found.signals.iter().map(|signal| signal.verdict).collect();
+        let key = format!("{:?} {verdicts:?} {:?}", found.assessment, found.blocked_by);
+        shown.print(&key, &text, form.watch);
+        if !form.watch {
+            return Ok(());
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// A word that the service knows.
+fn word<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    serde_json::from_value(Value::String(text.to_owned())).map_err(|error| error.to_string())
 }
 
 fn printed(

@@ -8,7 +8,8 @@ use std::time::Duration;
 use cobaltcore_ha_engine::Decision;
 use cobaltcore_ha_wire::Problem;
 use cobaltcore_ha_wire::rest::{
-    DecisionRequest, IncidentDetail, IncidentSummary, Page, Pause, PauseRequest, path,
+    BulkAnswer, BulkFilter, BulkRequest, DecisionRequest, HostEvidence, IncidentDetail, IncidentSummary,
+    Page, Pause, PauseRequest, path,
 };
 use jiff::Timestamp;
 use reqwest::redirect::Policy;
@@ -224,6 +225,26 @@ impl Desk {
             .request(Method::POST, &path::recover(&segment(host)?))?
             .json(&body);
         self.ask(&format!("having {host} recovered"), request).await
+    }
+
+    /// Why a host is judged as it is.
+    pub async fn evidence(&self, host: &str) -> Result<HostEvidence, Refused> {
+        let request = self.request(Method::GET, &path::evidence(&segment(host)?))?;
+        self.ask(&format!("asking about {host}"), request).await
+    }
+
+    /// One decision for many incidents; without `commit` nothing is done, and the answer says what would be.
+    pub async fn bulk(&self, wanted: &BulkRequest) -> Result<BulkAnswer, Refused> {
+        if wanted.reason.trim().is_empty() {
+            return Err(no(
+                "Say why with --reason; the next person on call will want to know",
+            ));
+        }
+        if wanted.filter == BulkFilter::default() {
+            return Err(no("Say which with --zone, --bb, --held or --state"));
+        }
+        let request = self.request(Method::POST, path::BULK)?.json(wanted);
+        self.ask("deciding about many incidents", request).await
     }
 
     /// A refusal, with what is possible instead.

@@ -3,7 +3,7 @@
 //! the service said and of the time.
 
 use cobaltcore_ha_engine::{Decision, Verdict};
-use cobaltcore_ha_wire::rest::{IncidentDetail, IncidentSummary, Pause, Signal};
+use cobaltcore_ha_wire::rest::{BulkAnswer, HostEvidence, IncidentDetail, IncidentSummary, Pause, Signal};
 use jiff::Timestamp;
 
 use crate::timeline::{kebab, progress_words, words};
@@ -152,6 +152,51 @@ pub fn detail(incident: &IncidentDetail, width: Width, now: Timestamp) -> String
         ));
     }
     lines.join("\n")
+}
+
+/// Why a host is judged as it is: what every signal says, every rule, and the one that blocks.
+pub fn explained(host: &HostEvidence) -> String {
+    let suspect = if host.suspect { ", suspected" } else { "" };
+    let mut lines = vec![
+        format!("Host {}: {}{suspect}", host.name, kebab(&host.assessment)),
+        format!("So      {}", host.summary),
+    ];
+    if let Some(rule) = &host.blocked_by {
+        lines.push(format!("Because {rule}"));
+    }
+    lines.extend([String::new(), "SIGNALS".to_owned(), evidence(&host.signals)]);
+    lines.extend([String::new(), "RULES for taking it for dead".to_owned()]);
+    let rows = host.rules.iter().map(|rule| {
+        let met = if rule.passed { "  met" } else { "  not met" };
+        vec![met.to_owned(), rule.rule.clone(), rule.because.clone()]
+    });
+    lines.push(aligned(&rows.collect::<Vec<_>>()));
+    lines.join("\n")
+}
+
+/// What became of a decision about many incidents, or would.
+pub fn bulk(answer: &BulkAnswer) -> String {
+    if answer.results.is_empty() {
+        return "No incident fits.".to_owned();
+    }
+    let good = if answer.committed {
+        "taken"
+    } else {
+        "would be taken"
+    };
+    let mut rows = vec![["INCIDENT", "RESULT"].map(str::to_owned).to_vec()];
+    for result in &answer.results {
+        let said = match &result.refused {
+            Some(why) => format!("refused: {why}"),
+            None => good.to_owned(),
+        };
+        rows.push(vec![result.incident.clone(), said]);
+    }
+    let mut text = aligned(&rows);
+    if !answer.committed {
+        text.push_str("\n\nNothing was done. Say --commit to have it done.");
+    }
+    text
 }
 
 fn evidence(signals: &[Signal]) -> String {

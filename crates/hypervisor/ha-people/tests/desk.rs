@@ -10,7 +10,7 @@ use axum::extract::{Path, Request, State};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post, put};
 use cobaltcore_ha_engine::Decision;
-use cobaltcore_ha_people::{Desk, Refused, Service, Width, detail, pauses, table};
+use cobaltcore_ha_people::{Desk, Refused, Service, Width, bulk, detail, explained, pauses, table};
 use cobaltcore_ha_wire::Problem;
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -331,4 +331,70 @@ async fn whoever_is_not_known_or_not_there_is_told_what_to_do() {
     assert!(error.to_string().contains("--url"), "{error}");
     let error = plain("somewhere").unwrap_err().to_string();
     assert!(error.contains("KVM_HA_SERVICE_URL"), "{error}");
+}
+
+#[test]
+fn a_verdict_is_explained_with_the_rule_that_blocks() {
+    let host = json!({
+        "name": "node001", "at": "2026-01-01T00:00:00Z", "assessment": "alive", "suspect": true,
+        "signals": [{"group": "A", "verdict": "dead", "age_ms": 17_000, "untrusted": false, "says": "its agent: no life, 17 s ago"}],
+        "rules": [
+            {"rule": "enough independent groups", "passed": false, "because": "1 of 2 groups that are needed see no life"},
+            {"rule": "no sign of life", "passed": false, "because": "life is seen by N"},
+            {"rule": "proof", "passed": true, "because": "its power is off"},
+        ],
+        "blocked_by": "no sign of life: life is seen by N",
+        "summary": "a sign of life stands against any accusation: nothing happens",
+    });
+    let text = explained(&serde_json::from_value(host).unwrap());
+    for wanted in [
+        "Host node001: alive, suspected",
+        "So      a sign of life stands against any accusation",
+        "Because no sign of life: life is seen by N",
+        "dead",
+        "17 s",
+        "not met   enough independent groups   1 of 2 groups",
+        "met       proof",
+    ] {
+        assert!(text.contains(wanted), "{wanted:?} in\n{text}");
+    }
+}
+
+#[test]
+fn a_decision_about_many_says_what_became_of_each() {
+    let answer = |committed: bool| {
+        let results = json!([{"incident": "a-1"}, {"incident": "b-1", "refused": "it is not held"}]);
+        let answer = json!({"committed": committed, "results": results});
+        bulk(&serde_json::from_value(answer).unwrap())
+    };
+    let dry = answer(false);
+    assert!(
+        dry.contains("a-1        would be taken") && dry.contains("--commit"),
+        "{dry}"
+    );
+    let done = answer(true);
+    assert!(done.contains("b-1        refused: it is not held"), "{done}");
+    assert!(!done.contains("--commit"), "{done}");
+    let none = bulk(&serde_json::from_value(json!({"committed": true, "results": []})).unwrap());
+    assert_eq!(none, "No incident fits.");
+}
+
+#[tokio::test]
+async fn a_decision_about_many_needs_to_say_which_and_why() {
+    let desk = Desk::new(Service {
+        url: "http://127.0.0.1:1".into(),
+        ..Service::default()
+    })
+    .unwrap();
+    let wish = |filter: Value, reason: &str| {
+        let wish = json!({"filter": filter, "action": "ack-fenced", "reason": reason});
+        serde_json::from_value(wish).unwrap()
+    };
+    let nobody = desk
+        .bulk(&wish(json!({}), "rack without power"))
+        .await
+        .unwrap_err();
+    assert!(nobody.to_string().contains("--bb"), "{nobody}");
+    let mute = desk.bulk(&wish(json!({"bb": "bb1"}), " ")).await.unwrap_err();
+    assert!(mute.to_string().contains("--reason"), "{mute}");
 }
