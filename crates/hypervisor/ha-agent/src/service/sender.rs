@@ -27,6 +27,14 @@ const REPLAY_RATE: f64 = 2.0 * 1024.0 * 1024.0;
 /// The longest pause before a backlog is sent after an outage, in seconds.
 const REPLAY_SPREAD: f64 = 5.0;
 
+/// What became of a batch that was sent.
+struct Sent {
+    answer: Answer,
+    bytes: usize,
+    /// The status of the answer, or `error` if there was none, for those who count.
+    code: String,
+}
+
 struct Sender {
     context: Context,
     endpoint: String,
@@ -132,8 +140,8 @@ impl Sender {
         };
         let began = Instant::now();
         let was_failing = self.pace.failing();
-        let (answer, bytes) = self.send(&batch).await;
-        self.context.metrics.batch(&self.endpoint, &answer.code());
+        let Sent { answer, bytes, code } = self.send(&batch).await;
+        self.context.metrics.batch(&self.endpoint, &code);
         let step = self.pace.after(&answer, batch.events.len(), fastrand::f64());
         self.tell(&answer, was_failing);
         self.follow(step, &batch).await;
@@ -158,18 +166,27 @@ impl Sender {
         chunk.map_err(|error| error.to_string())
     }
 
-    async fn send(&self, batch: &Batch) -> (Answer, usize) {
+    async fn send(&self, batch: &Batch) -> Sent {
         let body = match batch.encode() {
             Ok(body) => body,
-            Err(error) => return (Answer::Refused(400, error.to_string()), 0),
+            Err(error) => {
+                return Sent {
+                    answer: Answer::Refused(400, error.to_string()),
+                    bytes: 0,
+                    code: "unsent".to_owned(),
+                };
+            }
         };
         let bytes = body.len();
         let target = path::batches(&self.context.start.host);
-        let answer = match self.link.post(&target, body, SEND_TIME).await {
-            Ok(reply) => Answer::read(reply.status, reply.retry_after, &reply.body),
-            Err(why) => Answer::Broken(why),
+        let (answer, code) = match self.link.post(&target, body, SEND_TIME).await {
+            Ok(reply) => (
+                Answer::read(reply.status, reply.retry_after, &reply.body),
+                reply.status.to_string(),
+            ),
+            Err(why) => (Answer::Broken(why), "error".to_owned()),
         };
-        (answer, bytes)
+        Sent { answer, bytes, code }
     }
 
     async fn follow(&mut self, step: Step, batch: &Batch) {
