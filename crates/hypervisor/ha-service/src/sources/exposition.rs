@@ -252,7 +252,7 @@ mod tests {
                     0 => bytes[place] = odd[chance.usize(..odd.len())],
                     1 => bytes.insert(place, odd[chance.usize(..odd.len())]),
                     2 => drop(bytes.remove(place)),
-                    _ => bytes.truncate(place.max(1)),
+                    _ => bytes.truncate(place.max(8)),
                 }
             }
             // What is not text is refused before.
