@@ -189,6 +189,8 @@ pub(crate) struct Run {
     pub(crate) vms: BTreeMap<ServerId, VmRun>,
     pub(crate) group_since: BTreeMap<String, Mono>,
     pub(crate) healthy_since: Option<Mono>,
+    /// Since when Nova has been seen to keep evacuations from the host on record.
+    pub(crate) records_open: Option<Mono>,
     /// When everybody was last asked about the host of an incident that waits.
     pub(crate) investigated: Option<Mono>,
     /// People were told that there may be no room for its guests.
@@ -221,6 +223,7 @@ impl Run {
             vms: BTreeMap::new(),
             group_since: BTreeMap::new(),
             healthy_since: None,
+            records_open: None,
             investigated: None,
             told_room: false,
             no_place: false,

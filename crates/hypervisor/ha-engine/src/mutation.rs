@@ -67,6 +67,10 @@ pub enum Mutation {
     IgnoreCapacity,
     /// Power is switched off without a record.
     NoJournalBeforeFence,
+    /// Nobody is told that an incident waits.
+    HoldSilently,
+    /// Nobody is told that Nova keeps a host from being given back.
+    ReleaseSilently,
 }
 
 #[cfg(feature = "mutants")]
@@ -103,6 +107,8 @@ impl Mutation {
         Self::IgnoreOwnHost,
         Self::IgnoreCapacity,
         Self::NoJournalBeforeFence,
+        Self::HoldSilently,
+        Self::ReleaseSilently,
     ];
 }
 

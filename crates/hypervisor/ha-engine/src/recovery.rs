@@ -89,6 +89,9 @@ impl Engine {
     /// Tells why an incident waits when it begins to, and again every hour.
     fn tell_held(&mut self, id: &IncidentId, held: Option<HeldReason>, anew: bool, now: Now) {
         let Some(reason) = held else { return };
+        if self.broken.is(Mutation::HoldSilently) {
+            return;
+        }
         let run = self.run(id, now);
         if anew || now.mono.since(run.held_told) >= HELD_AGAIN {
             run.held_told = now.mono;
@@ -309,7 +312,8 @@ impl Engine {
                 }
                 Err(None)
             }
-            None if claimed => Ok(()),
+            // Who cannot be asked stops nobody; but whoever is new to it asks first.
+            None if claimed && self.run(id, now).retry.contains_key(&Slot::Maintenance) => Ok(()),
             None => Err(None),
         }
     }
@@ -352,7 +356,10 @@ impl Engine {
         if incident.forced_down {
             return Ok(());
         }
+        // Whoever clears maintenance meanwhile has the operator enable the service: an old look says nothing.
+        let fresh = self.config.hold_max_age;
         let read = self.run(id, now).service.clone();
+        let read = read.filter(|(asked, _)| now.mono.since(*asked) <= fresh);
         if let Some((_, service)) = &read
             && service.disabled
             && service.forced_down
@@ -399,7 +406,8 @@ impl Engine {
         Err(self.nova_trouble(id, now))
     }
 
-    fn nova_trouble(&mut self, id: &IncidentId, now: Now) -> Option<HeldReason> {
+    /// Whether Nova has refused or failed more than once.
+    pub(crate) fn nova_trouble(&mut self, id: &IncidentId, now: Now) -> Option<HeldReason> {
         let run = self.run(id, now);
         let failing = [Slot::Service, Slot::Update, Slot::List]
             .iter()

@@ -13,8 +13,13 @@ use crate::journal::Entry;
 use crate::ledger::{IncidentState, VmProgress};
 use crate::mutation::Mutation;
 use crate::recovery::{Pass, note_retry};
+use crate::status::HeldReason;
 
 const SECOND: Duration = Duration::from_secs(1);
+/// How often Nova is asked whether it has closed its records.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+/// How long that may take before people are told.
+const RECORDS_PATIENCE: Duration = Duration::from_mins(1);
 
 impl Engine {
     pub(crate) fn release(&mut self, id: &IncidentId, now: Now) -> Pass {
@@ -46,7 +51,7 @@ impl Engine {
                     now,
                 );
             }
-            return Err(None);
+            return Err(self.records_trouble(id, now));
         }
         self.restore(id, now)
     }
@@ -136,9 +141,20 @@ impl Engine {
         });
         let run = self.run(id, now);
         run.healthy_since = (complete && !open).then_some(asked);
+        run.records_open = open.then(|| run.records_open.unwrap_or(now.mono));
         if open || !complete {
-            note_retry(run, &Slot::List, true, now.mono);
+            run.retry.insert(Slot::List, (now.mono.after(LOOK_AGAIN), 1));
         }
+    }
+
+    /// Whether Nova keeps records open for so long that a person has to look.
+    fn records_trouble(&mut self, id: &IncidentId, now: Now) -> Option<HeldReason> {
+        let open = self.run(id, now).records_open;
+        let lasts = open.is_some_and(|since| now.mono.since(since) >= RECORDS_PATIENCE)
+            && !self.broken.is(Mutation::ReleaseSilently);
+        lasts
+            .then_some(HeldReason::NovaUnavailable)
+            .or_else(|| self.nova_trouble(id, now))
     }
 
     fn restore(&mut self, id: &IncidentId, now: Now) -> Pass {

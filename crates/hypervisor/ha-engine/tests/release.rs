@@ -7,8 +7,9 @@ mod play;
 
 use cobaltcore_api::Maintenance;
 use cobaltcore_ha_engine::{
-    AgentId, Answer, BootId, Decision, Domains, Effect, Entry, Epoch, Evidence, Grade, IncidentId,
-    IncidentKind, IncidentState, Input, Inventory, Mono, Observation, Power, Record, ServiceFacts, VERSION,
+    AgentId, Answer, BootId, Decision, Domains, Effect, Entry, Epoch, Evidence, Grade, HeldReason,
+    IncidentId, IncidentKind, IncidentState, Input, Inventory, MigrationFacts, MigrationId, MigrationKind,
+    MigrationStatus, Mono, Observation, Power, Record, ServiceFacts, VERSION,
 };
 use play::{Play, at, host};
 
@@ -72,6 +73,8 @@ struct Nova {
 struct Repaired {
     play: Play,
     enabled: bool,
+    /// Evacuations from host 0 that Nova has on record.
+    records: Vec<MigrationFacts>,
 }
 
 impl Repaired {
@@ -89,7 +92,11 @@ impl Repaired {
             sent_at: Mono(play.now),
             journal: records.collect(),
         });
-        Self { play, enabled: false }
+        Self {
+            play,
+            enabled: false,
+            records: Vec::new(),
+        }
     }
 
     /// Some seconds go by; whether the incident is over then.
@@ -113,6 +120,13 @@ impl Repaired {
         }
         let ledger = self.play.engine.ledger();
         ledger.incidents[&incident()].state == IncidentState::Released
+    }
+
+    /// What the incident waits for.
+    fn held(&self) -> Option<HeldReason> {
+        let incidents = self.play.engine.incidents();
+        let found = incidents.iter().find(|found| found.id == incident());
+        found.and_then(|found| found.held)
     }
 
     fn look(&mut self, nova: Nova, second: u32) {
@@ -152,7 +166,7 @@ impl Repaired {
             Effect::ReadService { .. } => Answer::Service(self.service(nova)),
             Effect::ListServers { .. } => Answer::Servers {
                 servers: Vec::new(),
-                migrations: Vec::new(),
+                migrations: self.records.clone(),
                 complete: true,
             },
             _ => Answer::Done,
@@ -201,4 +215,30 @@ fn what_was_written_to_its_row_before_it_was_switched_on_is_no_report() {
     }
     assert!(!world.after(120, silent));
     assert!(!world.enabled, "enabled because of our own force-down");
+}
+
+#[test]
+fn a_record_that_nova_never_closes_is_told_and_waited_for() {
+    let mut world = Repaired::new();
+    let well = Nova {
+        reports: true,
+        up: true,
+    };
+    // Its destination died before it heard of the guest, which was then brought up somewhere else.
+    world.records.push(MigrationFacts {
+        id: MigrationId(7),
+        server: "00000000-0000-0000-0000-000000000001".parse().unwrap(),
+        kind: MigrationKind::Evacuation,
+        status: MigrationStatus::Accepted,
+        source: host(0),
+        destination: Some(host(1)),
+    });
+    assert!(!world.after(30, well));
+    assert_eq!(world.held(), None, "told before Nova had time for it");
+    assert!(!world.after(90, well));
+    assert_eq!(world.held(), Some(HeldReason::NovaUnavailable));
+    assert!(!world.enabled, "given back with a record open");
+    world.records.clear();
+    assert!(world.after(30, well));
+    assert_eq!(world.held(), None);
 }

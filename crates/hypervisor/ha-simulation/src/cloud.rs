@@ -279,6 +279,7 @@ impl World {
     /// A compute service starts: it removes what was moved away, and resumes what is still its own.
     pub(crate) fn compute_starts(&mut self, h: usize) {
         self.hosts[h].compute = true;
+        self.hosts[h].compute_since = self.now;
         let mut left = Vec::new();
         for m in &mut self.migrations {
             // A rebuild that was interrupted here is given up.

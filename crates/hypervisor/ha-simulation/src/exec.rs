@@ -595,11 +595,7 @@ impl World {
     }
 
     fn check_restore(&mut self, h: usize, incident: Option<&IncidentId>) {
-        let open = self.migrations.iter().any(|m| {
-            m.source == h
-                && m.kind == MigrationKind::Evacuation
-                && (m.status.open() || m.status == MigrationStatus::Done)
-        });
+        let open = self.records_open(h);
         // A claim that is undone before anything was done to the host gives back what it took.
         let touched = incident.and_then(|id| {
             self.ledger()
@@ -621,6 +617,15 @@ impl World {
             );
             self.violate(Invariant::S13Release, what);
         }
+    }
+
+    /// Whether Nova has evacuations from a host on record that are not closed.
+    pub(crate) fn records_open(&self, h: usize) -> bool {
+        self.migrations.iter().any(|m| {
+            m.source == h
+                && m.kind == MigrationKind::Evacuation
+                && (m.status.open() || m.status == MigrationStatus::Done)
+        })
     }
 
     fn fence_release_began(&self, about: Option<&IncidentId>) -> Option<u64> {

@@ -63,6 +63,8 @@ pub(crate) struct Host {
     pub(crate) service_seen: u64,
     /// When anybody last wrote to the service's row, which is all that Nova shows.
     pub(crate) service_updated: u64,
+    /// When its compute service last started.
+    pub(crate) compute_since: u64,
     pub(crate) disabled: bool,
     pub(crate) forced_down: bool,
 }
@@ -108,6 +110,7 @@ impl Host {
             node_lease: 0,
             service_seen: 0,
             service_updated: 0,
+            compute_since: 0,
             disabled: false,
             forced_down: false,
         }

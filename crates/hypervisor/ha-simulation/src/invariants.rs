@@ -36,8 +36,14 @@ pub enum Invariant {
     L1Fast,
     /// Once faults stop, every guest is settled.
     L2Settled,
+    /// Somebody leads within 35 seconds, whenever somebody could.
+    L3Succession,
     /// Once faults stop, no living host stays suspect.
     L4Calm,
+    /// People are told of every incident that waits, and why.
+    L5Told,
+    /// Once faults stop, a host that is given back is in service five minutes after its compute service is up.
+    L8GivenBack,
     /// The outcome the failure matrix demands.
     Outcome,
 }
@@ -60,7 +66,10 @@ impl Invariant {
             Self::S13Release => "S13",
             Self::L1Fast => "L1",
             Self::L2Settled => "L2",
+            Self::L3Succession => "L3",
             Self::L4Calm => "L4",
+            Self::L5Told => "L5",
+            Self::L8GivenBack => "L8",
             Self::Outcome => "outcome",
         }
     }

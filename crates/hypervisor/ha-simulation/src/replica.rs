@@ -15,6 +15,8 @@ use crate::world::{Event, World};
 
 /// Milliseconds between two ticks of a replica.
 const TICK: u64 = 1000;
+/// Milliseconds that may pass without a leader.
+const SUCCESSION: u64 = 35_000;
 
 /// The lease in the Kubernetes API.
 #[derive(Clone, Debug, Default)]
@@ -44,6 +46,8 @@ pub(crate) struct Replica {
     lease_seen: (u64, u64),
     lease_renewed: Option<u64>,
     next_tick: u64,
+    /// Since when it could lead.
+    able_since: Option<u64>,
     facts: std::collections::BTreeMap<usize, HostFacts>,
 }
 
@@ -70,6 +74,7 @@ impl Replica {
             lease_seen: (0, 0),
             lease_renewed: None,
             next_tick: 0,
+            able_since: None,
             facts: std::collections::BTreeMap::new(),
         }
     }
@@ -386,6 +391,7 @@ impl World {
     /// Renews the lease, or takes one that was not renewed for its whole duration as seen here.
     pub(crate) fn replica_lease(&mut self, r: usize) {
         self.schedule(2000, Event::Lease(r));
+        self.check_succession(r);
         let replica = &self.replicas[r];
         let incarnation = replica.incarnation;
         if !replica.up || replica.frozen_until > self.now {
@@ -428,6 +434,27 @@ impl World {
             self.replicas[r].lease_renewed = Some(self.now);
             self.replicas[r].lease_seen = (self.lease.renewals, self.now);
             self.load_and_lead(r, self.lease.transitions);
+        }
+    }
+
+    /// Somebody must lead, unless nobody could for long enough to take over.
+    fn check_succession(&mut self, r: usize) {
+        let now = self.now;
+        let awake = |replica: &Replica| replica.up && replica.frozen_until <= now;
+        let able = awake(&self.replicas[r]) && self.replicas[r].to_kubernetes && self.kubernetes_up;
+        let replica = &mut self.replicas[r];
+        replica.able_since = able.then(|| replica.able_since.unwrap_or(now));
+        let leads = |replica: &Replica| awake(replica) && replica.engine.leads().is_some();
+        if self.replicas.iter().any(leads) {
+            self.led_at = now;
+        }
+        let could = |replica: &Replica| {
+            awake(replica) && replica.able_since.is_some_and(|since| now - since > SUCCESSION)
+        };
+        if now - self.led_at > SUCCESSION && self.replicas.iter().any(could) {
+            let silence = (now - self.led_at) / 1000;
+            let what = format!("nobody has led for {silence} seconds, and somebody could");
+            self.violate(Invariant::L3Succession, what);
         }
     }
 

@@ -113,6 +113,8 @@ pub(crate) struct World {
     pub(crate) operator_on_duty: bool,
     pub(crate) acting_epoch: u64,
     pub(crate) terms: BTreeMap<u64, u64>,
+    /// When somebody was last seen to lead.
+    pub(crate) led_at: u64,
     pub(crate) notices: Vec<(u64, Notice)>,
     pub(crate) first_evacuate: BTreeMap<usize, u64>,
     pub(crate) evacuations: Vec<(u64, usize)>,
@@ -165,6 +167,7 @@ impl World {
             operator_on_duty: false,
             acting_epoch: 0,
             terms: BTreeMap::new(),
+            led_at: 0,
             notices: Vec::new(),
             first_evacuate: BTreeMap::new(),
             evacuations: Vec::new(),
@@ -519,10 +522,11 @@ impl World {
     /// Once called, a person looks at what is held, every minute, and decides rightly.
     fn operator(&mut self) {
         self.schedule(60_000, Event::Operator);
+        let Some(r) = self.leader() else { return };
+        self.check_told(r);
         if !self.operator_on_duty {
             return;
         }
-        let Some(r) = self.leader() else { return };
         for incident in self.replicas[r].engine.incidents() {
             let Some(h) = self.host_index(&incident.id.host) else {
                 continue;
@@ -549,6 +553,21 @@ impl World {
                 _ => continue,
             };
             self.decide(r, &incident.id, decision);
+        }
+    }
+
+    /// Whoever is to decide must have heard of it.
+    fn check_told(&mut self, r: usize) {
+        for incident in self.replicas[r].engine.incidents() {
+            let Some(why) = incident.held else { continue };
+            let told = self.notices.iter().any(|(_, notice)| {
+                matches!(notice, Notice::Held { incident: about, reason }
+                    if *about == incident.id && *reason == why)
+            });
+            if !told {
+                let what = format!("{} waits for {why:?}, and nobody was told", incident.id);
+                self.violate(Invariant::L5Told, what);
+            }
         }
     }
 

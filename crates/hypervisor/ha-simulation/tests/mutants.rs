@@ -57,6 +57,8 @@ fn all() -> Vec<Mutant> {
         IgnoreOwnHost,
         IgnoreCapacity,
         NoJournalBeforeFence,
+        HoldSilently,
+        ReleaseSilently,
     ]
 }
 

@@ -186,10 +186,20 @@ pub(super) fn allowed(incident: &Incident, held: Option<HeldReason>) -> Vec<Deci
     out
 }
 
+/// Why a host that is well again is not given back.
+const RECORDS_OPEN: &str = "Nova does not answer, or has evacuations from this host on record as accepted, pre-migrating \
+    or done: restart nova-compute here and on their destinations; or abort, and clear the maintenance by hand";
+
 /// What happens next, or who must do what.
 pub(super) fn next(incident: &Incident, held: Option<HeldReason>) -> String {
     if let Some(held) = held {
-        return held_in_words(held).to_owned();
+        let release = incident.state == IncidentState::Releasing && held == HeldReason::NovaUnavailable;
+        return if release {
+            RECORDS_OPEN
+        } else {
+            held_in_words(held)
+        }
+        .to_owned();
     }
     match incident.state {
         IncidentState::Confirmed => "the gates before fencing are checked",
