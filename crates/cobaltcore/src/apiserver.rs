@@ -200,8 +200,10 @@ impl ServeArgs {
             audit_log,
             manifests,
         } = self;
+        let folder = data_dir.unwrap_or_else(|| run::state_dir(role));
         Config {
-            data_dir: Some(data_dir.unwrap_or_else(|| run::state_dir(role))),
+            // Its files are named to others, who may stand somewhere else.
+            data_dir: Some(std::path::absolute(&folder).unwrap_or(folder)),
             port_given: !listen.is_empty(),
             listen: if listen.is_empty() {
                 vec![SocketAddr::from(([127, 0, 0, 1], 6443))]

@@ -31,9 +31,12 @@ impl Platform {
 
     /// With systems of somebody else, and variables that say where they are.
     pub(crate) fn start_on_others(folder: &Path, more: &[&str], set: &[(&str, &str)]) -> Self {
+        // People name a folder from where they stand.
+        let (place, name) = (folder.parent().unwrap(), folder.file_name().unwrap());
         let mut child = Command::new(PROGRAM)
+            .current_dir(place)
             .args(["up", "--console-listen", "127.0.0.1:0", "--data-dir"])
-            .arg(folder)
+            .arg(name)
             .args(more)
             .envs(set.iter().copied())
             .stdout(Stdio::piped())
