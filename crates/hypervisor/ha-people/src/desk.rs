@@ -230,7 +230,12 @@ impl Desk {
     /// Why a host is judged as it is.
     pub async fn evidence(&self, host: &str) -> Result<HostEvidence, Refused> {
         let request = self.request(Method::GET, &path::evidence(&segment(host)?))?;
-        self.ask(&format!("asking about {host}"), request).await
+        match self.ask(&format!("asking about {host}"), request).await {
+            Err(Refused::No(text)) if text == MISSING => Err(no(format!(
+                "The HA service knows no host {host}; `kubectl get hypervisors` names those there are"
+            ))),
+            other => other,
+        }
     }
 
     /// One decision for many incidents; without `commit` nothing is done, and the answer says what would be.

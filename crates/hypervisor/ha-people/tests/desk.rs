@@ -303,6 +303,8 @@ async fn pauses_are_made_listed_and_ended() {
     *far.refuse.lock() = Some((404, "no".into()));
     let error = desk.unpause("host/n1").await.unwrap_err().to_string();
     assert!(error.contains("is not paused"), "{error}");
+    let error = desk.evidence("n1").await.unwrap_err().to_string();
+    assert!(error.contains("knows no host n1"), "{error}");
 }
 
 #[tokio::test]
