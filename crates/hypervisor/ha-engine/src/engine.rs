@@ -191,6 +191,8 @@ pub(crate) struct Run {
     pub(crate) healthy_since: Option<Mono>,
     /// Since when Nova has been seen to keep evacuations from the host on record.
     pub(crate) records_open: Option<Mono>,
+    /// Maintenance is being given back because the host lived before its power was touched.
+    pub(crate) restoring: bool,
     /// When everybody was last asked about the host of an incident that waits.
     pub(crate) investigated: Option<Mono>,
     /// People were told that there may be no room for its guests.
@@ -224,6 +226,7 @@ impl Run {
             group_since: BTreeMap::new(),
             healthy_since: None,
             records_open: None,
+            restoring: false,
             investigated: None,
             told_room: false,
             no_place: false,

@@ -181,6 +181,7 @@ impl Engine {
                     return Ok(());
                 }
                 if self.ready(id, &Slot::Restore, now) {
+                    self.run(id, now).restoring = true;
                     self.write(Entry::RestoreIntended { incident: id.clone() }, now);
                     let effect = Effect::RestoreMaintenance {
                         host: id.host.clone(),
@@ -229,7 +230,8 @@ impl Engine {
             .incidents
             .get(id)
             .is_some_and(|i| i.fence_intended || i.grade.is_some() || i.planned);
-        if !touched && self.returned(id, now) {
+        // What was begun is finished: a request to give maintenance back may still be on its way.
+        if !touched && (self.run(id, now).restoring || self.returned(id, now)) {
             return self.cancel(id, now);
         }
         self.claim(id, now)?;
