@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # What the lab needs from outside: Debian packages and one Python environment for the Redfish server.
-# Promises: no service is started or enabled by the installation, and nothing is ever removed.
+# Promises: no service is started or enabled by the installation, and nothing is ever removed. A qemu-utils
+# from elsewhere that forbids the distribution's qemu-system-x86 is exchanged for the distribution's own.
 
 # Libraries rather than service packages wherever Debian splits them: fewer packages, and nothing
 # that wants to come up on this machine. Only rabbitmq-server and openvswitch-switch bring units.
@@ -50,9 +51,21 @@ apt_install() {
   {
     apt-get update -q -o Acquire::Retries=5
     # apache2- : OpenStack packages offer it as a web server, the lab never wants it.
-    apt-get install -y -q --no-install-recommends -o Dpkg::Options::=--force-confold \
-      -o Dpkg::Options::=--force-unsafe-io -o DPkg::Lock::Timeout=300 -o Acquire::Retries=5 "$@" apache2-
+    # shellcheck disable=SC2046 # one word or none
+    apt-get install -y -q --no-install-recommends --allow-downgrades -o Dpkg::Options::=--force-confold \
+      -o Dpkg::Options::=--force-unsafe-io -o DPkg::Lock::Timeout=300 -o Acquire::Retries=5 \
+      "$@" $(qemu_utils_to_exchange) apache2-
   } >"$LAB_CACHE/install.log" 2>&1
+}
+
+# The distribution's qemu-utils, if the one that is installed is newer (from backports, say): that one
+# refuses to stand beside the distribution's qemu-system-x86.
+qemu_utils_to_exchange() {
+  local present offered
+  # shellcheck disable=SC2016 # dpkg-query's own variables
+  present=$(dpkg-query -W -f '${Version}' qemu-utils 2>/dev/null) || return 0
+  offered=$(apt-cache policy qemu-system-x86 | awk '$1 == "Candidate:" { print $2 }')
+  if dpkg --compare-versions "$present" gt "$offered"; then echo "qemu-utils=$offered"; fi
 }
 
 # without_services COMMAND...: invoke-rc.d and deb-systemd-invoke ask policy-rc.d before they start
@@ -71,7 +84,7 @@ without_services() {
   trap "[[ -z '$created' ]] || rm -f '$created'" EXIT
   printf '#!/bin/sh\nexit 101\n' >"$LAB_CACHE/policy-rc.d"
   chmod 755 "$LAB_CACHE/policy-rc.d"
-  export -f apt_install
+  export -f apt_install qemu_utils_to_exchange
   export LAB_CACHE
   # shellcheck disable=SC2016 # the inner shell's own arguments
   unshare --mount -- bash -c 'set -e; mount --bind "$1" "$2"; shift 2; "$@"' \
