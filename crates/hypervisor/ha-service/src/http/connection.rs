@@ -143,10 +143,13 @@ impl Host {
         };
         let parts = connection.into_parts();
         let Begun { mut stream, .. } = parts.io.into_inner();
+        // A copy: even an empty rest would hold on to all the room it was read into.
+        let read = Bytes::copy_from_slice(&parts.read_buf);
+        drop(parts.read_buf);
         match ended {
             None => match meter.aside.lock().take() {
-                Some(answer) => After::Waiting(stream, parts.read_buf, answer),
-                None => After::Silence(stream, parts.read_buf),
+                Some(answer) => After::Waiting(stream, read, answer),
+                None => After::Silence(stream, read),
             },
             Some(ended) => {
                 if let Err(error) = ended {
@@ -232,10 +235,11 @@ async fn wait(
         }
     };
     drop(answer);
-    let sent = async {
+    // In a box as well: the connection waits for much longer than it sends.
+    let sent = Box::pin(async {
         stream.write_all(&written(response).await).await?;
         stream.flush().await
-    };
+    });
     tokio::time::timeout(LEAVES, sent).await.ok()?.ok()?;
     Some(next)
 }

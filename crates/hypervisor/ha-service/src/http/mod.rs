@@ -186,13 +186,18 @@ impl App {
             };
         let body = self.body(route, &parts.headers, body).await?;
         if route.leader && !self.leads() {
-            return self.pass_on(&parts, body).await;
+            // Rare and large: in a box, so that no other request has room for it.
+            return Box::pin(self.pass_on(&parts, body)).await;
         }
+        let query = call::read_query(parts.uri.query().unwrap_or_default());
+        // Names and values of headers lie in the room the connection read them into; an answer that is waited for
+        // would hold on to it.
+        drop(parts);
         let call = Call {
             app: Arc::clone(self),
             caller,
             params,
-            query: call::read_query(parts.uri.query().unwrap_or_default()),
+            query,
             body,
         };
         (route.handler)(call).await
