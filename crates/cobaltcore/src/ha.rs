@@ -6,7 +6,9 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::{Args, Subcommand};
-use cobaltcore_ha_simulation::{Batch, Options, Run, run_batch, run_scenario, run_seed, scenarios};
+use cobaltcore_ha_simulation::{
+    Batch, Day, Options, Run, run_batch, run_day, run_scenario, run_seed, scenarios,
+};
 
 use crate::run::{self, Failure, LogArgs};
 
@@ -44,6 +46,15 @@ pub(crate) struct SimulateArgs {
     /// List the rows of the failure matrix
     #[arg(long)]
     list: bool,
+    /// Live one day of a whole fleet, with what befalls a fleet in a day; `--seed` chooses the day
+    #[arg(long, conflicts_with_all = ["scenario", "list"])]
+    day: bool,
+    /// How many hosts the fleet has
+    #[arg(long, value_name = "COUNT", default_value_t = 1000, requires = "day", value_parser = clap::value_parser!(u16).range(6..=5000))]
+    hosts: u16,
+    /// How many guests each of them has
+    #[arg(long, value_name = "COUNT", default_value_t = 50, requires = "day", value_parser = clap::value_parser!(u16).range(1..=500))]
+    guests_per_host: u16,
 }
 
 pub(crate) fn run(log: &LogArgs, command: Command) -> ExitCode {
@@ -60,6 +71,9 @@ fn simulate(args: SimulateArgs) -> anyhow::Result<()> {
         trace,
         scenario,
         list,
+        day,
+        hosts,
+        guests_per_host,
     } = args;
     if list {
         for row in scenarios() {
@@ -68,10 +82,17 @@ fn simulate(args: SimulateArgs) -> anyhow::Result<()> {
         return Ok(());
     }
     let options = |seed| Options {
-        seed,
         trace,
-        prepare: None,
+        ..Options::new(seed)
     };
+    if day {
+        return one_day(&Day {
+            options: options(seed.unwrap_or(1)),
+            hosts: hosts.into(),
+            guests_per_host: guests_per_host.into(),
+            hours: 24,
+        });
+    }
     match (scenario.as_deref(), seed) {
         (Some("all"), seed) => {
             for row in scenarios() {
@@ -88,6 +109,22 @@ fn simulate(args: SimulateArgs) -> anyhow::Result<()> {
         (None, Some(seed)) => tell(&format!("seed {seed}"), &run_seed(options(seed))),
         (None, None) => many(seeds, if random { chosen() } else { base }),
     }
+}
+
+fn one_day(day: &Day) -> anyhow::Result<()> {
+    let (hosts, guests) = (day.hosts, day.hosts * day.guests_per_host);
+    let began = std::time::Instant::now();
+    let run = run_day(day, |hour| {
+        eprintln!(
+            "{hour:>2} of {} hours after {:.0} s",
+            day.hours,
+            began.elapsed().as_secs_f64()
+        );
+    });
+    let name = format!("a day of {hosts} hosts and {guests} guests, seed {}", run.seed);
+    tell(&name, &run)?;
+    say!("{} events, {} steps of engines", run.events, run.steps);
+    Ok(())
 }
 
 fn tell(name: &str, run: &Run) -> anyhow::Result<()> {

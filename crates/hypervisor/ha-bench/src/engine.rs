@@ -4,7 +4,7 @@
 
 use std::time::Instant;
 
-use cobaltcore_ha_simulation::{Batch, bench, run_batch};
+use cobaltcore_ha_simulation::{Batch, Day, bench, run_batch, run_day};
 
 use crate::Row;
 
@@ -29,6 +29,39 @@ fn simulated(quick: bool) -> Row {
     Row::new(what, scaled, "s").at_most(120.0, 120.0)
 }
 
+/// Seconds of one core that a simulated day of so many hosts takes.
+fn day(hosts: usize, quick: bool) -> f64 {
+    let hours = if quick { 1 } else { 24 };
+    let began = core_seconds();
+    run_day(
+        &Day {
+            hours,
+            ..Day::new(1, hosts)
+        },
+        |_| {},
+    );
+    (core_seconds() - began) * 24.0 / hours as f64
+}
+
+/// What this thread has had of a core, whoever else is on the machine.
+fn core_seconds() -> f64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanoseconds = text.split(' ').next().and_then(|number| number.parse().ok());
+    nanoseconds.unwrap_or(0.0) / 1e9
+}
+
+fn days(quick: bool) -> Row {
+    let points: Vec<(usize, f64)> = [10, 100, 1000].map(|hosts| (hosts, day(hosts, quick))).to_vec();
+    let largest = points.last().map_or(0.0, |(_, seconds)| *seconds);
+    Row::new(
+        "simulation: one day of 1000 hosts and 50000 guests, on one core",
+        largest,
+        "s",
+    )
+    .at_most(60.0, 120.0)
+    .grown("hosts", points)
+}
+
 pub(crate) fn measure(quick: bool) -> Vec<Row> {
     let lines = bench::run();
     let Some(largest) = lines.last() else {
@@ -48,5 +81,6 @@ pub(crate) fn measure(quick: bool) -> Vec<Row> {
         Row::new(title("one inventory of 50 guests"), largest.inventory_us, "µs")
             .grown("hosts", points(&|line| line.inventory_us)),
         simulated(quick),
+        days(quick),
     ]
 }

@@ -31,16 +31,29 @@ struct Double {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Doubles {
     looked: Option<Mono>,
+    /// No list has changed since the latest look.
+    unchanged: bool,
     found: BTreeMap<ServerId, Double>,
 }
 
+impl Doubles {
+    /// A list has changed.
+    pub(crate) fn compare_again(&mut self) {
+        self.unchanged = false;
+    }
+}
+
 impl Engine {
-    /// Compares the lists of all hosts with each other.
+    /// Compares the lists of all hosts with each other, if any of them changed. A list that grows old can only take a
+    /// guest off.
     pub(crate) fn watch_doubles(&mut self, now: Now) {
         if self.doubles.looked.is_some_and(|at| now.mono.since(at) < EVERY) {
             return;
         }
         self.doubles.looked = Some(now.mono);
+        if std::mem::replace(&mut self.doubles.unchanged, true) && self.doubles.found.is_empty() {
+            return;
+        }
         let listed = self.listed_twice(now.mono);
         self.doubles.found.retain(|server, _| listed.contains_key(server));
         for (server, hosts) in listed {

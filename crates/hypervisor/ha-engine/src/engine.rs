@@ -15,8 +15,8 @@ use crate::evidence::{Evidence, Group, GroupVerdict, assess};
 use crate::guests::Guests;
 use crate::ids::{ActionId, Epoch, Grade, IncidentId, Mono, Now, ReplicaId};
 use crate::input::{
-    Answer, HostFacts, Identity, Input, Inventory, MigrationFacts, Observation, Pause, Power, ServerFacts,
-    ServiceFacts, Trouble,
+    Answer, HostFacts, Identity, Input, Inventory, MigrationFacts, Observation, Pause, PeerHost, Power,
+    ServerFacts, ServiceFacts, Trouble,
 };
 use crate::journal::{Entry, Record, VERSION};
 use crate::ledger::{IncidentState, Ledger, VmProgress};
@@ -59,12 +59,41 @@ pub(crate) struct Host {
     /// Since when every round found it dead beyond any doubt.
     pub(crate) overwhelming: Option<Mono>,
     pub(crate) monitors: HostMonitors,
+    /// The latest round found it well, and since then nothing but signs of life was heard of it: as long as they are
+    /// fresh, another look would find the same.
+    pub(crate) calm: bool,
 }
 
 impl Host {
+    fn told(&mut self, facts: &HostFacts) {
+        if self.facts.as_ref() != Some(facts) {
+            self.facts = Some(facts.clone());
+            self.calm = false;
+        }
+    }
+
+    fn service_seen(&mut self, facts: &ServiceFacts, now: Mono) {
+        self.signals.nova.see(&facts.updated_at, now);
+        match &mut self.signals.service {
+            Some((at, known)) if known == facts => *at = now,
+            known => *known = Some((now, facts.clone())),
+        }
+    }
+
+    fn metrics_seen(&mut self, up: bool, now: Mono) {
+        let before = self.signals.metrics.replace((now, up));
+        self.calm &= before.is_some_and(|(_, was)| was == up);
+    }
+
+    fn storage_seen(&mut self, watcher: bool, now: Mono) {
+        let before = self.signals.storage.replace((now, watcher));
+        self.calm &= before.is_some_and(|(_, was)| was == watcher);
+    }
+
     /// Takes a power reading. One that says On ends a proof at once, not with the next round.
     pub(crate) fn power_read(&mut self, power: Option<Power>, asked_at: Mono) {
         self.signals.power(power, asked_at);
+        self.calm = false;
         if power == Some(Power::On) {
             self.evidence.groups[Group::B as usize] = GroupVerdict::default();
         }
@@ -305,12 +334,18 @@ impl Engine {
         self.broken = Broken::by(mutation);
     }
 
+    /// Makes the engine look at every host in every round, also at those of which it knows that they are well.
+    #[cfg(feature = "mutants")]
+    pub fn judge_everybody(&mut self) {
+        self.broken = Broken::thorough();
+    }
+
     /// Takes one input and says what follows.
     pub fn step(&mut self, input: Input, now: Now) -> Output {
         self.wake(now.mono);
         match input {
             Input::Tick => self.tick(now),
-            Input::Saw(observation) => self.observe(observation, now),
+            Input::Saw(observation) => self.observe(&observation, now),
             Input::Outcome { id, result } => self.outcome(id, result, now),
             Input::Lead {
                 epoch,
@@ -336,9 +371,21 @@ impl Engine {
                     self.drive_all(now);
                 }
             }
-            Input::Configure(config) => self.config = *config,
+            Input::Configure(config) => {
+                self.config = *config;
+                for host in self.hosts.values_mut() {
+                    host.calm = false;
+                }
+            }
             Input::Pauses(pauses) => self.pauses = pauses,
         }
+        std::mem::take(&mut self.out)
+    }
+
+    /// As a step with something that was seen, for those who want to keep it.
+    pub fn see(&mut self, observation: &Observation, now: Now) -> Output {
+        self.wake(now.mono);
+        self.observe(observation, now);
         std::mem::take(&mut self.out)
     }
 
@@ -362,23 +409,34 @@ impl Engine {
     }
 
     /// What this replica hears of every host, for its peers.
-    pub fn peer_view(&self, now: Mono) -> Vec<(HostName, crate::input::PeerHost)> {
-        self.hosts
-            .iter()
-            .map(|(name, host)| {
-                let agent = &host.signals.agent;
-                let age_ms = agent
-                    .last
-                    .map(|last| u64::try_from(now.since(last).as_millis()).unwrap_or(u64::MAX));
-                (
-                    name.clone(),
-                    crate::input::PeerHost {
+    pub fn peer_view(&self, now: Mono) -> Vec<(HostName, PeerHost)> {
+        let mut view = Vec::with_capacity(self.hosts.len());
+        self.peer_view_into(now, &mut view);
+        view
+    }
+
+    /// The same, into an earlier view: what is as it was is not written again.
+    pub fn peer_view_into(&self, now: Mono, view: &mut Vec<(HostName, PeerHost)>) {
+        view.truncate(self.hosts.len());
+        for (n, (name, host)) in self.hosts.iter().enumerate() {
+            let agent = &host.signals.agent;
+            let age_ms = agent
+                .last
+                .map(|last| u64::try_from(now.since(last).as_millis()).unwrap_or(u64::MAX));
+            match view.get_mut(n) {
+                Some((known, seen)) if known == name && seen.boot == agent.boot => seen.age_ms = age_ms,
+                known => {
+                    let seen = PeerHost {
                         age_ms,
                         boot: agent.boot.clone(),
-                    },
-                )
-            })
-            .collect()
+                    };
+                    match known {
+                        Some(entry) => *entry = (name.clone(), seen),
+                        None => view.push((name.clone(), seen)),
+                    }
+                }
+            }
+        }
     }
 
     /// Whether an agent should do nothing by itself now: its host is being handled.
@@ -458,11 +516,16 @@ impl Engine {
         let mut evidence = host
             .signals
             .evidence(now, self.awake, &self.config, host.blind, self.broken);
+        self.distrust_in(&mut evidence, now.mono);
+        evidence
+    }
+
+    /// Marks the groups that are not believed now.
+    pub(crate) fn distrust_in(&self, evidence: &mut Evidence, now: Mono) {
         for group in Group::ALL {
             evidence.groups[group as usize].untrusted =
-                self.distrust[group as usize].active(now.mono, &self.config);
+                self.distrust[group as usize].active(now, &self.config);
         }
-        evidence
     }
 
     // --- leadership
@@ -495,6 +558,7 @@ impl Engine {
             host.signals.heard_in_term = false;
             host.signals.forget_probes();
             host.suspicion = None;
+            host.calm = false;
         }
         self.write(Entry::Led, now);
         for (id, incident) in &self.ledger.incidents {
@@ -682,32 +746,28 @@ impl Engine {
         }
     }
 
-    fn observe(&mut self, observation: Observation, now: Now) {
+    /// Keeps of an observation what is news: a fleet that does nothing costs next to nothing.
+    fn observe(&mut self, observation: &Observation, now: Now) {
         match observation {
             Observation::Host(facts) => {
                 let host = self.hosts.entry(facts.host.clone()).or_default();
-                host.facts = Some(facts);
+                host.told(facts);
             }
             Observation::HostGone(host) => {
-                self.hosts.remove(&host);
+                self.hosts.remove(host);
             }
-            Observation::Heartbeat(beat) => self.heartbeat(&beat, now),
+            Observation::Heartbeat(beat) => self.heartbeat(beat, now),
             Observation::Inventory(inventory) => self.inventory(inventory, now),
-            Observation::Guest(event) => self.guest_event(&event, now),
+            Observation::Guest(event) => self.guest_event(event, now),
             Observation::Services(services) => {
-                for (name, facts) in services {
-                    if let Some(host) = self.hosts.get_mut(&name) {
-                        host.signals.nova.see(&facts.updated_at, now.mono);
-                        host.signals.service = Some((now.mono, facts));
-                    }
-                }
+                for_each_known(&mut self.hosts, services, |host, facts| {
+                    host.service_seen(facts, now.mono);
+                });
             }
             Observation::NodeLeases(leases) => {
-                for (name, token) in leases {
-                    if let Some(host) = self.hosts.get_mut(&name) {
-                        host.signals.lease.see(&token, now.mono);
-                    }
-                }
+                for_each_known(&mut self.hosts, leases, |host, token| {
+                    host.signals.lease.see(token, now.mono);
+                });
             }
             Observation::Probe {
                 host,
@@ -715,38 +775,37 @@ impl Engine {
                 asked_at,
                 result,
             } => {
-                let rack = match &by {
+                let rack = match by {
                     crate::input::Prober::Peer(peer) => self.rack_of(peer),
                     crate::input::Prober::Replica(_) => None,
                 };
-                if let Some(host) = self.hosts.get_mut(&host) {
-                    host.signals.probe(by, rack, asked_at, result);
+                if let Some(host) = self.hosts.get_mut(host) {
+                    host.signals.probe(by.clone(), rack, *asked_at, *result);
+                    host.calm = false;
                 }
             }
             Observation::Metrics { host, up } => {
-                if let Some(host) = self.hosts.get_mut(&host) {
-                    host.signals.metrics = Some((now.mono, up));
+                if let Some(host) = self.hosts.get_mut(host) {
+                    host.metrics_seen(*up, now.mono);
                 }
             }
             Observation::Storage { host, watcher } => {
-                if let Some(host) = self.hosts.get_mut(&host) {
-                    host.signals.storage = Some((now.mono, watcher));
+                if let Some(host) = self.hosts.get_mut(host) {
+                    host.storage_seen(*watcher, now.mono);
                 }
             }
-            Observation::Trouble { host, what, holds } => self.metrics_told(&host, what, holds, now),
+            Observation::Trouble { host, what, holds } => self.metrics_told(host, *what, *holds, now),
             Observation::Peer { replica, hosts } => {
-                if replica == self.me {
+                if *replica == self.me {
                     return;
                 }
-                self.peers_heard.insert(replica, now.mono);
-                for (name, seen) in hosts {
-                    if let Some(host) = self.hosts.get_mut(&name) {
-                        host.signals.peer(replica, seen, now.mono);
-                    }
-                }
+                self.peers_heard.insert(*replica, now.mono);
+                for_each_known(&mut self.hosts, hosts, |host, seen| {
+                    host.signals.peer(*replica, seen, now.mono);
+                });
             }
-            Observation::Canaries { ok, total } => self.canaries = Some((now.mono, ok, total)),
-            Observation::OwnHost(host) => self.own_host = Some(host),
+            Observation::Canaries { ok, total } => self.canaries = Some((now.mono, *ok, *total)),
+            Observation::OwnHost(host) => self.own_host = Some(host.clone()),
         }
     }
 
@@ -758,10 +817,12 @@ impl Engine {
         let Some(host) = self.hosts.get_mut(&beat.host) else {
             return;
         };
+        let libvirt = host.signals.agent.libvirt;
         let heard = host.signals.agent.hear(beat, now.mono);
         if heard == Heard::Nothing {
             return;
         }
+        host.calm &= heard == Heard::Life && beat.libvirt == libvirt;
         host.signals.heard_in_term = true;
         host.shutdown_announced = match (beat.planned_shutdown, host.shutdown_announced) {
             (true, None) => Some(now.mono),
@@ -772,18 +833,16 @@ impl Engine {
             host.rebooted = Some(now.mono);
             host.inventory = None;
         }
-        let incident = self
-            .ledger
-            .open_incident(&beat.host)
-            .map(|incident| incident.id.clone());
-        if let Some(incident) = incident
-            && self.may_act(now.mono)
-        {
+        if !self.may_act(now.mono) {
+            return;
+        }
+        let incident = self.ledger.open_incident(&beat.host);
+        if let Some(incident) = incident.map(|incident| incident.id.clone()) {
             self.drive(&incident, now);
         }
     }
 
-    fn inventory(&mut self, inventory: Inventory, now: Now) {
+    fn inventory(&mut self, inventory: &Inventory, now: Now) {
         let Some(host) = self.hosts.get_mut(&inventory.host) else {
             return;
         };
@@ -801,12 +860,47 @@ impl Engine {
             known.agent == inventory.agent
                 && (inventory.starts, inventory.version) < (known.starts, known.version)
         });
-        if !old {
-            let name = inventory.host.clone();
-            host.inventory = Some((now.mono, inventory));
-            if self.may_act(now.mono) {
-                self.find_zombies(&name, now);
+        if old {
+            return;
+        }
+        match &mut host.inventory {
+            Some((at, known)) if known.lists_as(inventory) => {
+                *at = now.mono;
+                known.version = inventory.version;
             }
+            known => {
+                *known = Some((now.mono, inventory.clone()));
+                self.doubles.compare_again();
+            }
+        }
+        if self.may_act(now.mono) {
+            self.find_zombies(&inventory.host, now);
+        }
+    }
+}
+
+/// Does something with every host that is named. Lists mostly come in the order of names, as hosts are kept; then nobody
+/// need be searched for.
+fn for_each_known<T>(
+    hosts: &mut BTreeMap<HostName, Host>,
+    named: &[(HostName, T)],
+    mut with: impl FnMut(&mut Host, &T),
+) {
+    let mut strays = Vec::new();
+    let mut known = hosts.iter_mut();
+    let mut here = known.next();
+    for (name, what) in named {
+        while here.as_ref().is_some_and(|(at, _)| *at < name) {
+            here = known.next();
+        }
+        match &mut here {
+            Some((at, host)) if *at == name => with(host, what),
+            _ => strays.push((name, what)),
+        }
+    }
+    for (name, what) in strays {
+        if let Some(host) = hosts.get_mut(name) {
+            with(host, what);
         }
     }
 }

@@ -9,7 +9,7 @@ use cobaltcore_api::names::{HostName, ServerId};
 
 use crate::action::Effect;
 use crate::config::CapacityCheck;
-use crate::engine::{Engine, Slot};
+use crate::engine::{Engine, Host, Slot};
 use crate::ids::{Domain, IncidentId, Mono, Now};
 use crate::input::{PauseScope, Room};
 use crate::ledger::{Incident, IncidentState};
@@ -175,9 +175,7 @@ impl Engine {
     /// have fired is no such reading: it is told from silence, and whoever is cut off hears silence
     /// from every host at once.
     pub(crate) fn proven(&self, host: &HostName) -> bool {
-        self.hosts.get(host).is_some_and(|h| {
-            h.evidence.powered_off() && !h.evidence.proof_contradicted && !h.evidence.any_alive()
-        })
+        self.hosts.get(host).is_some_and(proven)
     }
 
     // --- storm
@@ -274,9 +272,7 @@ impl Engine {
     }
 
     fn members<'a>(&'a self, domain: &'a Domain) -> impl Iterator<Item = &'a HostName> {
-        let belongs = move |host: &&crate::engine::Host| {
-            host.facts.as_ref().is_some_and(|f| f.domains.contains(domain))
-        };
+        let belongs = move |host: &&Host| host.facts.as_ref().is_some_and(|f| f.domains.contains(domain));
         self.hosts
             .iter()
             .filter(move |(_, host)| belongs(host))
@@ -317,24 +313,26 @@ impl Engine {
         let canaries = self.canaries.is_some_and(|(at, ok, total)| {
             now.since(at) <= self.config.silent_after && ok * 100 >= total * self.config.canary_percent
         });
-        let vouched = |name: &HostName| {
-            about == Some(name)
-                || self.proven(name)
-                || self
-                    .ledger
-                    .open_incident(name)
-                    .is_some_and(|i| i.approved || i.asserted || i.state > IncidentState::Confirmed)
-        };
-        let others: Vec<_> = self
-            .hosts
-            .iter()
-            .filter(|(name, host)| host.facts.is_some() && !vouched(name))
+        let open: Vec<&Incident> = self
+            .ledger
+            .incidents
+            .values()
+            .filter(|i| i.state.open())
             .collect();
-        let here = others
-            .iter()
-            .filter(|(_, host)| host.signals.fresh_here(now, &self.config))
-            .count();
-        let hears = here * 100 >= others.len() * self.config.fresh_percent;
+        let vouched = |name: &HostName, host: &Host| {
+            let handled = || open.iter().find(|incident| incident.id.host == *name);
+            about == Some(name)
+                || proven(host)
+                || handled().is_some_and(|i| i.approved || i.asserted || i.state > IncidentState::Confirmed)
+        };
+        let (mut here, mut others) = (0, 0);
+        for (name, host) in &self.hosts {
+            if host.facts.is_some() && !vouched(name, host) {
+                others += 1;
+                here += usize::from(host.signals.fresh_here(now, &self.config));
+            }
+        }
+        let hears = here * 100 >= others * self.config.fresh_percent;
         if majority && canaries && hears {
             Ok(())
         } else {
@@ -376,4 +374,9 @@ impl Engine {
             Err(HeldReason::WarmUp)
         }
     }
+}
+
+fn proven(host: &Host) -> bool {
+    let evidence = &host.evidence;
+    evidence.powered_off() && !evidence.proof_contradicted && !evidence.any_alive()
 }

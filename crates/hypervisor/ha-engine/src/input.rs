@@ -262,6 +262,16 @@ pub struct Inventory {
     pub domains: Domains,
 }
 
+impl Inventory {
+    /// Whether the two say the same, whatever their versions.
+    pub(crate) fn lists_as(&self, other: &Self) -> bool {
+        self.starts == other.starts
+            && self.domains == other.domains
+            && self.boot == other.boot
+            && self.agent == other.agent
+    }
+}
+
 /// What libvirt says of a guest, as far as it matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DomainState {

@@ -271,7 +271,7 @@ impl Ledger {
     pub fn open_incident(&self, host: &HostName) -> Option<&Incident> {
         self.incidents
             .values()
-            .find(|incident| incident.id.host == *host && incident.state.open())
+            .find(|incident| incident.state.open() && incident.id.host == *host)
     }
 
     /// Takes one more record.

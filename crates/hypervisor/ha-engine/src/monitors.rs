@@ -92,28 +92,12 @@ pub(crate) struct HostMonitors {
 }
 
 impl Engine {
-    /// One round over all hosts.
+    /// One round over all hosts. Those that are well and of which only signs of life were heard are well.
     pub(crate) fn round(&mut self, now: Now) {
-        self.count_deaths(now);
+        let judged = self.count_deaths(now);
         self.watch_groups(now);
-        let names: Vec<HostName> = self.hosts.keys().cloned().collect();
-        for name in &names {
-            let Some(host) = self.hosts.get(name) else {
-                continue;
-            };
-            let evidence = self.evidence(host, now);
-            let assessment = assess(&evidence, &self.config, self.broken);
-            let heard = evidence.of(Group::A).verdict == Verdict::Alive;
-            let quiet = host.suspicion.is_none() && heard && !host.blind && !evidence.proven();
-            if let Some(host) = self.hosts.get_mut(name) {
-                let sure = evidence.overwhelming();
-                host.overwhelming = sure.then(|| host.overwhelming.unwrap_or(now.mono));
-                host.evidence = evidence;
-            }
-            if !quiet && self.ledger.open_incident(name).is_none() {
-                self.suspect(name, assessment, now);
-            }
-            self.watch_services(name, now);
+        for (name, evidence) in judged {
+            self.judge(&name, evidence, now);
         }
         self.watch_storm(now);
         self.watch_storage(now);
@@ -122,11 +106,39 @@ impl Engine {
         self.drive_guests(now);
     }
 
+    fn judge(&mut self, name: &HostName, mut evidence: Evidence, now: Now) {
+        self.distrust_in(&mut evidence, now.mono);
+        let assessment = assess(&evidence, &self.config, self.broken);
+        let Some(host) = self.hosts.get_mut(name) else {
+            return;
+        };
+        let heard = evidence.of(Group::A).verdict == Verdict::Alive;
+        let quiet = host.suspicion.is_none() && heard && !host.blind && !evidence.proven();
+        let sure = evidence.overwhelming();
+        host.overwhelming = sure.then(|| host.overwhelming.unwrap_or(now.mono));
+        host.evidence = evidence;
+        if !quiet && self.ledger.open_incident(name).is_none() {
+            self.suspect(name, assessment, now);
+        }
+        self.watch_services(name, now);
+        let sound = self.broken.trusts_calm();
+        if let Some(host) = self.hosts.get_mut(name) {
+            let served =
+                host.monitors.libvirt_down_since.is_none() && host.monitors.nova_down_since.is_none();
+            let lively = host.signals.unquestioned() && host.signals.still_fresh(now.mono, &self.config);
+            host.calm = sound && quiet && served && lively;
+        }
+    }
+
     /// Accusations of a group in which many hosts fall silent together say something about the
-    /// group, not about the hosts.
-    fn count_deaths(&mut self, now: Now) {
+    /// group, not about the hosts. Gives back what is known of those that have to be judged.
+    fn count_deaths(&mut self, now: Now) -> Vec<(HostName, Evidence)> {
         let fleet = self.hosts.len();
-        for host in self.hosts.values_mut() {
+        let mut judged = Vec::new();
+        for (name, host) in &mut self.hosts {
+            if host.calm && host.signals.still_fresh(now.mono, &self.config) {
+                continue;
+            }
             let evidence = host
                 .signals
                 .evidence(now, self.awake, &self.config, host.blind, self.broken);
@@ -138,7 +150,9 @@ impl Engine {
                 }
                 *was = dead;
             }
+            judged.push((name.clone(), evidence));
         }
+        judged
     }
 
     /// Tells when a group is not believed any more, and when it is again.
@@ -457,6 +471,7 @@ impl Engine {
         let Some(host) = self.hosts.get_mut(name).filter(|_| holds) else {
             return;
         };
+        host.calm = false;
         let monitors = &mut host.monitors;
         match what {
             Degraded::LibvirtUnreachable => monitors.libvirt_metrics = Some(now.mono),

@@ -117,6 +117,8 @@ impl Mutation {
 pub(crate) struct Broken {
     #[cfg(feature = "mutants")]
     mutation: Option<Mutation>,
+    #[cfg(feature = "mutants")]
+    thorough: bool,
 }
 
 impl Broken {
@@ -124,7 +126,26 @@ impl Broken {
     pub(crate) fn by(mutation: Mutation) -> Self {
         Self {
             mutation: Some(mutation),
+            thorough: false,
         }
+    }
+
+    #[cfg(feature = "mutants")]
+    pub(crate) fn thorough() -> Self {
+        Self {
+            mutation: None,
+            thorough: true,
+        }
+    }
+
+    /// Whether a host that was found well is well as long as it only shows life. Not for mistakes that take something
+    /// else for life, and not for those who compare.
+    #[inline]
+    pub(crate) fn trusts_calm(self) -> bool {
+        #[cfg(feature = "mutants")]
+        return !self.thorough && !self.is(Mutation::TrustSenderClock) && !self.is(Mutation::MissingIsDead);
+        #[cfg(not(feature = "mutants"))]
+        true
     }
 
     /// Whether the engine is to make this mistake.

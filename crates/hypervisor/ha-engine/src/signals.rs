@@ -68,7 +68,9 @@ impl Agent {
         self.libvirt = beat.libvirt;
         self.resets_after = beat.resets_after;
         self.planned_shutdown = beat.planned_shutdown;
-        self.machine = beat.machine.clone();
+        if self.machine != beat.machine {
+            self.machine = beat.machine.clone();
+        }
         if new_boot && known {
             Heard::NewBoot
         } else {
@@ -155,8 +157,31 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    pub(crate) fn peer(&mut self, replica: ReplicaId, seen: PeerHost, now: Mono) {
-        self.peers.insert(replica, (now, seen));
+    pub(crate) fn peer(&mut self, replica: ReplicaId, seen: &PeerHost, now: Mono) {
+        match self.peers.get_mut(&replica) {
+            Some((at, known)) if known.boot == seen.boot => (*at, known.age_ms) = (now, seen.age_ms),
+            _ => {
+                self.peers.insert(replica, (now, seen.clone()));
+            }
+        }
+    }
+
+    /// Whether every source that tells of life has told of it lately, and nothing else was heard: what a round that
+    /// found the host well would find again.
+    pub(crate) fn still_fresh(&self, now: Mono, config: &Config) -> bool {
+        let fresh = |at: Option<Mono>, span: Duration| at.is_some_and(|at| now.since(at) <= span);
+        let said =
+            |seen: Option<(Mono, bool)>| seen.is_none_or(|(at, _)| now.since(at) <= config.answer_fresh * 2);
+        fresh(self.agent.last, config.heartbeat_alive)
+            && fresh(self.nova.changed, config.nova_alive)
+            && fresh(self.lease.changed, config.lease_alive)
+            && said(self.metrics)
+            && said(self.storage)
+    }
+
+    /// Whether nobody was asked about the host, and no device told that it is off.
+    pub(crate) fn unquestioned(&self) -> bool {
+        self.probes.is_empty() && self.off.is_none()
     }
 
     pub(crate) fn probe(&mut self, by: Prober, rack: Option<Domain>, asked_at: Mono, result: ProbeResult) {

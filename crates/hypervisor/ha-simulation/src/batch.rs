@@ -62,9 +62,8 @@ pub fn run_batch(batch: Batch, mut progress: impl FnMut(u64)) -> BatchReport {
                     }
                     let seed = batch.base.wrapping_add(n);
                     let run = run_seed(Options {
-                        seed,
-                        trace: false,
                         prepare: batch.prepare,
+                        ..Options::new(seed)
                     });
                     if sender.send(run).is_err() {
                         break;

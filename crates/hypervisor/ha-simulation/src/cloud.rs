@@ -43,8 +43,7 @@ impl Migration {
 impl World {
     /// Nova's opinion: a report within the last minute, and nobody forced it down.
     pub(crate) fn service_up(&self, h: usize) -> bool {
-        let host = &self.hosts[h];
-        !host.forced_down && self.now.saturating_sub(host.service_seen) <= 60_000
+        self.hosts[h].service_up(self.now)
     }
 
     fn facts(&self, n: usize) -> ServerFacts {
@@ -98,8 +97,10 @@ impl World {
     }
 
     pub(crate) fn list_servers(&self, h: usize) -> Answer {
-        let servers = (0..self.servers.len())
-            .filter(|n| self.servers[*n].host == h && !self.servers[*n].deleted)
+        let servers = self
+            .servers
+            .of_host(h)
+            .into_iter()
             .map(|n| self.facts(n))
             .collect();
         let touches = |m: &Migration| m.source == h || m.destination == Some(h);
@@ -296,7 +297,8 @@ impl World {
                 }
             }
         }
-        for (n, server) in self.servers.iter_mut().enumerate() {
+        for n in self.servers.around(h) {
+            let server = &mut self.servers[n];
             if left.contains(&n) {
                 server.runs_on.remove(&h);
             } else if server.host == h

@@ -335,8 +335,8 @@ impl World {
     // --- promises
 
     /// What the durable journal says; the judge reads nothing else of the service.
-    pub(crate) fn ledger(&self) -> Ledger {
-        Ledger::replay(&self.journal).unwrap_or_default()
+    pub(crate) fn ledger(&self) -> &Ledger {
+        &self.durable
     }
 
     fn decided(&self, incident: Option<&IncidentId>, wanted: Decision) -> bool {

@@ -266,6 +266,7 @@ pub(crate) fn random_run(options: Options) -> World {
         world.crash_at_record = Some((rng.u64(3..60), rng.bool()));
     }
     let end = FAULTS_END;
+    world.faults_end = end;
     let faults = rng.usize(1..=7);
     for _ in 0..faults {
         let at = rng.u64(90_000..end - 60_000);
@@ -290,7 +291,7 @@ pub(crate) fn random_run(options: Options) -> World {
 }
 
 /// What kind of guest it is.
-fn dress(world: &mut World, n: usize, rng: &mut fastrand::Rng) {
+pub(crate) fn dress(world: &mut World, n: usize, rng: &mut fastrand::Rng) {
     let server = world.servers[n].clone();
     world.servers[n] = match rng.u8(..20) {
         0 | 1 => server.stopped(),
@@ -404,7 +405,7 @@ fn one_fault(world: &mut World, rng: &mut fastrand::Rng, at: u64, until: u64) {
 }
 
 /// Faults have stopped long ago: what could be settled and is not.
-fn unsettled(world: &World) -> Option<(Invariant, String)> {
+pub(crate) fn unsettled(world: &World) -> Option<(Invariant, String)> {
     let Some(r) = world.leader() else {
         return Some((Invariant::L2Settled, "nobody leads".to_owned()));
     };
@@ -442,7 +443,7 @@ fn unsettled(world: &World) -> Option<(Invariant, String)> {
             .iter()
             .any(|i| i.id.host == host.name && i.state != IncidentState::Cancelled);
         let dead = !host.kernel && host.died_at.is_some_and(|at| world.now - at > 120_000);
-        let guests = world.servers.iter().any(|s| s.host == h && !s.deleted);
+        let guests = world.servers.count(h) > 0;
         if dead && guests && !known {
             return Some((
                 Invariant::L2Settled,
@@ -479,7 +480,7 @@ fn releasing(world: &World) -> impl Iterator<Item = (usize, u64)> {
             }
             let host = &world.hosts[h];
             let decided = release_decided(world, &incident.id)?;
-            let since = host.compute_since.max(decided).max(FAULTS_END);
+            let since = host.compute_since.max(decided).max(world.faults_end);
             host.compute_works().then_some((h, since))
         })
 }

@@ -135,6 +135,11 @@ impl Host {
         self.user && self.compute && self.mgmt
     }
 
+    /// Nova's opinion of its compute service.
+    pub(crate) fn service_up(&self, now: u64) -> bool {
+        !self.forced_down && now.saturating_sub(self.service_seen) <= 60_000
+    }
+
     /// Whether it does what a host is there for, as seen from outside.
     pub(crate) fn well(&self) -> bool {
         self.power && self.kernel && self.user && self.mgmt && self.agent && self.compute && self.kubelet

@@ -9,18 +9,24 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod agenda;
+mod agents;
 mod batch;
 pub mod bench;
+mod boards;
 mod cloud;
+mod day;
 mod exec;
 mod faults;
 mod hosts;
 mod invariants;
 mod replica;
 mod scenarios;
+mod servers;
 mod world;
 
 pub use batch::{Batch, BatchReport, Failure, run_batch};
+pub use day::{Day, run_day};
 pub use invariants::{Invariant, Violation};
 pub use scenarios::{Scenario, acceptance, run_scenario, scenarios};
 pub use world::{Options, Run, run_seed};

@@ -6,10 +6,10 @@
 use std::collections::VecDeque;
 
 use cobaltcore_ha_engine::{
-    Action, Domain, Engine, Epoch, HostFacts, Input, Mono, Now, Observation, Output, Record, ReplicaId, Room,
-    ServiceFacts, Trouble,
+    Action, Engine, Epoch, Input, Ledger, Mono, Now, Observation, Output, Record, ReplicaId, Trouble,
 };
 
+use crate::boards::Shown;
 use crate::invariants::Invariant;
 use crate::world::{Event, World};
 
@@ -48,7 +48,8 @@ pub(crate) struct Replica {
     next_tick: u64,
     /// Since when it could lead.
     able_since: Option<u64>,
-    facts: std::collections::BTreeMap<usize, HostFacts>,
+    /// What it was last shown of each host.
+    pub(crate) shown: Vec<Option<Shown>>,
 }
 
 impl Replica {
@@ -75,7 +76,7 @@ impl Replica {
             lease_renewed: None,
             next_tick: 0,
             able_since: None,
-            facts: std::collections::BTreeMap::new(),
+            shown: Vec::new(),
         }
     }
 
@@ -117,6 +118,20 @@ impl World {
         let now = self.time(r);
         let output = self.replicas[r].engine.step(input, now);
         self.take(r, output);
+    }
+
+    /// As [`Self::deliver`], of something that is shown to others as well.
+    pub(crate) fn show(&mut self, r: usize, seen: &Observation) {
+        let replica = &self.replicas[r];
+        if replica.frozen_until > self.now {
+            let incarnation = replica.incarnation;
+            self.deliver(r, incarnation, Input::Saw(seen.clone()));
+        } else if replica.up {
+            self.steps += 1;
+            let now = self.time(r);
+            let output = self.replicas[r].engine.see(seen, now);
+            self.take(r, output);
+        }
     }
 
     fn take(&mut self, r: usize, output: Output) {
@@ -190,6 +205,12 @@ impl World {
         }
         self.written_at
             .extend(std::iter::repeat_n(self.now, records.len()));
+        for record in &records {
+            let kept = self.durable.apply(record);
+            if kept.is_err() {
+                self.durable = Ledger::default();
+            }
+        }
         self.journal.extend(records);
         let crash = self
             .crash_at_record
@@ -299,32 +320,17 @@ impl World {
             replica.to_kubernetes && self.kubernetes_up,
         );
         if kubernetes {
-            for h in 0..self.hosts.len() {
-                let facts = self.host_facts(h);
-                if self.replicas[r].facts.get(&h) == Some(&facts) {
-                    continue;
-                }
-                self.replicas[r].facts.insert(h, facts.clone());
-                self.deliver(r, incarnation, Input::Saw(Observation::Host(facts)));
-            }
-            let leases = self
-                .hosts
-                .iter()
-                .map(|h| (h.name.clone(), h.node_lease.to_string()))
-                .collect();
-            self.deliver(r, incarnation, Input::Saw(Observation::NodeLeases(leases)));
+            self.show_hosts(r);
+            self.show_leases(r);
             let pauses = self.pauses.clone();
             self.deliver(r, incarnation, Input::Pauses(pauses));
         }
         if nova {
-            let services = (0..self.hosts.len())
-                .map(|h| (self.hosts[h].name.clone(), self.service(h)))
-                .collect();
-            self.deliver(r, incarnation, Input::Saw(Observation::Services(services)));
+            self.show_services(r);
         }
         if self.config.storage_watched {
             for h in 0..self.hosts.len() {
-                let watcher = self.hosts[h].kernel && self.servers.iter().any(|s| s.runs_on.contains(&h));
+                let watcher = self.hosts[h].kernel && !self.servers.running_on(h).is_empty();
                 let host = self.hosts[h].name.clone();
                 self.deliver(r, incarnation, Input::Saw(Observation::Storage { host, watcher }));
             }
@@ -341,50 +347,7 @@ impl World {
             if other == r || !up || !self.replicas[other].to_peers || !self.replicas[r].to_peers {
                 continue;
             }
-            let hosts = self.replicas[other].engine.peer_view(self.mono(other));
-            let seen = Observation::Peer {
-                replica: ReplicaId(other as u8),
-                hosts,
-            };
-            self.deliver(r, incarnation, Input::Saw(seen));
-        }
-    }
-
-    /// Every host has room for a hundred guests, unless the cloud is full.
-    fn room(&self, h: usize) -> Room {
-        let guests = self.servers.iter().filter(|s| s.host == h && !s.deleted).count() as u64;
-        let free = if self.capacity { 100 } else { 0 };
-        Room {
-            used_mib: guests * 2048,
-            free_mib: free * 2048,
-            used_vcpus: guests,
-            free_vcpus: free,
-        }
-    }
-
-    fn host_facts(&self, h: usize) -> HostFacts {
-        let host = &self.hosts[h];
-        HostFacts {
-            host: host.name.clone(),
-            domains: vec![Domain("zone=a".to_owned()), Domain(format!("bb=bb{}", host.rack))],
-            ha_enabled: host.ha_enabled,
-            ambiguous: false,
-            maintenance: host.maintenance.clone(),
-            instances: self.servers.iter().filter(|s| s.host == h && !s.deleted).count(),
-            libvirt_down: host.user && !host.libvirt,
-            machine: host.identity(),
-            room: Some(self.room(h)),
-            reserved: Vec::new(),
-        }
-    }
-
-    pub(crate) fn service(&self, h: usize) -> ServiceFacts {
-        let host = &self.hosts[h];
-        ServiceFacts {
-            updated_at: host.service_updated.to_string(),
-            up: self.service_up(h),
-            disabled: host.disabled,
-            forced_down: host.forced_down,
+            self.show_peer(r, other);
         }
     }
 

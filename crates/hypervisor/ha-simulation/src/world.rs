@@ -2,22 +2,23 @@
 //! Virtual time: a queue of events, a seed, and the truth. Every process of the plane is driven
 //! from here; nothing waits and nothing is random that does not come from the seed.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
-use std::time::Duration;
+use std::collections::BTreeMap;
 
 use cobaltcore_api::names::{HostName, ServerId};
 use cobaltcore_ha_engine::{
-    Action, AgentId, Answer, BootId, Command, Config, Decision, DomainState, Engine, GuestEvent,
-    GuestEventKind, Heartbeat, IncidentState, Input, Inventory, Notice, Observation, Pause, Record, Request,
-    Trouble,
+    Action, Answer, Command, Config, Decision, Engine, HeldReason, IncidentState, Input, Ledger, Notice,
+    Pause, Record, Request, Trouble,
 };
 
+use crate::agenda::Agenda;
+use crate::agents::Voice;
+use crate::boards::Boards;
 use crate::cloud::Migration;
 use crate::faults::Fault;
 use crate::hosts::{Host, Server};
 use crate::invariants::{Invariant, Violation};
 use crate::replica::Replica;
+use crate::servers::Servers;
 
 /// What a run is made of.
 #[derive(Clone)]
@@ -28,6 +29,20 @@ pub struct Options {
     pub trace: bool,
     /// Applied to every engine as it is made. Tests break it here.
     pub prepare: Option<fn(&mut Engine)>,
+    /// Whether to look at everything after every step, besides at what the step touched. Slow; both must find the same.
+    pub audit: bool,
+}
+
+impl Options {
+    /// A sound engine and no story.
+    pub fn new(seed: u64) -> Self {
+        Self {
+            seed,
+            trace: false,
+            prepare: None,
+            audit: false,
+        }
+    }
 }
 
 /// How a run ended.
@@ -45,6 +60,10 @@ pub struct Run {
     pub recovered: usize,
     /// Power-offs that reached a device.
     pub fences: usize,
+    /// Things that happened.
+    pub events: u64,
+    /// The journal as it became durable, for those who compare.
+    pub journal: Vec<Record>,
 }
 
 /// Something that will happen.
@@ -80,17 +99,22 @@ pub(crate) enum Event {
 pub(crate) struct World {
     pub(crate) now: u64,
     pub(crate) rng: fastrand::Rng,
-    queue: BinaryHeap<Reverse<(u64, u64, usize)>>,
-    pending: BTreeMap<usize, Event>,
-    scheduled: u64,
+    agenda: Agenda<Event>,
+    events: u64,
     pub(crate) options: Options,
     pub(crate) config: Config,
     pub(crate) hosts: Vec<Host>,
-    pub(crate) servers: Vec<Server>,
+    /// The place of each host in `hosts`, in the order of their names.
+    pub(crate) named: BTreeMap<HostName, usize>,
+    pub(crate) voices: Vec<Option<Box<Voice>>>,
+    pub(crate) boards: Boards,
+    pub(crate) servers: Servers,
     pub(crate) uplinks: Vec<bool>,
     pub(crate) replicas: Vec<Replica>,
     pub(crate) migrations: Vec<Migration>,
     pub(crate) journal: Vec<Record>,
+    /// What the journal says.
+    pub(crate) durable: Ledger,
     pub(crate) lease: crate::replica::Lease,
     pub(crate) kubernetes_up: bool,
     pub(crate) nova_up: bool,
@@ -100,6 +124,8 @@ pub(crate) struct World {
     pub(crate) rabbit_up: bool,
     pub(crate) list_complete: bool,
     pub(crate) capacity: bool,
+    /// How often agents list their guests, if not by chance.
+    pub(crate) lists_every: Option<u64>,
     /// Whether hosts reset themselves when they lose the service.
     pub(crate) armed: bool,
     /// A host that lists a guest it does not run.
@@ -111,6 +137,8 @@ pub(crate) struct World {
     pub(crate) paused_since: u64,
     pub(crate) written_at: Vec<u64>,
     pub(crate) operator_on_duty: bool,
+    /// When everything is repaired.
+    pub(crate) faults_end: u64,
     pub(crate) acting_epoch: u64,
     pub(crate) terms: BTreeMap<u64, u64>,
     /// When somebody was last seen to lead.
@@ -137,16 +165,27 @@ impl World {
         let mut world = Self {
             now: 0,
             rng,
-            queue: BinaryHeap::new(),
-            pending: BTreeMap::new(),
-            scheduled: 0,
+            agenda: Agenda::default(),
+            events: 0,
             config,
+            named: list
+                .iter()
+                .enumerate()
+                .map(|(n, host)| (host.name.clone(), n))
+                .collect(),
+            voices: list
+                .iter()
+                .enumerate()
+                .map(|(n, host)| Some(Box::new(Voice::new(n, host))))
+                .collect(),
+            boards: Boards::default(),
             hosts: list,
-            servers,
+            servers: Servers::new(servers, hosts),
             uplinks: vec![true; racks],
             replicas: Vec::new(),
             migrations: Vec::new(),
             journal: Vec::new(),
+            durable: Ledger::default(),
             lease: crate::replica::Lease::default(),
             kubernetes_up: true,
             nova_up: true,
@@ -156,6 +195,7 @@ impl World {
             rabbit_up: true,
             list_complete: true,
             capacity: true,
+            lists_every: None,
             armed: false,
             shown_twice: None,
             messages_lost: 0,
@@ -165,6 +205,7 @@ impl World {
             paused_since: 0,
             written_at: Vec::new(),
             operator_on_duty: false,
+            faults_end: 0,
             acting_epoch: 0,
             terms: BTreeMap::new(),
             led_at: 0,
@@ -204,27 +245,19 @@ impl World {
     // --- time
 
     pub(crate) fn schedule(&mut self, after: u64, event: Event) {
-        self.scheduled += 1;
-        let key = self.scheduled as usize;
-        self.queue.push(Reverse((self.now + after, self.scheduled, key)));
-        self.pending.insert(key, event);
+        self.agenda.plan(self.now + after, event);
     }
 
     /// Runs until `until` or the first broken promise.
     pub(crate) fn run_until(&mut self, until: u64) {
         while self.violation.is_none() {
-            let Some(Reverse((at, _, key))) = self.queue.peek().copied() else {
+            let Some((at, event)) = self.agenda.next(until) else {
                 break;
             };
-            if at > until {
-                break;
-            }
-            self.queue.pop();
             self.now = at;
-            if let Some(event) = self.pending.remove(&key) {
-                self.handle(event);
-                self.check_copies();
-            }
+            self.events += 1;
+            self.handle(event);
+            self.check_copies();
         }
         self.now = self.now.max(until);
     }
@@ -250,15 +283,26 @@ impl World {
     }
 
     pub(crate) fn host_index(&self, name: &HostName) -> Option<usize> {
-        self.hosts.iter().position(|host| host.name == *name)
+        self.named.get(name).copied()
     }
 
     pub(crate) fn server_index(&self, id: &ServerId) -> Option<usize> {
-        self.servers.iter().position(|server| server.id == *id)
+        self.servers.index_of(id)
     }
 
+    /// Among the guests that the step touched; the others are as they were.
     fn check_copies(&mut self) {
-        let twice = self.servers.iter().position(|server| server.runs_on.len() > 1);
+        let twice = self.servers.settle();
+        if self.options.audit {
+            let (found, sorted) = self.servers.audit();
+            assert_eq!(
+                (found, sorted),
+                (twice, true),
+                "a look at all guests finds what the step touched"
+            );
+            let replayed = Ledger::replay(&self.journal).unwrap_or_default();
+            assert_eq!(replayed, self.durable, "the journal says what was kept of it");
+        }
         if let Some(n) = twice {
             let on: Vec<_> = self.servers[n]
                 .runs_on
@@ -318,110 +362,6 @@ impl World {
         }
     }
 
-    /// An agent reports to every replica it reaches.
-    fn beat(&mut self, h: usize) {
-        let jitter = self.rng.u64(4500..5500);
-        self.schedule(jitter, Event::Beat(h));
-        self.note_health(h);
-        let host = &self.hosts[h];
-        if !host.agent_speaks() {
-            return;
-        }
-        let beat = Heartbeat {
-            host: host.name.clone(),
-            agent: AgentId(format!("agent-{h}")),
-            starts: host.agent_starts,
-            boot: BootId(host.boot_id()),
-            mono_ns: (self.now - host.booted_at) * 1_000_000 + 1,
-            sent_at_ms: self.now as i64 + host.clock_skew_ms,
-            libvirt: host.libvirt,
-            machine: host.identity(),
-            resets_after: self.armed.then(|| Duration::from_secs(105)),
-            planned_shutdown: host.announced,
-        };
-        let listed = host.libvirt && (self.rng.u8(..3) == 0 || self.now < 20_000);
-        let inventory = listed.then(|| self.take_inventory(h));
-        for r in 0..self.replicas.len() {
-            if !self.reaches(r, h) {
-                continue;
-            }
-            self.send(r, Input::Saw(Observation::Heartbeat(beat.clone())));
-            if let Some(inventory) = &inventory {
-                self.send(r, Input::Saw(Observation::Inventory(inventory.clone())));
-            }
-        }
-    }
-
-    /// Over a network that may drop, double and delay.
-    fn send(&mut self, r: usize, input: Input) {
-        let incarnation = self.replicas[r].incarnation;
-        if self.noise > 0 && self.rng.u8(..100) < self.noise {
-            match self.rng.u8(..3) {
-                0 => return,
-                1 => {
-                    let late = self.rng.u64(100..90_000);
-                    self.schedule(late, Event::Deliver(r, incarnation, Box::new(input.clone())));
-                }
-                _ => {
-                    let late = self.rng.u64(100..4_000);
-                    self.schedule(late, Event::Deliver(r, incarnation, Box::new(input)));
-                    return;
-                }
-            }
-        }
-        self.deliver(r, incarnation, input);
-    }
-
-    fn take_inventory(&mut self, h: usize) -> Inventory {
-        let host = &mut self.hosts[h];
-        host.inventory_version += 1;
-        let domains = self
-            .servers
-            .iter()
-            .enumerate()
-            .filter(|(n, server)| {
-                let shown = self.shown_twice == Some((*n, h));
-                server.runs_on.contains(&h) || shown || (server.host == h && !server.deleted)
-            })
-            .map(|(n, server)| {
-                let state = if server.runs_on.contains(&h) || self.shown_twice == Some((n, h)) {
-                    DomainState::Running
-                } else {
-                    DomainState::Off
-                };
-                (server.id.clone(), state)
-            })
-            .collect();
-        Inventory {
-            host: host.name.clone(),
-            agent: AgentId(format!("agent-{h}")),
-            starts: host.agent_starts,
-            boot: BootId(host.boot_id()),
-            version: host.inventory_version,
-            domains,
-        }
-    }
-
-    pub(crate) fn guest_event(&mut self, h: usize, server: Option<usize>, kind: GuestEventKind) {
-        let host = &mut self.hosts[h];
-        host.event_seq += 1;
-        let event = GuestEvent {
-            host: host.name.clone(),
-            agent: AgentId(format!("agent-{h}")),
-            seq: host.event_seq,
-            server: server.map(|n| self.servers[n].id.clone()),
-            kind,
-        };
-        if !self.hosts[h].agent_speaks() {
-            return;
-        }
-        for r in 0..self.replicas.len() {
-            if self.reaches(r, h) {
-                self.send(r, Input::Saw(Observation::Guest(event.clone())));
-            }
-        }
-    }
-
     pub(crate) fn note_health(&mut self, h: usize) {
         let well = self.hosts[h].well() && self.uplinks[self.hosts[h].rack];
         let now = self.now;
@@ -450,8 +390,8 @@ impl World {
         host.user = false;
         host.well_since = None;
         host.died_at.get_or_insert(now);
-        for server in &mut self.servers {
-            server.runs_on.remove(&h);
+        for n in self.servers.running_on(h) {
+            self.servers[n].runs_on.remove(&h);
         }
     }
 
@@ -533,15 +473,15 @@ impl World {
             };
             let off = !self.hosts[h].power;
             let decision = match (incident.state, incident.held) {
-                (_, Some(cobaltcore_ha_engine::HeldReason::FenceFailed)) if off => Decision::AckFenced,
+                (_, Some(HeldReason::FenceFailed)) if off => Decision::AckFenced,
                 (
                     _,
                     Some(
-                        cobaltcore_ha_engine::HeldReason::Storm
-                        | cobaltcore_ha_engine::HeldReason::DomainLimit
-                        | cobaltcore_ha_engine::HeldReason::PlannedMaintenance
-                        | cobaltcore_ha_engine::HeldReason::AwaitingApproval
-                        | cobaltcore_ha_engine::HeldReason::OperatorCleared,
+                        HeldReason::Storm
+                        | HeldReason::DomainLimit
+                        | HeldReason::PlannedMaintenance
+                        | HeldReason::AwaitingApproval
+                        | HeldReason::OperatorCleared,
                     ),
                 ) if !self.hosts[h].shows_life() => Decision::Approve,
                 // It was repaired: take it back.
@@ -549,7 +489,7 @@ impl World {
                     Decision::Release
                 }
                 // Somebody took it back and it lives: this is over.
-                (_, Some(cobaltcore_ha_engine::HeldReason::OperatorCleared)) => Decision::Abort,
+                (_, Some(HeldReason::OperatorCleared)) => Decision::Abort,
                 _ => continue,
             };
             self.decide(r, &incident.id, decision);
@@ -614,6 +554,8 @@ impl World {
             steps: self.steps,
             recovered,
             fences: self.power_offs.len(),
+            events: self.events,
+            journal: self.journal,
         }
     }
 }

@@ -77,9 +77,8 @@ fn hunt(prepare: fn(&mut Engine)) -> Option<(Violation, String)> {
     for seed in 0..SEEDS {
         let play = |prepare| {
             run_seed(Options {
-                seed,
-                trace: false,
                 prepare,
+                ..Options::new(seed)
             })
             .violation
         };
@@ -95,9 +94,8 @@ fn hunt(prepare: fn(&mut Engine)) -> Option<(Violation, String)> {
                 run_scenario(
                     row.name,
                     Options {
-                        seed,
-                        trace: false,
                         prepare,
+                        ..Options::new(seed)
                     },
                 )
                 .and_then(|run| run.violation)

@@ -10,9 +10,8 @@ use cobaltcore_ha_simulation::{
 
 fn options(seed: u64, trace: bool) -> Options {
     Options {
-        seed,
         trace,
-        prepare: None,
+        ..Options::new(seed)
     }
 }
 

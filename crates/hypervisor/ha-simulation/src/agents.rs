@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What agents say: that their host lives, which guests it has, and what befell one of them. What is said again and
+//! again is kept ready, because a fleet says it tens of millions of times a day.
+
+use std::time::Duration;
+
+use cobaltcore_ha_engine::{
+    AgentId, BootId, DomainState, Domains, GuestEvent, GuestEventKind, Heartbeat, Input, Inventory,
+    Observation,
+};
+
+use crate::hosts::Host;
+use crate::world::{Event, World};
+
+/// The words of one agent.
+pub(crate) struct Voice {
+    beat: Observation,
+    list: Observation,
+    /// The boot that both are about.
+    boot: u32,
+    /// When the list was last sent, and how often its guests had changed when it was made.
+    sent: u64,
+    made: Option<u64>,
+}
+
+impl Voice {
+    pub(crate) fn new(h: usize, host: &Host) -> Self {
+        let agent = AgentId(format!("agent-{h}"));
+        let boot = BootId(host.boot_id());
+        Self {
+            beat: Observation::Heartbeat(Heartbeat {
+                host: host.name.clone(),
+                agent: agent.clone(),
+                starts: 0,
+                boot: boot.clone(),
+                mono_ns: 0,
+                sent_at_ms: 0,
+                libvirt: false,
+                machine: host.identity(),
+                resets_after: None,
+                planned_shutdown: false,
+            }),
+            list: Observation::Inventory(Inventory {
+                host: host.name.clone(),
+                agent,
+                starts: 0,
+                boot,
+                version: 0,
+                domains: Domains::default(),
+            }),
+            boot: host.boot,
+            sent: 0,
+            made: None,
+        }
+    }
+
+    /// Says how its host is now.
+    fn report(&mut self, host: &Host, now: u64, armed: bool) {
+        let rebooted = std::mem::replace(&mut self.boot, host.boot) != host.boot;
+        if let Observation::Heartbeat(beat) = &mut self.beat {
+            if rebooted {
+                beat.boot = BootId(host.boot_id());
+            }
+            beat.starts = host.agent_starts;
+            beat.mono_ns = (now - host.booted_at) * 1_000_000 + 1;
+            beat.sent_at_ms = now as i64 + host.clock_skew_ms;
+            beat.libvirt = host.libvirt;
+            beat.resets_after = armed.then(|| Duration::from_secs(105));
+            beat.planned_shutdown = host.announced;
+        }
+        if let Observation::Inventory(list) = &mut self.list
+            && rebooted
+        {
+            list.boot = BootId(host.boot_id());
+        }
+    }
+}
+
+impl World {
+    /// An agent reports to every replica it reaches.
+    pub(crate) fn beat(&mut self, h: usize) {
+        let jitter = self.rng.u64(4500..5500);
+        self.schedule(jitter, Event::Beat(h));
+        self.note_health(h);
+        if !self.hosts[h].agent_speaks() {
+            return;
+        }
+        let Some(mut voice) = self.voices[h].take() else {
+            return;
+        };
+        voice.report(&self.hosts[h], self.now, self.armed);
+        let listed = self.hosts[h].libvirt && self.lists_guests(h, &voice);
+        if listed {
+            self.list_guests(h, &mut voice);
+        }
+        for r in 0..self.replicas.len() {
+            if !self.reaches(r, h) {
+                continue;
+            }
+            self.send(r, &voice.beat);
+            if listed {
+                self.send(r, &voice.list);
+            }
+        }
+        self.voices[h] = Some(voice);
+    }
+
+    /// Whether it is time for a list: after a while, where that is said; now and then, elsewhere.
+    fn lists_guests(&mut self, h: usize, voice: &Voice) -> bool {
+        match self.lists_every {
+            Some(span) => voice.made != Some(self.servers.changes(h)) || self.now - voice.sent >= span,
+            None => self.rng.u8(..3) == 0 || self.now < 20_000,
+        }
+    }
+
+    fn list_guests(&mut self, h: usize, voice: &mut Voice) {
+        let Observation::Inventory(list) = &mut voice.list else {
+            return;
+        };
+        let host = &mut self.hosts[h];
+        host.inventory_version += 1;
+        list.version = host.inventory_version;
+        list.starts = host.agent_starts;
+        voice.sent = self.now;
+        let changes = Some(self.servers.changes(h));
+        if std::mem::replace(&mut voice.made, changes) == changes && self.shown_twice.is_none() {
+            return;
+        }
+        let shown = self.shown_twice.filter(|(_, there)| *there == h).map(|(n, _)| n);
+        let mut guests = self.servers.around(h);
+        guests.extend(shown.filter(|n| !guests.contains(n)));
+        let state = |n: usize| {
+            if self.servers[n].runs_on.contains(&h) || shown == Some(n) {
+                DomainState::Running
+            } else {
+                DomainState::Off
+            }
+        };
+        list.domains = guests
+            .into_iter()
+            .map(|n| (self.servers[n].id.clone(), state(n)))
+            .collect();
+        if shown.is_some() {
+            voice.made = None;
+        }
+    }
+
+    /// Over a network that may drop, double and delay.
+    pub(crate) fn send(&mut self, r: usize, seen: &Observation) {
+        let incarnation = self.replicas[r].incarnation;
+        if self.noise > 0 && self.rng.u8(..100) < self.noise {
+            let later = || Event::Deliver(r, incarnation, Box::new(Input::Saw(seen.clone())));
+            match self.rng.u8(..3) {
+                0 => return,
+                1 => {
+                    let late = self.rng.u64(100..90_000);
+                    self.schedule(late, later());
+                }
+                _ => {
+                    let late = self.rng.u64(100..4_000);
+                    self.schedule(late, later());
+                    return;
+                }
+            }
+        }
+        self.show(r, seen);
+    }
+
+    pub(crate) fn guest_event(&mut self, h: usize, server: Option<usize>, kind: GuestEventKind) {
+        let host = &mut self.hosts[h];
+        host.event_seq += 1;
+        let event = Observation::Guest(GuestEvent {
+            host: host.name.clone(),
+            agent: AgentId(format!("agent-{h}")),
+            seq: host.event_seq,
+            server: server.map(|n| self.servers[n].id.clone()),
+            kind,
+        });
+        if !self.hosts[h].agent_speaks() {
+            return;
+        }
+        for r in 0..self.replicas.len() {
+            if self.reaches(r, h) {
+                self.send(r, &event);
+            }
+        }
+    }
+}
