@@ -41,7 +41,7 @@ enum Command {
         /// The copy to write; must not exist yet
         file: PathBuf,
     },
-    /// Verify the database of a data directory that no server has open
+    /// Verify the database of a data directory, also while it is in use
     Check {
         /// The data directory
         #[arg(long, env = "COBALTCORE_KUBE_DATA_DIR", value_name = "DIR")]

@@ -76,14 +76,14 @@ pub fn compile(source: &str, env: &Env) -> Result<Program, CompileError> {
 }
 
 impl Program {
-    /// Whether the result can be a boolean.
+    /// Whether the result is a boolean for certain.
     pub fn result_is_bool(&self) -> bool {
-        matches!(self.0.root.ty, Ty::Bool | Ty::Dyn)
+        matches!(self.0.root.ty, Ty::Bool)
     }
 
-    /// Whether the result can be a string.
+    /// Whether the result is a string for certain.
     pub fn result_is_string(&self) -> bool {
-        matches!(self.0.root.ty, Ty::String | Ty::Dyn)
+        matches!(self.0.root.ty, Ty::String)
     }
 
     /// The type of the result, as messages show it.

@@ -260,7 +260,8 @@ fn what_is_known_of_a_program() {
     assert!(!program("self.i > 1").result_is_string());
     assert!(program("self.s + 'x'").result_is_string());
     assert!(!program("self.i").result_is_bool());
-    assert!(program("object.x").result_is_bool() && program("object.x").result_is_string());
+    assert!(!program("object.x").result_is_bool() && !program("object.x").result_is_string());
+    assert!(program("'x' + object.x").result_is_string());
     assert!(program("self.i == oldSelf.i").mentions("oldSelf"));
     assert!(!program("self.i == 1").mentions("oldSelf"));
     assert!(!program("[1].all(oldSelf, oldSelf > 0)").mentions("oldSelf"));

@@ -90,55 +90,67 @@ fn operation(item: &Value) -> Result<Operation<'_>, PatchError> {
 }
 
 fn run(document: &mut Value, operation: &Operation<'_>, copied: &mut usize) -> Result<(), Failure> {
-    match operation.op {
-        "add" => add(
-            document,
-            path(operation)?,
-            operation.value.clone(),
-            "doc is missing path",
-        )?,
+    let Operation { op, value, .. } = operation;
+    match *op {
+        "add" => {
+            let path = operation.path(MISSING)?;
+            add(document, path, (*value).clone()).map_err(|fault| match fault {
+                Fault::NoParent => {
+                    format!("add operation does not apply: doc is missing path: \"{path}\": {MISSING}")
+                }
+                Fault::Inside(why) => format!("error in add for path: '{path}': {why}"),
+            })?;
+        }
         "remove" => {
-            remove(document, path(operation)?)?;
+            let path = operation.path(MISSING)?;
+            remove(document, path).map_err(|fault| match fault {
+                Fault::NoParent => {
+                    format!("remove operation does not apply: doc is missing path: \"{path}\": {MISSING}")
+                }
+                Fault::Inside(why) => format!("error in remove for path: '{path}': {why}"),
+            })?;
         }
-        "replace" => replace(document, path(operation)?, operation.value)?,
-        "move" => {
-            let value = remove(document, from(operation)?)?;
-            add(
-                document,
-                path(operation)?,
-                value,
-                "doc is missing destination path",
-            )?;
-        }
-        "copy" => {
-            let value = get(document, from(operation)?)?.cloned().unwrap_or(Value::Null);
-            *copied += encoded_size(&value, MAX_COPIED);
-            if *copied > MAX_COPIED {
-                return Err(Failure::CopiedTooMuch(*copied));
-            }
-            add(
-                document,
-                path(operation)?,
-                value,
-                "doc is missing destination path",
-            )?;
-        }
-        "test" => test(document, path(operation)?, operation.value)?,
-        other => return Err(Failure::Reason(format!("unexpected operation kind: {other}"))),
+        "replace" => replace(document, operation.path(NO_PATH)?, value)?,
+        "move" => move_value(document, operation)?,
+        "copy" => copy_value(document, operation, copied)?,
+        "test" => test(document, operation.path(NO_PATH)?, value)?,
+        other => return Err(Failure::Reason(format!("Unexpected kind: {other}"))),
     }
     Ok(())
 }
 
-fn path<'a>(operation: &Operation<'a>) -> Result<&'a str, String> {
-    operation
-        .path
-        .ok_or_else(|| "the operation has no path".to_owned())
+const MISSING: &str = "missing value";
+const NO_PATH: &str = "operation missing path field: missing value";
+
+impl<'a> Operation<'a> {
+    /// The path; `absent` is what is said of its absence.
+    fn path(&self, absent: &str) -> Result<&'a str, String> {
+        self.path
+            .ok_or_else(|| format!("{} operation failed to decode path: {absent}", self.op))
+    }
+
+    fn from(&self) -> Result<&'a str, String> {
+        self.from.ok_or_else(|| {
+            format!(
+                "{} operation failed to decode from: operation, missing from field: {MISSING}",
+                self.op
+            )
+        })
+    }
 }
 
-fn from<'a>(operation: &Operation<'a>) -> Result<&'a str, String> {
-    operation
-        .from
-        .ok_or_else(|| "the operation has no from".to_owned())
+/// Why a place cannot be read or changed; each operation tells it in words of its own.
+enum Fault {
+    /// There is no object or list the place would be in.
+    NoParent,
+    /// There is one, but not such a place in it.
+    Inside(String),
+}
+
+impl From<String> for Fault {
+    fn from(why: String) -> Self {
+        Self::Inside(why)
+    }
 }
 
 /// The parent tokens and the last token of a pointer. What stands before the first slash is
@@ -153,24 +165,24 @@ fn unescape(token: &str) -> String {
     token.replace("~1", "/").replace("~0", "~")
 }
 
-fn parent<'a>(document: &'a mut Value, path: &str, missing: &str) -> Result<(&'a mut Value, String), String> {
-    let absent = || format!("{missing}: {path}: missing value", path = go::quote(path));
-    let (tokens, last) = split(path).ok_or_else(absent)?;
+fn parent<'a>(document: &'a mut Value, path: &str) -> Result<(&'a mut Value, String), Fault> {
+    let (tokens, last) = split(path).ok_or(Fault::NoParent)?;
     let mut node = document;
     for token in &tokens {
-        node = match node {
-            Value::Object(map) => map.get_mut(token).ok_or_else(absent)?,
+        let next = match node {
+            Value::Object(map) => map.get_mut(token),
             Value::Array(items) => {
-                let at = index(token, items.len(), items.len()).map_err(|_| absent())?;
-                items.get_mut(at).ok_or_else(absent)?
+                let at = index(token, items.len(), items.len()).map_err(|_| Fault::NoParent)?;
+                items.get_mut(at)
             }
-            _ => return Err(absent()),
+            _ => None,
         };
+        node = next.ok_or(Fault::NoParent)?;
     }
     if node.is_object() || node.is_array() {
         Ok((node, last))
     } else {
-        Err(absent())
+        Err(Fault::NoParent)
     }
 }
 
@@ -178,11 +190,11 @@ fn parent<'a>(document: &'a mut Value, path: &str, missing: &str) -> Result<(&'a
 fn index(token: &str, bound: usize, length: usize) -> Result<usize, String> {
     let number: i64 = token.parse().map_err(|_| {
         format!(
-            "value was not a proper array index: {token}",
+            "strconv.Atoi: parsing {token}: invalid syntax",
             token = go::quote(token)
         )
     })?;
-    let refused = || format!("unable to access invalid index: {number}: invalid index referenced");
+    let refused = || format!("Unable to access invalid index: {number}: invalid index referenced");
     let at = if number < 0 {
         let back = usize::try_from(number.unsigned_abs()).map_err(|_| refused())?;
         length.checked_sub(back).ok_or_else(refused)?
@@ -192,82 +204,117 @@ fn index(token: &str, bound: usize, length: usize) -> Result<usize, String> {
     if at < bound { Ok(at) } else { Err(refused()) }
 }
 
-fn add(document: &mut Value, path: &str, value: Value, missing: &str) -> Result<(), String> {
-    match parent(document, path, missing)? {
+fn add(document: &mut Value, path: &str, value: Value) -> Result<(), Fault> {
+    match parent(document, path)? {
         (Value::Object(map), key) => {
             map.insert(key, value);
         }
         (Value::Array(items), key) if key == "-" => items.push(value),
         (Value::Array(items), key) => {
-            let at = index(&key, items.len() + 1, items.len() + 1)?;
+            let at = index(&key, items.len() + 1, items.len() + 1).map_err(|why| {
+                if why.starts_with("strconv") {
+                    format!("value was not a proper array index: '{key}': {why}")
+                } else {
+                    why
+                }
+            })?;
             items.insert(at, value);
         }
-        _ => {
-            return Err(format!(
-                "{missing}: {path}: missing value",
-                path = go::quote(path)
-            ));
-        }
+        _ => return Err(Fault::NoParent),
     }
     Ok(())
 }
 
-fn remove(document: &mut Value, path: &str) -> Result<Value, String> {
-    match parent(document, path, "doc is missing path")? {
+fn remove(document: &mut Value, path: &str) -> Result<Value, Fault> {
+    match parent(document, path)? {
         (Value::Object(map), key) => map
             .remove(&key)
-            .ok_or_else(|| format!("unable to remove nonexistent key: {key}: missing value")),
+            .ok_or_else(|| Fault::Inside(format!("Unable to remove nonexistent key: {key}: {MISSING}"))),
         (Value::Array(items), key) => {
             let at = index(&key, items.len(), items.len())?;
             Ok(items.remove(at))
         }
-        _ => Err(format!(
-            "doc is missing path: {path}: missing value",
-            path = go::quote(path)
-        )),
+        _ => Err(Fault::NoParent),
     }
 }
 
 fn replace(document: &mut Value, path: &str, value: &Value) -> Result<(), String> {
     if path.is_empty() {
         if !value.is_object() && !value.is_array() {
-            return Err("replace operation value must be object or array".to_owned());
+            return Err("replace operation value must be object or array: %!w(<nil>)".to_owned());
         }
         *document = value.clone();
         return Ok(());
     }
-    match parent(document, path, "doc is missing path")? {
-        (Value::Object(map), key) => {
+    let absent =
+        |what: &str| format!("replace operation does not apply: doc is missing {what}: {path}: {MISSING}");
+    match parent(document, path) {
+        Ok((Value::Object(map), key)) => {
             map.insert(key, value.clone());
         }
-        (Value::Array(items), key) => {
-            let at = index(&key, items.len(), items.len())?;
-            if let Some(slot) = items.get_mut(at) {
-                *slot = value.clone();
-            }
+        Ok((Value::Array(items), key)) => {
+            let at = index(&key, items.len(), items.len()).map_err(|_| absent("key"))?;
+            let slot = items.get_mut(at).ok_or_else(|| absent("key"))?;
+            *slot = value.clone();
         }
-        _ => {
-            return Err(format!(
-                "doc is missing path: {path}: missing value",
-                path = go::quote(path)
-            ));
-        }
+        _ => return Err(absent("path")),
     }
     Ok(())
 }
 
+fn move_value(document: &mut Value, operation: &Operation<'_>) -> Result<(), Failure> {
+    let from = operation.from()?;
+    let value = remove(document, from).map_err(|fault| match fault {
+        Fault::NoParent => {
+            format!("move operation does not apply: doc is missing from path: {from}: {MISSING}")
+        }
+        Fault::Inside(why) => {
+            let key = split(from).map(|(_, key)| key).unwrap_or_default();
+            format!("error in move for path: '{key}': {why}")
+        }
+    })?;
+    let path = operation.path(NO_PATH)?;
+    add(document, path, value).map_err(|fault| match fault {
+        Fault::NoParent => {
+            format!("move operation does not apply: doc is missing destination path: {path}: {MISSING}")
+        }
+        Fault::Inside(why) => format!("error in move for path: '{path}': {why}"),
+    })?;
+    Ok(())
+}
+
+fn copy_value(document: &mut Value, operation: &Operation<'_>, copied: &mut usize) -> Result<(), Failure> {
+    let from = operation.from()?;
+    let value = get(document, from).map_err(|fault| match fault {
+        Fault::NoParent => {
+            format!("copy operation does not apply: doc is missing from path: {from}: {MISSING}")
+        }
+        Fault::Inside(why) => format!("error in copy for from: '{from}': {why}"),
+    })?;
+    let value = value.cloned().unwrap_or(Value::Null);
+    let path = operation.path(MISSING)?;
+    *copied += encoded_size(&value, MAX_COPIED);
+    if *copied > MAX_COPIED {
+        return Err(Failure::CopiedTooMuch(*copied));
+    }
+    add(document, path, value).map_err(|fault| match fault {
+        Fault::NoParent => {
+            format!("copy operation does not apply: doc is missing destination path: {path}: {MISSING}")
+        }
+        Fault::Inside(why) => format!("error while adding value during copy: {why}"),
+    })?;
+    Ok(())
+}
+
 /// The value at `path`; `None` is an absent field of an object that exists.
-fn get<'a>(document: &'a mut Value, path: &str) -> Result<Option<&'a Value>, String> {
-    match parent(document, path, "doc is missing path")? {
+fn get<'a>(document: &'a mut Value, path: &str) -> Result<Option<&'a Value>, Fault> {
+    match parent(document, path)? {
         (Value::Object(map), key) => Ok(map.get(&key)),
         (Value::Array(items), key) => {
             let at = index(&key, items.len(), items.len())?;
             Ok(items.get(at))
         }
-        _ => Err(format!(
-            "doc is missing path: {path}: missing value",
-            path = go::quote(path)
-        )),
+        _ => Err(Fault::NoParent),
     }
 }
 
@@ -275,7 +322,10 @@ fn test(document: &mut Value, path: &str, expected: &Value) -> Result<(), String
     let actual = if path.is_empty() {
         Some(&*document)
     } else {
-        get(document, path)?
+        get(document, path).map_err(|fault| match fault {
+            Fault::NoParent => format!("test operation does not apply: is missing path: {path}: {MISSING}"),
+            Fault::Inside(why) => format!("error in test for path: '{path}': {why}"),
+        })?
     };
     if same(actual.unwrap_or(&Value::Null), expected) {
         Ok(())
@@ -457,6 +507,64 @@ mod tests {
                     assert_eq!((op.as_str(), path.as_str()), (name, place));
                     assert!(!reason.is_empty());
                 }
+                other => panic!("{operation}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn reasons_are_told_in_the_words_of_the_reference() {
+        for (operation, reason) in [
+            (
+                op("add", "/x/y", json!(1)),
+                "add operation does not apply: doc is missing path: \"/x/y\": missing value",
+            ),
+            (
+                op("add", "/l/9", json!(1)),
+                "error in add for path: '/l/9': Unable to access invalid index: 9: invalid index referenced",
+            ),
+            (
+                op("add", "/l/x", json!(1)),
+                "error in add for path: '/l/x': value was not a proper array index: 'x': strconv.Atoi: parsing \"x\": invalid syntax",
+            ),
+            (
+                json!({"op":"remove","path":"/a"}),
+                "error in remove for path: '/a': Unable to remove nonexistent key: a: missing value",
+            ),
+            (
+                op("replace", "/x/y", json!(1)),
+                "replace operation does not apply: doc is missing path: /x/y: missing value",
+            ),
+            (
+                op("replace", "/l/7", json!(1)),
+                "replace operation does not apply: doc is missing key: /l/7: missing value",
+            ),
+            (
+                op("test", "/x/y", json!(1)),
+                "test operation does not apply: is missing path: /x/y: missing value",
+            ),
+            (op("test", "/s", json!(1)), "testing value /s failed: test failed"),
+            (
+                json!({"op":"move","from":"/zz","path":"/b"}),
+                "error in move for path: 'zz': Unable to remove nonexistent key: zz: missing value",
+            ),
+            (
+                json!({"op":"copy","from":"/zz/y","path":"/b"}),
+                "copy operation does not apply: doc is missing from path: /zz/y: missing value",
+            ),
+            (
+                json!({"op":"copy","from":"/s","path":"/zz/b"}),
+                "copy operation does not apply: doc is missing destination path: /zz/b: missing value",
+            ),
+            (json!({"op":"frob","path":"/b"}), "Unexpected kind: frob"),
+            (json!({"path":"/b"}), "Unexpected kind: unknown"),
+            (
+                json!({"op":"test"}),
+                "test operation failed to decode path: operation missing path field: missing value",
+            ),
+        ] {
+            match json_patch(&json!({"l":[1],"s":"text"}), &json!([operation])) {
+                Err(PatchError::Operation { reason: told, .. }) => assert_eq!(told, reason),
                 other => panic!("{operation}: {other:?}"),
             }
         }

@@ -57,14 +57,6 @@ fn map_directives() {
         (json!({"$patch": "replace", "c": "3"}), json!({"c": "3"})),
         (json!({"$patch": "delete"}), json!({})),
         (
-            json!({"$patch": "merge", "c": "3"}),
-            json!({"a": "1", "b": "2", "c": "3"}),
-        ),
-        (
-            json!({"$patch": "whatever", "c": "3"}),
-            json!({"a": "1", "b": "2", "c": "3"}),
-        ),
-        (
             json!({"$retainKeys": ["b", "c"], "c": "3"}),
             json!({"b": "2", "c": "3"}),
         ),
@@ -75,6 +67,18 @@ fn map_directives() {
             result,
             Ok(json!({"metadata": {"labels": expected}})),
             "{directive}"
+        );
+    }
+    for unknown in ["merge", "whatever"] {
+        let result = patched(
+            &labels,
+            &json!({"metadata": {"labels": {"$patch": unknown, "c": "3"}}}),
+        );
+        assert_eq!(
+            result.map_err(|error| error.to_string()),
+            Err(format!(
+                "unknown patch type: {unknown} in map: map[$patch:{unknown} c:3]"
+            ))
         );
     }
     assert_eq!(

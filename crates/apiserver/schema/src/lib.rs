@@ -29,6 +29,7 @@ pub mod validate;
 
 pub use crd::{
     CustomResource, compile, default_crd, validate_crd, validate_crd_status_update, validate_crd_update,
+    version_priority,
 };
 pub use default::{default, default_keeping_nulls};
 pub use error::{Cause, FieldError, SchemaError};

@@ -72,7 +72,7 @@ fn a_definition_becomes_a_kind() {
             .version("v1alpha1")
             .and_then(|v| v.deprecated.clone())
             .as_deref(),
-        Some("g.example/v1alpha1 Gadget is deprecated")
+        Some("g.example/v1alpha1 Gadget is deprecated; use g.example/v1 Gadget")
     );
 }
 

@@ -13,8 +13,48 @@ pub(crate) use cobaltcore_text::go::json_kind as json_type;
 pub(crate) use cobaltcore_text::yaml::Decoded;
 use cobaltcore_text::yaml::{MAX_DEPTH, MAX_DUPLICATES, number};
 
-/// Reads JSON.
+/// Reads JSON. What is no character stands for one that cannot be shown, as in the reference.
 pub(crate) fn json(bytes: &[u8]) -> Result<Decoded, String> {
+    strict_json(bytes).or_else(|why| match readable(bytes) {
+        Some(mended) => strict_json(&mended),
+        None => Err(why),
+    })
+}
+
+/// The bytes with every half of a surrogate pair and every byte that is no UTF-8 replaced; `None`
+/// when there is nothing of that kind.
+fn readable(bytes: &[u8]) -> Option<Vec<u8>> {
+    const UNKNOWN: &[u8] = b"\\ufffd";
+    let text = String::from_utf8_lossy(bytes);
+    let mut mended = matches!(text, std::borrow::Cow::Owned(_));
+    let bytes = text.as_bytes();
+    let unit = |at: usize| -> Option<u32> {
+        let digits = bytes.get(at..)?.strip_prefix(b"\\u")?.get(..4)?;
+        u32::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+    };
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while let Some(byte) = bytes.get(at) {
+        let length = match unit(at) {
+            Some(0xd800..=0xdbff) if unit(at + 6).is_some_and(|low| (0xdc00..=0xdfff).contains(&low)) => 12,
+            Some(0xd800..=0xdfff) => {
+                mended = true;
+                out.extend_from_slice(UNKNOWN);
+                at += 6;
+                continue;
+            }
+            // An escaped backslash begins no escape.
+            None if *byte == b'\\' => 2,
+            _ => 1,
+        };
+        let end = (at + length).min(bytes.len());
+        out.extend_from_slice(bytes.get(at..end).unwrap_or_default());
+        at = end;
+    }
+    mended.then_some(out)
+}
+
+fn strict_json(bytes: &[u8]) -> Result<Decoded, String> {
     let mut duplicates = Vec::new();
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     deserializer.disable_recursion_limit();

@@ -64,6 +64,7 @@ impl Api {
     pub fn settle_definition(&self, definition: &mut Value) {
         let now = self.clock.stamp();
         note_stored_versions(definition);
+        note_approval(definition, &now);
         let (accepted, conflict) = self.judge_names(definition);
         definition["status"]["acceptedNames"] = accepted;
         match conflict {
@@ -96,7 +97,6 @@ impl Api {
                 }
             }
         }
-        note_approval(definition, &now);
     }
 
     /// The names a definition may use, and what it asked for in vain. Each free name is taken even

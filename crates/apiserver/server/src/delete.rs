@@ -57,12 +57,7 @@ impl Api {
             options: &write_options,
             form,
         };
-        if let Some(kind) = resource.as_builtin()
-            && kind.kind == "Job"
-            && options.propagation.is_none()
-        {
-            call.warn("child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning");
-        }
+        warn_of_orphans(call, resource, &options);
         let key = self.key_of(call, resource);
         match self.remove(&write, &key, &options).await? {
             Deleted::Waiting(outcome) => Ok(write.answer(self, 200, outcome)),
@@ -89,6 +84,7 @@ impl Api {
         let list_options = ListOptions::parse(&call.query, false)?;
         let filter = Filter::parse(resource, &call.info.namespace, &list_options)?;
         let write_options = quiet(options.dry_run);
+        warn_of_orphans(call, resource, &options);
         let write = Write {
             call,
             registry,
@@ -190,8 +186,8 @@ impl Api {
         Err(resource.stale(&key.name))
     }
 
-    /// Asks the webhooks. They are not asked again about what is under way already, nor about the
-    /// removal that follows an eviction: they were asked about the eviction.
+    /// Asks the webhooks. They are not asked again about a pod whose grace runs already, nor about
+    /// the removal that follows an eviction: they were asked about the eviction.
     async fn admit_removal(
         &self,
         write: &Write<'_>,
@@ -199,8 +195,9 @@ impl Api {
         object: &Value,
         options: &DeleteOptions,
     ) -> ApiResult<()> {
-        if write.subresource.is_some() || matches!(self.plan(write.resource, object, options), Plan::Nothing)
-        {
+        let graceful = write.resource.as_builtin().is_some_and(|k| k.graceful);
+        let pending = graceful && matches!(self.plan(write.resource, object, options), Plan::Nothing);
+        if write.subresource.is_some() || pending {
             return Ok(());
         }
         let collection = write.call.info.verb == "deletecollection";
@@ -430,6 +427,13 @@ enum Plan {
     Wait { grace: i64, finalizers: Vec<String> },
     /// Nothing holds it.
     Remove,
+}
+
+/// Jobs leave their pods behind unless they are told otherwise.
+fn warn_of_orphans(call: &Call, resource: &Resource, options: &DeleteOptions) {
+    if resource.is("batch", "Job") && options.propagation.is_none() {
+        call.warn("child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning");
+    }
 }
 
 /// Options for writes a client did not send as such.

@@ -167,7 +167,7 @@ fn resource_entries(resource: &Arc<Resource>) -> Vec<Value> {
         "singularName": &*resource.singular,
         "namespaced": resource.namespaced,
         "kind": &*resource.kind,
-        "verbs": resource.verbs(),
+        "verbs": resource.offered_verbs(),
     });
     let map = meta::fields(&mut main);
     if !resource.short_names.is_empty() {
@@ -306,7 +306,7 @@ fn aggregated_resource(resource: &Arc<Resource>) -> Value {
         }),
     );
     entry.insert("singularResource".into(), json!(&*resource.singular));
-    entry.insert("verbs".into(), json!(resource.verbs()));
+    entry.insert("verbs".into(), json!(resource.offered_verbs()));
     if !resource.short_names.is_empty() {
         entry.insert("shortNames".into(), json!(resource.short_names));
     }

@@ -217,7 +217,7 @@ impl Clause<'_> {
 
     fn form(&self, shapes: bool, query: &Query) -> ApiResult<Option<(Format, Shape)>> {
         let format = match self.media.to_ascii_lowercase().as_str() {
-            "*/*" | "application/*" | "application/json" => Format::Json,
+            "*/*" | "application/json" => Format::Json,
             "application/yaml" => Format::Yaml,
             _ => return Ok(None),
         };

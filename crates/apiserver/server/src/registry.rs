@@ -224,6 +224,15 @@ impl Resource {
         self.as_builtin().map_or(CUSTOM, |kind| kind.verbs.list())
     }
 
+    /// Verbs discovery offers: what is on its way out is to be looked at and removed, no more.
+    pub fn offered_verbs(&self) -> &'static [&'static str] {
+        const LEAVING: &[&str] = &["delete", "deletecollection", "get", "list", "watch"];
+        match self.as_custom() {
+            Some(custom) if custom.terminating => LEAVING,
+            _ => self.verbs(),
+        }
+    }
+
     /// Whether objects are kept; reviews and bindings are not.
     pub fn is_stored(&self) -> bool {
         self.as_builtin().is_none_or(|kind| kind.stored)
@@ -463,7 +472,7 @@ impl Registry {
         for group in groups.values_mut() {
             group
                 .versions
-                .sort_by_key(|v| std::cmp::Reverse(version_priority(&v.name)));
+                .sort_by_key(|v| std::cmp::Reverse(cobaltcore_schema::version_priority(&v.name)));
         }
         Self { groups, generation }
     }
@@ -533,69 +542,5 @@ impl Registry {
             Some(known) if known.has_builtins() => Err(ApiError::no_such_resource()),
             _ => Err(ApiError::no_such_path()),
         }
-    }
-}
-
-/// Sorts versions as Kubernetes does: stable before beta before alpha, higher numbers first, and
-/// names that are no versions last.
-pub(crate) fn version_priority(version: &str) -> (u8, u64, u64, std::cmp::Reverse<String>) {
-    let parsed = (|| {
-        let rest = version.strip_prefix('v')?;
-        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-        let major: u64 = rest[..digits].parse().ok()?;
-        let tail = &rest[digits..];
-        if tail.is_empty() {
-            return Some((3, major, 0));
-        }
-        let (stage, minor) = if let Some(minor) = tail.strip_prefix("beta") {
-            (2, minor)
-        } else {
-            (1, tail.strip_prefix("alpha")?)
-        };
-        Some((stage, major, minor.parse().ok()?))
-    })();
-    let (stage, major, minor) = parsed.unwrap_or((0, 0, 0));
-    let name = if stage == 0 {
-        version.to_owned()
-    } else {
-        String::new()
-    };
-    (stage, major, minor, std::cmp::Reverse(name))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn versions_sort_as_kubernetes_sorts_them() {
-        let mut versions = [
-            "v11alpha2",
-            "foo1",
-            "v3beta1",
-            "v12alpha1",
-            "v1",
-            "foo10",
-            "v11beta2",
-            "v10beta3",
-            "v2",
-            "v10",
-        ];
-        versions.sort_by_key(|v| std::cmp::Reverse(version_priority(v)));
-        assert_eq!(
-            versions,
-            [
-                "v10",
-                "v2",
-                "v1",
-                "v11beta2",
-                "v10beta3",
-                "v3beta1",
-                "v12alpha1",
-                "v11alpha2",
-                "foo1",
-                "foo10"
-            ]
-        );
     }
 }

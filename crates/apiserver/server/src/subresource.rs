@@ -262,6 +262,10 @@ impl Api {
         name: &str,
         body: &mut Value,
     ) -> ApiResult<Attempt<'a>> {
+        // A part belongs where the whole is, whether it says so or not.
+        if meta::namespace(body).is_empty() && !write.call.info.namespace.is_empty() {
+            meta::set(body, "namespace", json!(write.call.info.namespace));
+        }
         let attempt = Attempt {
             write,
             operation: Operation::Create,

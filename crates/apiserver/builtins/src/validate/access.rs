@@ -44,10 +44,12 @@ fn role(errors: &mut Errors, object: &Value, namespaced: bool) {
             );
         }
         for (position, selector) in selectors.iter().enumerate() {
-            errors.selector(
-                Some(selector),
-                &format!("aggregationRule.clusterRoleSelectors[{position}]"),
-            );
+            let path = format!("aggregationRule.clusterRoleSelectors[{position}]");
+            let before = errors.list.len();
+            errors.selector(Some(selector), &path);
+            if errors.list.len() > before {
+                errors.invalid(path, Value::Null, "invalid label selector.");
+            }
         }
     }
 }

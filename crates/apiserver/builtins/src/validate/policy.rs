@@ -64,19 +64,24 @@ fn mutations(errors: &mut Errors, object: &Value) {
             }
         };
         match at(mutation, given) {
-            None => errors.required(format!("{path}.{given}"), ""),
-            Some(change) if text(change, "expression").trim().is_empty() => {
+            None => {
+                let kind = text(mutation, "patchType");
                 errors.required(
-                    format!("{path}.{given}.expression"),
-                    "expression is not specified",
+                    format!("{path}.{given}"),
+                    &format!("must be specified when patchType is {kind}"),
                 );
+            }
+            Some(change) if text(change, "expression").trim().is_empty() => {
+                errors.required(format!("{path}.{given}.expression"), "");
             }
             Some(_) => {}
         }
         if at(mutation, other).is_some() {
-            errors.forbidden(
+            let kind = text(mutation, "patchType");
+            errors.invalid(
                 format!("{path}.{other}"),
-                &format!("{other} must not be specified for this patchType"),
+                format!("{{{other}}}"),
+                &format!("must not be specified when patchType is {kind}"),
             );
         }
     }
@@ -128,7 +133,7 @@ fn variable(errors: &mut Errors, variable: &Value, path: &str) {
     if name.is_empty() {
         errors.required(format!("{path}.name"), "name is not specified");
     } else if !is_identifier(name) {
-        errors.invalid(format!("{path}.name"), name, "name is not a valid CEL identifier");
+        errors.invalid(format!("{path}.name"), name, "must be a valid CEL identifier");
     }
     if text(variable, "expression").trim().is_empty() {
         errors.required(format!("{path}.expression"), "expression is not specified");
@@ -162,19 +167,15 @@ fn judgements(errors: &mut Errors, object: &Value) {
     for (position, annotation) in annotations.iter().enumerate() {
         let path = format!("spec.auditAnnotations[{position}]");
         let key = text(annotation, "key");
-        if key.is_empty() {
-            errors.required(format!("{path}.key"), "");
-        } else {
-            // Annotations are kept under the name of their policy.
-            let qualified = format!("{}/{key}", text(object, "metadata.name"));
-            errors.all(
-                &format!("{path}.key"),
-                &qualified,
-                names::qualified_name(&qualified),
-            );
-            if !seen.insert(key) {
-                errors.duplicate(format!("{path}.key"), key);
-            }
+        // Annotations are kept under the name of their policy.
+        let qualified = format!("{}/{key}", text(object, "metadata.name"));
+        errors.all(
+            &format!("{path}.key"),
+            &qualified,
+            names::qualified_name(&qualified),
+        );
+        if !key.is_empty() && !seen.insert(key) {
+            errors.duplicate(format!("{path}.key"), key);
         }
         if text(annotation, "valueExpression").trim().is_empty() {
             errors.required(
@@ -194,16 +195,10 @@ fn validation(errors: &mut Errors, validation: &Value, path: &str) {
     let field = format!("{path}.message");
     match message {
         Some(text) if text.trim().is_empty() && !text.is_empty() => {
-            errors.invalid(field, text, "message must be non-empty if specified");
+            errors.invalid(field, text, "must be non-empty if specified");
         }
         Some(text) if text.trim().contains('\n') => {
-            errors.invalid(field, text, "message must not contain line breaks");
-        }
-        None | Some("") if expression.contains('\n') => {
-            errors.required(
-                field,
-                "message must be specified if expression contains line breaks",
-            );
+            errors.invalid(field, text, "must not contain line breaks");
         }
         _ => {}
     }

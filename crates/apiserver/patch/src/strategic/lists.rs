@@ -9,7 +9,7 @@ use cobaltcore_schema::Schema;
 use cobaltcore_text::go;
 use serde_json::{Map, Value};
 
-use super::{PATCH, Strategy, bad_type, clean_map, merge_map, no_merge_key};
+use super::{PATCH, Strategy, bad_type, clean_map, merge_map, no_merge_key, unknown_directive};
 use crate::error::PatchError;
 
 /// What identifies an element: the merge key's value, or the element itself.
@@ -107,7 +107,11 @@ fn apply_directives(
         let Some(map) = item.as_object_mut() else {
             return Err(bad_type("map[string]interface {}", &item));
         };
-        match map.remove(PATCH).as_ref().and_then(Value::as_str) {
+        let Some(directive) = map.remove(PATCH) else {
+            plain.push(item);
+            continue;
+        };
+        match directive.as_str() {
             Some("delete") => {
                 let Some(value) = map.get(key) else {
                     map.insert(PATCH.to_owned(), Value::from("delete"));
@@ -121,7 +125,7 @@ fn apply_directives(
                     "merging lists cannot yet be specified in the patch".to_owned(),
                 ));
             }
-            _ => plain.push(item),
+            _ => return Err(unknown_directive(directive, std::mem::take(map))),
         }
     }
     if replace {

@@ -66,10 +66,12 @@ pub(crate) fn merge_map(
     mut patch: Map<String, Value>,
     schema: Option<&Schema>,
 ) -> Result<Map<String, Value>, PatchError> {
-    match patch.remove(PATCH).as_ref().and_then(Value::as_str) {
-        Some("replace") => return Ok(patch),
-        Some("delete") => return Ok(Map::new()),
-        _ => {}
+    if let Some(directive) = patch.remove(PATCH) {
+        return match directive.as_str() {
+            Some("replace") => Ok(patch),
+            Some("delete") => Ok(Map::new()),
+            _ => Err(unknown_directive(directive, patch)),
+        };
     }
     retain_keys(&mut original, &mut patch)?;
     merge_ordered_lists(&mut original, &mut patch, schema)?;
@@ -84,6 +86,16 @@ pub(crate) fn merge_map(
         }
     }
     Ok(original)
+}
+
+/// A directive that means nothing, where one would have been followed.
+pub(crate) fn unknown_directive(directive: Value, mut map: Map<String, Value>) -> PatchError {
+    let kind = go::plain(&directive);
+    map.insert(PATCH.to_owned(), directive);
+    PatchError::Strategic(format!(
+        "unknown patch type: {kind} in map: {}",
+        go::plain(&Value::Object(map))
+    ))
 }
 
 fn merge_field(

@@ -35,6 +35,8 @@ pub fn validate_crd(crd: &Value) -> Vec<FieldError> {
     let metadata = part(crd, "metadata");
     let spec = part(crd, "spec");
     let mut errors = validate_object_meta(metadata, false, NameRule::Subdomain, "metadata");
+    // The name follows from what the definition says; nothing else is asked of it.
+    errors.retain(|e| !is_about_name(e));
     check_name(metadata, spec, &mut errors);
     errors.extend(check_spec(spec, None));
     errors.extend(check_status(crd));
@@ -79,6 +81,10 @@ pub fn validate_crd_status_update(new: &Value, old: &Value) -> Vec<FieldError> {
         "status.acceptedNames",
     ));
     errors
+}
+
+fn is_about_name(error: &FieldError) -> bool {
+    matches!(error.field.as_str(), "metadata.name" | "metadata.generateName")
 }
 
 fn is_established(crd: &Value) -> bool {
@@ -183,7 +189,7 @@ fn check_spec(spec: &Value, old: Option<&Value>) -> Vec<FieldError> {
     for (i, version) in versions.iter().enumerate() {
         errors.extend(check_version(version, i, &shared, demands, versions, old));
     }
-    check_version_list(versions, &shared, &mut errors);
+    check_version_list(versions, part(spec, "versions").is_array(), &shared, &mut errors);
     let names = part(spec, "names");
     for key in ["plural", "singular", "kind", "listKind"] {
         if text(names, key).is_empty() {
@@ -317,10 +323,16 @@ fn check_deprecation(version: &Value, at: &str) -> Vec<FieldError> {
     errors
 }
 
-fn check_version_list(versions: &[Value], shared: &Shared, errors: &mut Vec<FieldError>) {
+fn check_version_list(versions: &[Value], given: bool, shared: &Shared, errors: &mut Vec<FieldError>) {
     let mut refuse = |detail: &str| {
         let list: Vec<String> = versions.iter().map(|v| show_version(v, shared)).collect();
-        let message = format!("Invalid value: [{}]: {detail}", list.join(","));
+        // No list at all is shown as such.
+        let shown = if versions.is_empty() && !given {
+            "null".to_owned()
+        } else {
+            format!("[{}]", list.join(","))
+        };
+        let message = format!("Invalid value: {shown}: {detail}");
         errors.push(FieldError::new(crate::Cause::Invalid, "spec.versions", message));
     };
     let twice = versions.iter().enumerate().any(|(i, v)| {

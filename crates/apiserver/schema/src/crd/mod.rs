@@ -7,6 +7,7 @@ mod conversion;
 mod defaults;
 mod definition;
 mod spec;
+mod versions;
 mod warnings;
 
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use serde_json::Value;
 pub use columns::{Column, Scale, Selectable, validate_scale};
 pub use defaults::default_crd;
 pub use definition::{validate_crd, validate_crd_status_update, validate_crd_update};
+pub use versions::version_priority;
 pub use warnings::{crd_warnings, unknown_fields};
 
 use crate::error::FieldError;
@@ -135,7 +137,7 @@ pub fn compile(crd: &Value) -> Result<CustomResource, Vec<FieldError>> {
             Some(schema) => schema,
             None => Arc::new(compile_schema(version, i, &mut errors)),
         };
-        versions.push(compile_version(version, group, &names.kind, schema));
+        versions.push(compile_version(version, spec, &names.kind, schema));
     }
     if !errors.is_empty() {
         return Err(errors);
@@ -149,11 +151,11 @@ pub fn compile(crd: &Value) -> Result<CustomResource, Vec<FieldError>> {
     })
 }
 
-fn compile_version(version: &Value, group: &str, kind: &str, schema: Arc<Schema>) -> Version {
+fn compile_version(version: &Value, spec: &Value, kind: &str, schema: Arc<Schema>) -> Version {
     let name = text(version, "name");
     let flag = |key: &str| version.get(key).and_then(Value::as_bool).unwrap_or(false);
     let deprecated = flag("deprecated").then(|| match text(version, "deprecationWarning") {
-        "" => format!("{group}/{name} {kind} is deprecated"),
+        "" => versions::deprecation(spec, name, kind),
         given => given.to_owned(),
     });
     let subresources = version.get("subresources").unwrap_or(&Value::Null);

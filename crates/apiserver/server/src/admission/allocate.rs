@@ -41,7 +41,13 @@ impl Api {
         if resource.is("certificates.k8s.io", "CertificateSigningRequest") && old.is_none() {
             sign_request(write, object);
         }
-        if resource.is("rbac.authorization.k8s.io", "ClusterRole") && object["aggregationRule"].is_object() {
+        // What the client wrote is judged before it is written over.
+        if resource.is("rbac.authorization.k8s.io", "ClusterRole")
+            && object["aggregationRule"].is_object()
+            && resource
+                .validate_create(object, &mut Budget::per_object())
+                .is_empty()
+        {
             self.aggregate_role(object);
         }
         Ok(())

@@ -144,6 +144,9 @@ impl Api {
             .find(|r| &*r.group == group && &*r.plural == plural && r.is_storage())
             .cloned();
         if let Some(resource) = served {
+            if !resource.table.is_empty() && self.note_deletion(&table, &key, &record, &definition).await? {
+                return Box::pin(self.empty_definition(name)).await;
+            }
             let left = self.empty_collection(&resource, None, DEFINITIONS).await?;
             if !left.is_empty() {
                 return Ok(());
@@ -174,6 +177,31 @@ impl Api {
             self.store.retire(instances.id)?;
         }
         Ok(())
+    }
+
+    /// Says on a definition that its instances are being deleted; tells whether it had to be said.
+    async fn note_deletion(
+        self: &Arc<Self>,
+        table: &Arc<Table>,
+        key: &Key,
+        record: &Arc<Record>,
+        definition: &Value,
+    ) -> ApiResult<bool> {
+        let mut next = definition.clone();
+        definitions::set_condition(
+            &mut next,
+            "Terminating",
+            "True",
+            "InstanceDeletionInProgress",
+            "CustomResource deletion is in progress",
+            &self.clock.stamp(),
+        );
+        if next == *definition {
+            return Ok(false);
+        }
+        self.put_if_unchanged(table, key, record, Action::Put(Draft::new(&next, 0)))
+            .await?;
+        Ok(true)
     }
 
     /// Deletes all objects of a type and returns those that are held.

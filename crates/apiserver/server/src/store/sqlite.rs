@@ -536,7 +536,7 @@ pub struct Report {
     pub problems: Vec<String>,
 }
 
-/// Verifies a database that no server has open.
+/// Verifies a database as it is at one moment; a server may go on writing meanwhile.
 pub fn check(path: &Path) -> Result<Report, StoreError> {
     let connection =
         Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(|source| {
@@ -545,6 +545,8 @@ pub fn check(path: &Path) -> Result<Report, StoreError> {
                 source,
             }
         })?;
+    let snapshot = connection.unchecked_transaction()?;
+    let connection = &snapshot;
     let mut report = Report::default();
     let integrity: String = connection.query_row("pragma integrity_check(1)", [], |row| row.get(0))?;
     if integrity != "ok" {

@@ -44,6 +44,7 @@ mod history;
 mod kinds;
 mod letters;
 mod likeness;
+mod likeness_more;
 mod lists;
 mod mutations;
 mod namespaces;

@@ -388,7 +388,7 @@ async fn versions_come_and_go() {
     );
     assert_eq!(
         through.warnings(),
-        ["299 - \"example.com/v1beta1 Widget is deprecated\""]
+        ["299 - \"example.com/v1beta1 Widget is deprecated; use example.com/v1 Widget\""]
     );
     let own = admin
         .get("/apis/example.com/v1beta2/namespaces/default/widgets")
@@ -460,6 +460,15 @@ async fn a_definition_waits_for_its_instances() {
     gone(&admin, &format!("{WIDGETS}/free")).await;
     let read = admin.get(&path).await.body;
     assert_eq!(condition(&read, "Terminating")["status"], "True");
+    assert_eq!(
+        condition(&read, "Terminating")["reason"],
+        "InstanceDeletionInProgress"
+    );
+    let offered = admin.get("/apis/example.com/v1").await.body;
+    assert_eq!(
+        offered["resources"][0]["verbs"],
+        json!(["delete", "deletecollection", "get", "list", "watch"])
+    );
     assert_eq!(
         read["metadata"]["finalizers"],
         json!(["customresourcecleanup.apiextensions.k8s.io"])

@@ -194,7 +194,6 @@ async fn the_first_acceptable_form_wins() {
         ("", "application/json", "Namespace"),
         ("*/*", "application/json", "Namespace"),
         ("text/html, */*", "application/json", "Namespace"),
-        ("text/html,application/*", "application/json", "Namespace"),
         ("application/json; charset=utf-8", "application/json", "Namespace"),
         ("application/yaml", "application/yaml", ""),
         ("application/yaml, application/json", "application/yaml", ""),

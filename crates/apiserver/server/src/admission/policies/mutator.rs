@@ -127,7 +127,8 @@ impl Mutation {
                 Ok(changed) => Ok(changed),
                 // A test that fails is the policy's way to say that there is nothing to do.
                 Err(PatchError::Operation { op, .. }) if op == "test" => Ok(object.clone()),
-                Err(error) => Err(format!("JSONPath: {error}")),
+                Err(PatchError::Operation { reason, .. }) => Err(format!("JSON Patch: {reason}")),
+                Err(error) => Err(format!("JSON Patch: {error}")),
             },
         }
     }

@@ -79,7 +79,12 @@ impl Webhooks {
             Failure::Call(why) => Trouble::call(format!("failed to call webhook: {why}")),
             Failure::Invalid(why) => Trouble::call(format!("received invalid webhook response: {why}")),
         })?;
-        for warning in &verdict.warnings {
+        // A warning is a header; one that cannot be a header is none.
+        for warning in verdict
+            .warnings
+            .iter()
+            .filter(|text| !text.chars().any(char::is_control))
+        {
             subject.call.warn(warning.clone());
         }
         if verdict.allowed {
@@ -218,8 +223,17 @@ fn read(code: u16, body: &Bytes) -> Result<Value, Unanswered> {
     if !(200..300).contains(&code) {
         return Err(refused(code, &String::from_utf8_lossy(body)));
     }
+    if body.is_empty() {
+        return Err(Unanswered::called(format!(
+            "0-length response with status code: {code} and content type: application/json"
+        )));
+    }
     match crate::decode::json(body) {
-        Ok(decoded) => Ok(decoded.value),
+        Ok(decoded) if decoded.value.is_object() => Ok(decoded.value),
+        Ok(decoded) => Err(Unanswered::called(format!(
+            "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
+            crate::decode::json_type(&decoded.value)
+        ))),
         Err(why) => Err(Unanswered::called(format!(
             "couldn't get version/kind; json parse error: {why}"
         ))),

@@ -18,6 +18,7 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use cobaltcore_cel::Input;
+use cobaltcore_patch::PatchError;
 use cobaltcore_text::go;
 use parking_lot::RwLock;
 use serde_json::Value;
@@ -316,10 +317,11 @@ fn patched(
     }
     let patch = match crate::decode::json(&verdict.patch).map(|decoded| decoded.value) {
         Ok(patch) if patch.is_array() => patch,
-        Ok(_) => {
-            return Err(undecodable(
-                "json: cannot unmarshal object into Go value of type jsonpatch.Patch",
-            ));
+        Ok(other) => {
+            return Err(undecodable(&format!(
+                "json: cannot unmarshal {} into Go value of type jsonpatch.Patch",
+                crate::decode::json_type(&other)
+            )));
         }
         Err(why) => return Err(undecodable(&why)),
     };
@@ -337,7 +339,11 @@ fn patched(
         return Err(Trouble::Call { why, code: 400 });
     }
     let seen = form.view(subject, Some(object)).object.into_owned();
-    let changed = cobaltcore_patch::json_patch(&seen, &patch).map_err(|error| internal(error.to_string()))?;
+    let changed = cobaltcore_patch::json_patch(&seen, &patch).map_err(|error| match error {
+        PatchError::BadRequest(why) => undecodable(&why),
+        PatchError::Operation { reason, .. } => internal(reason),
+        other => internal(other.to_string()),
+    })?;
     form.accept(subject, changed).map(Some).map_err(internal)
 }
 

@@ -61,7 +61,14 @@ pub(super) fn verdict(
         None => Vec::new(),
         Some(encoded) => base64::engine::general_purpose::STANDARD
             .decode(&encoded)
-            .map_err(|error| Failure::Call(format!("illegal base64 data in response.patch: {error}")))?,
+            .map_err(|error| {
+                let at = match error {
+                    base64::DecodeError::InvalidByte(at, _)
+                    | base64::DecodeError::InvalidLastSymbol(at, _) => at,
+                    _ => encoded.len(),
+                };
+                Failure::Call(format!("illegal base64 data at input byte {at}"))
+            })?,
     };
     let given_type = text("patchType")?;
     let given_uid = text("uid")?.unwrap_or_default();

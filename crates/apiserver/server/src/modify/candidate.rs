@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What an object would become by a change: the client's object, a patch applied to the stored one, or
+//! a configuration merged into it. The result decodes as the type it claims to be; whether it is
+//! valid and who owns what is judged later.
+
+use cobaltcore_patch::{ApplyRequest, PatchError};
+use serde_json::{Value, json};
+
+use super::Edit;
+use super::locks::check_name;
+use super::refusals::{envelope_changed, refused, shown_start, undecodable};
+use crate::api::Api;
+use crate::meta;
+use crate::registry::Resource;
+use crate::status::{ApiError, ApiResult};
+use crate::write::{Write, version_schemas};
+
+impl Api {
+    /// The candidate.
+    pub(super) fn build(&self, write: &Write<'_>, edit: &Edit, old: &Value) -> ApiResult<Value> {
+        let resource = write.resource;
+        let mut patched = match edit {
+            Edit::Replace(object) => return Ok(object.clone()),
+            Edit::Apply(config) => self.apply_to(write, config, Some(old))?,
+            Edit::Json(patch) => {
+                cobaltcore_patch::json_patch(old, patch).map_err(|e| refused(resource, old, e))?
+            }
+            Edit::Merge(patch) => {
+                let mut patched = old.clone();
+                cobaltcore_patch::merge_patch(&mut patched, patch);
+                patched
+            }
+            Edit::Strategic(patch) => cobaltcore_patch::strategic_merge_patch(old, patch, resource.schema())
+                .map_err(|e| refused(resource, old, e))?,
+        };
+        let name = meta::name(old);
+        if !patched.is_object() {
+            return Err(undecodable(
+                resource,
+                &shown_start(&patched),
+                "the patched object is not an object",
+            ));
+        }
+        for field in ["kind", "apiVersion"] {
+            if patched[field] == old[field] {
+                continue;
+            }
+            // A strategic patch is merged into the type itself, which has no other name.
+            if !matches!(edit, Edit::Strategic(_)) {
+                return Err(envelope_changed(write, &patched, old));
+            }
+            meta::fields(&mut patched).insert(field.into(), old[field].clone());
+        }
+        if meta::name(&patched) != name {
+            check_name(write.call, &patched)?;
+        }
+        if meta::namespace(&patched) != meta::namespace(old) {
+            return Err(ApiError::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
+        let patched_text = shown_start(&patched);
+        let reset = crate::write::resets_ownership(&patched);
+        // Strictness of an apply concerns its configuration and was judged when that was read.
+        let unknown = resource.decode(&mut patched).map_err(|e| {
+            if e.code() == 400 {
+                undecodable(resource, &patched_text, e.message())
+            } else {
+                e
+            }
+        })?;
+        if reset {
+            meta::set(&mut patched, "managedFields", json!([{}]));
+        }
+        if !edit.is_apply() {
+            let mut problems: Vec<String> = unknown.iter().map(|p| crate::call::unknown_field(p)).collect();
+            // A patched object has no order of its own any more.
+            problems.sort();
+            write
+                .call
+                .judge_strictness(
+                    write.options.validation,
+                    &problems,
+                    &resource.kind,
+                    &resource.version,
+                )
+                .map_err(|_| {
+                    undecodable(
+                        resource,
+                        &patched_text,
+                        &format!("strict decoding error: {}", problems.join(", ")),
+                    )
+                })?;
+        }
+        Ok(patched)
+    }
+
+    /// Merges an apply configuration into the live object.
+    pub(super) fn apply_to(
+        &self,
+        write: &Write<'_>,
+        config: &Value,
+        live: Option<&Value>,
+    ) -> ApiResult<Value> {
+        let resource = write.resource;
+        let api_version = resource.api_version();
+        let versions = version_schemas(write.registry, resource);
+        let filter = resource.filter(write.subresource);
+        let attributed = live
+            .filter(|_| write.subresource == Some("scale"))
+            .and_then(|live| replicas_attributed(resource, live, &self.clock.stamp()));
+        let request = ApplyRequest {
+            live: attributed.as_ref().or(live),
+            config,
+            schema: resource.schema(),
+            versions: Some(&versions),
+            manager: &write.manager(),
+            api_version: &api_version,
+            kind: &resource.kind,
+            subresource: write.subresource,
+            force: write.options.force,
+            filter: &filter,
+            now: &self.clock.stamp(),
+        };
+        let applied = cobaltcore_patch::apply(request).map_err(|mut e| {
+            if let PatchError::Conflict(conflicts) = &mut e {
+                self.metrics.apply_conflict();
+                if write.subresource == Some("scale") {
+                    name_as_scale(conflicts);
+                }
+            }
+            refused(resource, config, e)
+        })?;
+        if let Some(custom) = resource.as_custom() {
+            let errors = custom.null_errors(config, &applied.object, live);
+            if !errors.is_empty() {
+                return Err(resource.invalid(&write.call.info.name, &errors));
+            }
+        }
+        Ok(applied.object)
+    }
+}
+
+/// The parent of a Scale whose replicas nobody owns, with an owner made up for them: seen through a
+/// Scale they were set before the first apply, and whoever wants others has to insist.
+fn replicas_attributed(resource: &Resource, live: &Value, now: &str) -> Option<Value> {
+    let path = resource.scale_paths().spec_replicas;
+    let steps: Vec<&str> = path.split('.').filter(|step| !step.is_empty()).collect();
+    steps.iter().try_fold(live, |node, step| node.get(step))?;
+    let mut owners = live["metadata"]["managedFields"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    let owns = |entry: &Value| {
+        let fields = &entry["fieldsV1"];
+        let mut names = steps.iter().map(|step| format!("f:{step}"));
+        names.try_fold(fields, |node, name| node.get(name)).is_some()
+    };
+    if owners.iter().any(owns) {
+        return None;
+    }
+    let fields = steps.iter().rev().fold(json!({}), |inner, step| {
+        Value::Object([(format!("f:{step}"), inner)].into_iter().collect())
+    });
+    owners.push(
+        json!({"manager": "before-first-apply", "operation": "Update", "subresource": "scale",
+        "apiVersion": resource.api_version(), "time": now, "fieldsType": "FieldsV1", "fieldsV1": fields}),
+    );
+    let mut live = live.clone();
+    meta::set(&mut live, "managedFields", json!(owners));
+    Some(live)
+}
+
+/// Seen through a Scale, all owners speak of a Scale.
+fn name_as_scale(conflicts: &mut cobaltcore_patch::Conflicts) {
+    for conflict in &mut conflicts.0 {
+        if let Some((owner, _)) = conflict.manager.rsplit_once(" using ") {
+            conflict.manager = format!("{owner} using autoscaling/v1");
+        }
+    }
+}

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Reads the body of a patch: which kind it is, whether it can be read at all, and what of it is
+//! strange enough to be told. What it does to an object is not looked at here.
+
+use serde_json::{Value, json};
+
+use super::Edit;
+use super::locks::check_name;
+use super::refusals::{shown_start, undecodable};
+use crate::call::duplicate_field;
+use crate::decode::{self, Decoded};
+use crate::meta;
+use crate::options::FieldValidation;
+use crate::registry::Resource;
+use crate::status::{ApiError, ApiResult};
+use crate::write::Write;
+use crate::yaml;
+
+/// Reads the body of a patch.
+pub(super) fn read_patch(write: &Write<'_>, media: &str) -> ApiResult<Edit> {
+    let body = &write.call.body;
+    if media == "application/apply-patch+yaml" {
+        let decoded =
+            yaml::decode(body).map_err(|e| ApiError::bad_request(format!("error decoding YAML: {e}")))?;
+        return read_configuration(write, decoded);
+    }
+    let strategic = media == "application/strategic-merge-patch+json";
+    let mut decoded = decode::json(body).map_err(|e| {
+        ApiError::bad_request(if strategic {
+            e
+        } else {
+            format!("error decoding patch: {e}")
+        })
+    })?;
+    if strategic && decoded.value.is_null() {
+        // Nothing is changed by nothing.
+        decoded.value = json!({});
+    }
+    let mut problems: Vec<String> = decoded
+        .duplicates
+        .iter()
+        .map(|path| duplicate_field(path))
+        .collect();
+    if media == "application/json-patch+json" {
+        problems.extend(strange_members(&decoded.value));
+    }
+    let resource = write.resource;
+    write
+        .call
+        .judge_strictness(
+            write.options.validation,
+            &problems,
+            &resource.kind,
+            &resource.version,
+        )
+        .map_err(|_| {
+            undecodable(
+                resource,
+                &shown_start(&decoded.value),
+                &format!("strict decoding error: {}", problems.join(", ")),
+            )
+        })?;
+    let patch = decoded.value;
+    let found = decode::json_type(&patch);
+    match media {
+        "application/json-patch+json" if patch.is_array() => match strange_operation(&patch) {
+            None => Ok(Edit::Json(patch)),
+            Some(why) => Err(ApiError::bad_request(format!("error decoding patch: {why}"))),
+        },
+        "application/json-patch+json" => Err(ApiError::bad_request(format!(
+            "error decoding patch: json: cannot unmarshal {found} into Go value of type []handlers.jsonPatchOp"
+        ))),
+        "application/strategic-merge-patch+json" if !patch.is_object() => Err(ApiError::bad_request(
+            format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"),
+        )),
+        _ if patch.is_null() => Err(ApiError::bad_request("Invalid JSON Patch")),
+        _ if !patch.is_object() => Err(ApiError::bad_request(format!(
+            "error decoding patch: json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"
+        ))),
+        "application/strategic-merge-patch+json" => Ok(Edit::Strategic(patch)),
+        _ => Ok(Edit::Merge(patch)),
+    }
+}
+
+/// Why the operations of a JSON patch cannot be read, though they are a list.
+fn strange_operation(patch: &Value) -> Option<String> {
+    let mut operations = patch.as_array().into_iter().flatten();
+    operations.find_map(|operation| match operation {
+        Value::Null => None,
+        Value::Object(map) => ["op", "path", "from"].into_iter().find_map(|name| {
+            let value = map.get(name).filter(|v| !v.is_string() && !v.is_null())?;
+            Some(format!(
+                "json: cannot unmarshal {} into Go struct field jsonPatchOp.{name} of type string",
+                decode::json_type(value)
+            ))
+        }),
+        other => Some(format!(
+            "json: cannot unmarshal {} into Go value of type handlers.jsonPatchOp",
+            decode::json_type(other)
+        )),
+    })
+}
+
+/// Members of operations that mean nothing.
+fn strange_members(patch: &Value) -> Vec<String> {
+    let operations = patch.as_array().into_iter().flatten().enumerate();
+    operations
+        .flat_map(|(at, operation)| {
+            let members = operation.as_object().into_iter().flat_map(|map| map.keys());
+            members
+                .filter(|name| !matches!(name.as_str(), "op" | "path" | "from" | "value"))
+                .map(move |name| {
+                    format!(
+                        "json patch {}",
+                        crate::call::unknown_field(&format!("[{at}].{name}"))
+                    )
+                })
+        })
+        .collect()
+}
+
+/// Reads an apply configuration: its strictness is judged, its content left as the client wrote it.
+fn read_configuration(write: &Write<'_>, decoded: Decoded) -> ApiResult<Edit> {
+    let resource = write.resource;
+    let Decoded {
+        value: mut config,
+        repeated,
+        ..
+    } = decoded;
+    if config.is_null() {
+        config = json!({});
+    }
+    if !config.is_object() {
+        return Err(ApiError::bad_request(format!(
+            "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+            decode::json_type(&config)
+        )));
+    }
+    // Unknown fields are no matter of strictness: the typed check refuses them in every mode.
+    match write.options.validation {
+        FieldValidation::Strict if !repeated.is_empty() => {
+            return Err(ApiError::bad_request(format!(
+                "error strict decoding YAML: error converting YAML to JSON: {}",
+                crate::write::unmarshal_errors(&repeated)
+            )));
+        }
+        FieldValidation::Warn => repeated.into_iter().for_each(|text| write.call.warn(text)),
+        _ => {}
+    }
+    if !meta::name(&config).is_empty() {
+        check_name(write.call, &config)?;
+    }
+    let namespace = meta::namespace(&config);
+    if resource.namespaced && !namespace.is_empty() && namespace != write.call.info.namespace {
+        return Err(ApiError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    Ok(Edit::Apply(config))
+}
+
+pub(super) fn unsupported_patch(resource: &Resource) -> ApiError {
+    if resource.as_builtin().is_some() {
+        return ApiError::unsupported_patch_type();
+    }
+    let text = "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
+    ApiError::new(415, "UnsupportedMediaType", text)
+}
