@@ -5,7 +5,9 @@
 //! Promises: nothing uncommitted is ever seen; with full durability an acknowledged change survives
 //! a crash at any moment; a revision is never used twice; events are published in revision order.
 
+mod check;
 mod follow;
+mod layout;
 mod record;
 mod sqlite;
 mod table;
@@ -20,9 +22,10 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{oneshot, watch};
 
+pub use check::{Report, backup, check};
 pub(crate) use follow::{Missed, Subscription};
 pub(crate) use record::{Draft, Facts, Key, Record, Uid, serialize, without_envelope};
-pub use sqlite::{Report, backup, check};
+
 pub(crate) use table::{Event, Op, Since, Table, TooOld, TypeId};
 use writer::Job;
 pub(crate) use writer::Statistics;
@@ -195,11 +198,11 @@ impl Store {
                 let table = Table::new(stored.id, &stored.group, &stored.plural, stored.floor, last);
                 tables.insert(stored.id, Arc::new(table));
             }
-            db.load(|id, objects| {
+            for (id, objects) in db.load()? {
                 if let Some(table) = tables.get(&id) {
                     table.load(objects);
                 }
-            })?;
+            }
             *shared.tables.write() = tables;
             history = Some(Arc::new(db.history()?));
             database = Some(db);

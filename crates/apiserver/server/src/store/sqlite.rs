@@ -3,6 +3,7 @@
 //! Current state and history live in separate tables, so neither a busy lease nor a long history
 //! slows reading the present.
 
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -10,12 +11,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use parking_lot::Mutex;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, params};
 
+use super::layout;
 use super::record::{Facts, Key, Record};
 use super::table::{Event, Op, Table, TypeId};
 use super::{Durability, StoreError};
 
-/// Version of the layout below. Older databases are migrated in one transaction, newer ones refused.
-const LAYOUT: i64 = 1;
 /// Revisions are reserved in blocks when commits are not synced, so that none is ever reused.
 const BLOCK: u64 = 100_000;
 /// Of a log that was moved into the file, this much is kept: writing over it is cheaper than
@@ -26,19 +26,6 @@ const BUSY: Duration = Duration::from_secs(5);
 const READER_WAIT: Duration = Duration::from_millis(20);
 /// Rows deleted per compaction step, so that clients never wait long behind one.
 const SLICE: usize = 500;
-
-const TABLES: &str = "
-    create table meta(key text primary key, value) without rowid;
-    create table types(id integer primary key, grp text not null, plural text not null,
-        floor_rev integer not null, unique(grp, plural));
-    create table objects(type_id integer not null, ns text not null, name text not null, uid text not null,
-        create_rev integer not null, mod_rev integer not null, schema integer not null, tag integer not null,
-        value blob not null, primary key(type_id, ns, name)) without rowid;
-    create table events(rev integer primary key, type_id integer not null, ns text not null, name text not null,
-        op integer not null, prev_rev integer not null, at integer not null, schema integer not null,
-        tag integer not null, value blob not null);
-    create index events_by_type on events(type_id, rev);
-";
 
 /// How the value column is encoded; leaves room for encrypted values.
 const TAG_PLAIN: i64 = 0;
@@ -51,6 +38,9 @@ pub(super) struct StoredType {
     pub(super) plural: String,
     pub(super) floor: u64,
 }
+
+/// The objects of a type.
+pub(super) type Objects = Vec<(Key, Arc<Record>)>;
 
 /// The write side: owned by the writer thread.
 pub(super) struct Database {
@@ -65,7 +55,7 @@ pub(super) struct Database {
 #[derive(Debug)]
 pub(super) struct History(Mutex<Connection>);
 
-fn open(path: &Path) -> Result<Connection, StoreError> {
+pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_CREATE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX
@@ -100,7 +90,7 @@ fn make_private(path: &Path) -> Result<(), StoreError> {
 impl Database {
     /// Opens or creates the database.
     pub(super) fn open(path: &Path, durability: Durability) -> Result<Self, StoreError> {
-        let writer = open(path)?;
+        let mut writer = open(path)?;
         let fresh: bool = writer
             .query_row("select count(*) = 0 from sqlite_master", [], |row| row.get(0))
             .map_err(|source| StoreError::Damaged {
@@ -119,25 +109,9 @@ impl Database {
         writer.pragma_update(None, "journal_size_limit", LOG_KEPT)?;
         writer.pragma_update(None, "foreign_keys", false)?;
         if fresh {
-            writer.execute_batch(&format!(
-                "begin; {TABLES} insert into meta values('layout', {LAYOUT}), ('cluster', '{}'), ('revision', 1), ('clean', 1), ('ceiling', 0); commit;",
-                uuid::Uuid::new_v4()
-            ))?;
-        }
-        let layout: i64 = writer
-            .query_row("select value from meta where key = 'layout'", [], |row| {
-                row.get(0)
-            })
-            .map_err(|source| StoreError::Damaged {
-                path: path.to_owned(),
-                why: source.to_string(),
-            })?;
-        if layout > LAYOUT {
-            return Err(StoreError::Newer {
-                path: path.to_owned(),
-                found: layout,
-                known: LAYOUT,
-            });
+            layout::create(&writer)?;
+        } else {
+            layout::renew(&mut writer, path)?;
         }
         let checkpointer = open(path)?;
         Ok(Self {
@@ -227,40 +201,42 @@ impl Database {
         Ok(())
     }
 
-    /// Hands every stored object to `each`, type by type and sorted by key.
-    pub(super) fn load(
-        &self,
-        mut each: impl FnMut(TypeId, Vec<(Key, Arc<Record>)>),
-    ) -> Result<(), StoreError> {
-        let mut statement = self.writer.prepare(
-            "select type_id, ns, name, mod_rev, schema, value from objects order by type_id, ns, name",
-        )?;
+    /// Every stored object, by type and sorted by key. Rows are read as they lie, because following
+    /// their order on the disk is faster than sorting them is slow.
+    pub(super) fn load(&self) -> Result<BTreeMap<TypeId, Objects>, StoreError> {
+        let mut statement = self
+            .writer
+            .prepare("select type_id, ns, name, mod_rev, schema, value from objects")?;
         let mut rows = statement.query([])?;
-        let mut loading = None;
-        let mut objects: Vec<(Key, Arc<Record>)> = Vec::new();
+        let mut objects: BTreeMap<TypeId, Objects> = BTreeMap::new();
+        let mut namespaces = HashSet::new();
         while let Some(row) = rows.next()? {
             let id = TypeId(row.get::<_, i64>(0)? as u32);
-            if let Some(before) = loading.replace(id)
-                && before != id
-            {
-                each(before, std::mem::take(&mut objects));
-            }
-            let object = self.object(row, objects.last().map(|(key, _)| key))?;
-            objects.push(object);
+            objects
+                .entry(id)
+                .or_default()
+                .push(self.object(row, &mut namespaces)?);
         }
-        if let Some(last) = loading {
-            each(last, objects);
+        for objects in objects.values_mut() {
+            objects.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         }
-        Ok(())
+        Ok(objects)
     }
 
-    /// A row of `load`. Neighbours in a namespace share its name.
-    fn object(&self, row: &Row<'_>, before: Option<&Key>) -> Result<(Key, Arc<Record>), StoreError> {
+    /// A row of `load`. The objects of a namespace share its name.
+    fn object(
+        &self,
+        row: &Row<'_>,
+        namespaces: &mut HashSet<Arc<str>>,
+    ) -> Result<(Key, Arc<Record>), StoreError> {
         let text = |column| row.get_ref(column).and_then(|value| Ok(value.as_str()?));
         let (namespace, name) = (text(1)?, text(2)?);
-        let namespace = match before {
-            Some(before) if *before.namespace == *namespace => before.namespace.clone(),
-            _ => namespace.into(),
+        let namespace = if let Some(known) = namespaces.get(namespace) {
+            known.clone()
+        } else {
+            let new: Arc<str> = namespace.into();
+            namespaces.insert(new.clone());
+            new
         };
         let body: Vec<u8> = row.get(5)?;
         let facts = Facts::scan(&body).map_err(|error| StoreError::Damaged {
@@ -305,7 +281,7 @@ impl Database {
         let mut put = self.writer.prepare_cached(
             "insert into objects(type_id, ns, name, uid, create_rev, mod_rev, schema, tag, value)
              values(?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7, ?8)
-             on conflict do update set uid = excluded.uid, mod_rev = excluded.mod_rev,
+             on conflict(type_id, ns, name) do update set uid = excluded.uid, mod_rev = excluded.mod_rev,
                 schema = excluded.schema, tag = excluded.tag, value = excluded.value",
         )?;
         let mut delete = self
@@ -509,82 +485,4 @@ fn now() -> i64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |d| d.as_secs() as i64)
-}
-
-/// Copies a database, also while a server has it open.
-pub fn backup(source: &Path, target: &Path) -> Result<(), StoreError> {
-    let from = Connection::open_with_flags(source, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(|error| {
-        StoreError::Open {
-            path: source.to_owned(),
-            source: error,
-        }
-    })?;
-    from.busy_timeout(Duration::from_secs(5))?;
-    let mut to = open(target)?;
-    rusqlite::backup::Backup::new(&from, &mut to)?.run_to_completion(256, Duration::ZERO, None)?;
-    Ok(())
-}
-
-/// What `check` found in a database.
-#[derive(Debug, Default)]
-pub struct Report {
-    /// Objects found.
-    pub objects: u64,
-    /// Events found.
-    pub events: u64,
-    /// Everything that is wrong, one sentence each.
-    pub problems: Vec<String>,
-}
-
-/// Verifies a database as it is at one moment; a server may go on writing meanwhile.
-pub fn check(path: &Path) -> Result<Report, StoreError> {
-    let connection =
-        Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(|source| {
-            StoreError::Open {
-                path: path.to_owned(),
-                source,
-            }
-        })?;
-    let snapshot = connection.unchecked_transaction()?;
-    let connection = &snapshot;
-    let mut report = Report::default();
-    let integrity: String = connection.query_row("pragma integrity_check(1)", [], |row| row.get(0))?;
-    if integrity != "ok" {
-        report.problems.push(format!("the file is damaged: {integrity}"));
-    }
-    let last = connection.query_row(
-        "select max(value, (select coalesce(max(rev), 0) from events)) from meta where key = 'revision'",
-        [],
-        |row| row.get::<_, i64>(0),
-    )?;
-    report.events =
-        connection.query_row("select count(*) from events", [], |row| row.get::<_, i64>(0))? as u64;
-    let mut uids = std::collections::HashSet::new();
-    let mut statement = connection.prepare("select ns, name, uid, mod_rev, value from objects")?;
-    let mut rows = statement.query([])?;
-    while let Some(row) = rows.next()? {
-        report.objects += 1;
-        let (ns, name, uid): (String, String, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
-        let (rev, body): (i64, Vec<u8>) = (row.get(3)?, row.get(4)?);
-        let what = format!("{ns}/{name}");
-        if !uids.insert(uid) {
-            report
-                .problems
-                .push(format!("{what}: its uid belongs to another object too"));
-        }
-        match serde_json::from_slice::<serde_json::Value>(&body) {
-            Err(error) => report.problems.push(format!("{what}: not JSON: {error}")),
-            Ok(object) if object["metadata"]["resourceVersion"].as_str() != Some(&rev.to_string()) => {
-                report.problems.push(format!(
-                    "{what}: stored under revision {rev} but says {}",
-                    object["metadata"]["resourceVersion"]
-                ));
-            }
-            Ok(_) if rev > last => report
-                .problems
-                .push(format!("{what}: revision {rev} lies beyond the last one {last}")),
-            Ok(_) => {}
-        }
-    }
-    Ok(report)
 }
