@@ -132,7 +132,8 @@ impl Programs {
             "--authorization-mode=AlwaysAllow".to_owned(),
             "--service-cluster-ip-range=10.96.0.0/16".to_owned(),
             "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
-            format!("--service-account-key-file={key}"),
+            // Public keys are read from certificates; from a private key only in older formats.
+            format!("--service-account-key-file={certificate}"),
             format!("--service-account-signing-key-file={key}"),
             // Nobody fills in accounts without a controller manager.
             "--disable-admission-plugins=ServiceAccount".to_owned(),

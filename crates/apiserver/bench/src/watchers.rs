@@ -53,8 +53,8 @@ async fn one(target: &Target, watchers: usize, first: u64, writes: u64) -> Resul
     let sent: Sent = Arc::new((0..writes).map(|_| OnceLock::new()).collect());
     let mut tasks = JoinSet::new();
     for _ in 0..watchers {
-        let connection = begin(target).await?;
-        tasks.spawn(follow(connection, first, sent.clone()));
+        let watcher = Watcher::begin(target).await?;
+        tasks.spawn(watcher.follow(first, sent.clone()));
     }
     let mut writer = Connection::open(target)
         .await
@@ -94,58 +94,77 @@ async fn one(target: &Target, watchers: usize, first: u64, writes: u64) -> Resul
     .figure("deliveries", &[times.len() as f64 / elapsed.as_secs_f64()]))
 }
 
-/// Opens a watch and waits for the head of its answer.
-async fn begin(target: &Target) -> Result<Connection, BenchError> {
-    let request = Request::get(format!(
-        "{}?watch=true&allowWatchBookmarks=true",
-        kinds::configmaps(NAMESPACE)
-    ));
-    let failed = |why: String, status| BenchError::Answer {
-        request: "a watch".into(),
-        status,
-        body: why,
-    };
-    let mut connection = Connection::open(target)
-        .await
-        .map_err(|e| failed(e.to_string(), 0))?;
-    connection
-        .send(&request)
-        .await
-        .map_err(|e| failed(e.to_string(), 0))?;
-    let status = connection
-        .open_stream()
-        .await
-        .map_err(|e| failed(e.to_string(), 0))?;
-    if status == 200 {
-        Ok(connection)
-    } else {
-        Err(failed("refused".into(), status))
-    }
+/// A watch, and what was read of it and not yet understood.
+struct Watcher {
+    connection: Connection,
+    text: Vec<u8>,
 }
 
-/// Reads until every write was seen; the times from sending to having read.
-async fn follow(mut connection: Connection, first: u64, sent: Sent) -> Result<Vec<Duration>, BenchError> {
-    let mut times = Vec::with_capacity(sent.len());
-    let mut text = Vec::with_capacity(8 << 10);
-    while times.len() < sent.len() {
-        let piece = connection
+impl Watcher {
+    /// Opens a watch and waits for the state it begins with: a server may read that after it answered, and would
+    /// leave out what was written in between.
+    async fn begin(target: &Target) -> Result<Self, BenchError> {
+        let request = Request::get(format!(
+            "{}?watch=true&allowWatchBookmarks=true",
+            kinds::configmaps(NAMESPACE)
+        ));
+        let failed = |why: String, status| BenchError::Answer {
+            request: "a watch".into(),
+            status,
+            body: why,
+        };
+        let mut connection = Connection::open(target)
+            .await
+            .map_err(|e| failed(e.to_string(), 0))?;
+        connection
+            .send(&request)
+            .await
+            .map_err(|e| failed(e.to_string(), 0))?;
+        let status = connection
+            .open_stream()
+            .await
+            .map_err(|e| failed(e.to_string(), 0))?;
+        if status != 200 {
+            return Err(failed("refused".into(), status));
+        }
+        let mut watcher = Self {
+            connection,
+            text: Vec::with_capacity(8 << 10),
+        };
+        while watcher.read().await?.is_empty() {}
+        Ok(watcher)
+    }
+
+    /// The numbers of the writes in the next piece.
+    async fn read(&mut self) -> Result<Vec<u64>, BenchError> {
+        let piece = self
+            .connection
             .piece()
             .await
             .map_err(BenchError::io("read", "a watch"))?;
         let Some(piece) = piece else {
             return Err(BenchError::Ended(
                 "a watch".into(),
-                format!("after {} events", times.len()),
+                "before its last event".into(),
             ));
         };
-        let now = Instant::now();
-        text.extend_from_slice(piece);
-        for n in numbers(&mut text) {
-            let slot = n.checked_sub(first).and_then(|at| sent.get(at as usize));
-            times.extend(slot.and_then(OnceLock::get).map(|sent| now.duration_since(*sent)));
-        }
+        self.text.extend_from_slice(piece);
+        Ok(numbers(&mut self.text))
     }
-    Ok(times)
+
+    /// Reads until every write was seen; the times from sending to having read.
+    async fn follow(mut self, first: u64, sent: Sent) -> Result<Vec<Duration>, BenchError> {
+        let mut times = Vec::with_capacity(sent.len());
+        while times.len() < sent.len() {
+            let seen = self.read().await?;
+            let now = Instant::now();
+            for n in seen {
+                let slot = n.checked_sub(first).and_then(|at| sent.get(at as usize));
+                times.extend(slot.and_then(OnceLock::get).map(|sent| now.duration_since(*sent)));
+            }
+        }
+        Ok(times)
+    }
 }
 
 /// Takes the numbers of the writes out of a text; what may be the beginning of the next stays.
