@@ -149,6 +149,7 @@ impl World {
     pub(crate) fn send(&mut self, r: usize, seen: &Observation) {
         let incarnation = self.replicas[r].incarnation;
         if self.noise > 0 && self.rng.u8(..100) < self.noise {
+            self.struck += 1;
             let later = || Event::Deliver(r, incarnation, Box::new(Input::Saw(seen.clone())));
             match self.rng.u8(..3) {
                 0 => return,

@@ -3,6 +3,8 @@
 //! requests that become messages to a destination, records that stay behind, and the clean-up a
 //! compute service does when it starts.
 
+use std::collections::BTreeMap;
+
 use cobaltcore_ha_engine::{
     Answer, MigrationFacts, MigrationId, MigrationKind, MigrationStatus, Refusal, ServerFacts, Trouble,
     VmState,
@@ -20,6 +22,8 @@ pub(crate) struct Migration {
     pub(crate) source: usize,
     pub(crate) destination: Option<usize>,
     was_running: bool,
+    /// Whoever worked on it is gone. Nova does not know: only a start of the source closes such a record.
+    interrupted: bool,
 }
 
 impl Migration {
@@ -36,6 +40,7 @@ impl Migration {
             source,
             destination: Some(destination),
             was_running: true,
+            interrupted: false,
         }
     }
 }
@@ -135,7 +140,11 @@ impl World {
         }
         let outstanding = self.migrations.iter().any(|m| {
             let possible = m.destination.is_some_and(|d| self.runs_guests(d));
-            m.server == n && m.kind == MigrationKind::Evacuation && m.status.open() && possible
+            m.server == n
+                && m.kind == MigrationKind::Evacuation
+                && m.status.open()
+                && possible
+                && !m.interrupted
         });
         if outstanding {
             self.violate(Invariant::S6OneRequest, format!("guest {n} is asked for twice"));
@@ -158,6 +167,7 @@ impl World {
             source,
             destination,
             was_running,
+            interrupted: false,
         });
         let m = self.migrations.len() - 1;
         self.evacuations.push((self.now, n));
@@ -195,7 +205,9 @@ impl World {
             status,
             ..
         } = self.migrations[m].clone();
-        if self.servers[server].host != source || status != MigrationStatus::Accepted {
+        // Whether the source has closed the record meanwhile is nothing the destination asks about.
+        let waits = matches!(status, MigrationStatus::Accepted | MigrationStatus::Completed);
+        if self.servers[server].host != source || !waits || self.servers[server].task != "rebuilding" {
             return;
         }
         if self.rng.u8(..100) < self.messages_lost {
@@ -219,7 +231,11 @@ impl World {
         else {
             return;
         };
-        if self.migrations[m].status != MigrationStatus::PreMigrating {
+        let closed = matches!(
+            self.migrations[m].status,
+            MigrationStatus::PreMigrating | MigrationStatus::Completed
+        );
+        if !closed || self.migrations[m].interrupted {
             return;
         }
         if !self.hosts[destination].compute_works() {
@@ -281,25 +297,25 @@ impl World {
     pub(crate) fn compute_starts(&mut self, h: usize) {
         self.hosts[h].compute = true;
         self.hosts[h].compute_since = self.now;
-        let mut left = Vec::new();
-        for m in &mut self.migrations {
-            // A rebuild that was interrupted here is given up.
-            if m.destination == Some(h) && m.status == MigrationStatus::PreMigrating {
-                m.status = MigrationStatus::Failed;
-                self.servers[m.server].task.clear();
+        let mut left = BTreeMap::new();
+        for (id, m) in self.migrations.iter_mut().enumerate() {
+            if m.kind != MigrationKind::Evacuation {
+                continue;
             }
-            if m.source == h && m.kind == MigrationKind::Evacuation {
-                if m.status == MigrationStatus::Done {
-                    m.status = MigrationStatus::Completed;
-                }
-                if m.status.open() || m.status == MigrationStatus::Completed {
-                    left.push(m.server);
-                }
+            // A rebuild that was under way here is not resumed, and nobody says so.
+            m.interrupted |= m.destination == Some(h) && m.status == MigrationStatus::PreMigrating;
+            let away = m.status.open() || matches!(m.status, MigrationStatus::Done);
+            if m.source == h && away && !self.servers[m.server].deleted {
+                left.insert(m.server, id);
             }
+        }
+        // Of several records about one guest the last is closed; the others are found by the next start.
+        for id in left.values() {
+            self.migrations[*id].status = MigrationStatus::Completed;
         }
         for n in self.servers.around(h) {
             let server = &mut self.servers[n];
-            if left.contains(&n) {
+            if left.contains_key(&n) {
                 server.runs_on.remove(&h);
             } else if server.host == h
                 && server.state == VmState::Active

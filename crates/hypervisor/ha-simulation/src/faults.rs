@@ -57,6 +57,7 @@ pub(crate) enum Fault {
     Doubled(usize, usize),
     Maintenance(usize, Maintenance),
     Announce(usize),
+    BadConfig(usize),
     Pause(bool),
     OnDuty,
     Release,
@@ -85,6 +86,7 @@ impl World {
             return;
         }
         self.story(|| format!("*** {fault:?}"));
+        self.struck += 1;
         match fault {
             Fault::PowerLoss(h) => self.lose_power(h),
             Fault::PowerOn(h) => self.gain_power(h),
@@ -159,6 +161,8 @@ impl World {
                 self.schedule(2000, Event::Kubernetes);
             }
             Fault::Announce(h) => self.hosts[h].announced = true,
+            // The old one stays, and a record says so.
+            Fault::BadConfig(h) => self.guest_event(h, None, GuestEventKind::Other),
             Fault::Pause(on) => {
                 let pause = Pause {
                     scope: PauseScope::Global,

@@ -149,6 +149,8 @@ pub(crate) struct World {
     pub(crate) power_offs: Vec<(u64, usize)>,
     pub(crate) power_reads: BTreeMap<usize, u64>,
     pub(crate) reboots: usize,
+    /// How often something went wrong, or right again.
+    pub(crate) struck: u64,
     pub(crate) crash_at_record: Option<(u64, bool)>,
     pub(crate) steps: u64,
     pub(crate) violation: Option<Violation>,
@@ -215,6 +217,7 @@ impl World {
             power_offs: Vec::new(),
             power_reads: BTreeMap::new(),
             reboots: 0,
+            struck: 0,
             crash_at_record: None,
             steps: 0,
             violation: None,
