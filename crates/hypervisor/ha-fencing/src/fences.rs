@@ -23,6 +23,7 @@ use crate::metal::{Metal, Way};
 use crate::network::Network;
 use crate::nova_only::NovaOnly;
 use crate::redfish::{Redfish, Wire};
+use crate::vigil::Vigil;
 use crate::watchdog::WatchdogLease;
 
 /// Programs that run at once.
@@ -36,6 +37,7 @@ pub struct Fences {
     networks: Arc<[Network]>,
     kube: Option<kube::Client>,
     programs: Arc<Semaphore>,
+    vigil: Vigil,
     /// Which hosts were led to a device or a machine, by the device's address or the machine's id.
     claims: Mutex<BTreeMap<String, BTreeSet<HostName>>>,
 }
@@ -74,6 +76,7 @@ impl Fences {
             config,
             kube,
             programs: Arc::new(Semaphore::new(PROGRAMS)),
+            vigil: Vigil::default(),
             claims: Mutex::default(),
         };
         // A file that cannot be used is told now, not in an emergency.
@@ -198,7 +201,8 @@ impl Fences {
                     .kube
                     .clone()
                     .ok_or_else(|| about.missing("the Kubernetes API", "kubernetes.enabled"))?;
-                Box::new(Metal::new(kube, about.server()?, way, config.limit()))
+                let (server, limit) = (about.server()?, config.limit());
+                Box::new(Metal::new(kube, server, way, limit, self.vigil.clone()))
             }
             Driver::Exec => Box::new(Exec {
                 host: target.host.clone(),

@@ -32,6 +32,7 @@ mod metal;
 mod network;
 mod nova_only;
 mod redfish;
+mod vigil;
 mod watchdog;
 
 pub use config::{

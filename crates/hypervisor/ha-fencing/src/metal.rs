@@ -20,6 +20,7 @@ use crate::config::Driver;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::redfish::Redfish;
+use crate::vigil::Vigil;
 
 const GROUP: &str = "metal.ironcore.dev";
 const VERSION: &str = "v1alpha1";
@@ -51,6 +52,7 @@ pub(crate) struct Metal {
     server: String,
     way: Way,
     limit: Duration,
+    vigil: Vigil,
 }
 
 impl std::fmt::Debug for Metal {
@@ -64,13 +66,14 @@ impl std::fmt::Debug for Metal {
 }
 
 impl Metal {
-    pub(crate) fn new(client: Client, server: String, way: Way, limit: Duration) -> Self {
+    pub(crate) fn new(client: Client, server: String, way: Way, limit: Duration, vigil: Vigil) -> Self {
         Self {
             servers: Api::all_with(client.clone(), &resource("Server", "servers")),
             client,
             server,
             way,
             limit,
+            vigil,
         }
     }
 
@@ -152,9 +155,33 @@ impl Metal {
         if self.way_is_legacy() && server.data["spec"]["serverClaimRef"].is_null() {
             return Ok(None);
         }
+        self.claim(server).await.map(|(power, _)| Some(power))
+    }
+
+    /// What the claim of the server wants of its power, and in which generation.
+    async fn claim(&self, server: &DynamicObject) -> Result<(String, Option<i64>)> {
         let (claims, name) = self.claims(server)?;
         let claim = self.call("reading the claim", claims.get(&name)).await?;
-        Ok(Some(text(&claim.data["spec"]["power"]).unwrap_or_default()))
+        let power = text(&claim.data["spec"]["power"]).unwrap_or_default();
+        Ok((power, claim.metadata.generation))
+    }
+
+    /// Whether the claim stays as it was changed. Its owner may have other ideas, and it takes a while until
+    /// that shows.
+    async fn claim_is_kept(&self, server: &DynamicObject) -> Result<()> {
+        let (power, generation) = self.claim(server).await?;
+        if power != "Off" {
+            self.vigil.ended(&self.server);
+            return Ok(());
+        }
+        let left = self.vigil.off(&self.server, generation);
+        if left.is_zero() {
+            return Ok(());
+        }
+        Err(self.unknown(format!(
+            "it is off, and its ServerClaim must say so for {} s more: whoever owns the claim may revert it",
+            left.as_secs() + 1
+        )))
     }
 
     fn way_is_legacy(&self) -> bool {
@@ -208,6 +235,11 @@ impl Metal {
             return bmc.power().await;
         }
         let server = self.get().await?;
+        // The watch begins with the first look after the change, not with the last before it counts.
+        let kept = match &self.way {
+            Way::Claim => self.claim_is_kept(&server).await,
+            _ => Ok(()),
+        };
         match server.data["status"]["powerState"].as_str() {
             Some("On" | "PoweringOn" | "PoweringOff" | "Paused") => return Ok(Power::On),
             Some("Off") => {}
@@ -233,7 +265,7 @@ impl Metal {
         {
             return Err(self.unknown("metal-operator has not carried out force-off-server yet"));
         }
-        Ok(Power::Off)
+        kept.map(|()| Power::Off)
     }
 
     async fn switch_off(&self) -> Result<()> {

@@ -138,6 +138,13 @@ impl Rig {
     }
 }
 
+/// So many seconds later, as the driver counts.
+async fn after(seconds: u64) {
+    tokio::time::pause();
+    tokio::time::advance(std::time::Duration::from_secs(seconds)).await;
+    tokio::time::resume();
+}
+
 const OPERATION: &str = "metal.ironcore.dev/operation";
 const PARKED: &str = "metal.ironcore.dev/parked";
 
@@ -213,7 +220,13 @@ async fn without_a_bmc_the_claim_is_changed_first_and_off_is_believed_when_it_wa
     rig.status("Off").await;
     assert!(device.power().await.is_err(), "the order was not carried out yet");
     rig.annotate(json!({OPERATION: null})).await;
-    assert_eq!(device.power().await.unwrap(), Power::Off);
+    let error = device.power().await.unwrap_err().to_string();
+    assert!(error.contains("whoever owns the claim may revert it"), "{error}");
+    after(29).await;
+    assert!(device.power().await.is_err(), "half a minute is not over");
+    after(2).await;
+    // A device is made anew for each look; the watch goes on.
+    assert_eq!(rig.device().power().await.unwrap(), Power::Off);
     device.hold().await.unwrap();
     // Whoever owns the claim reverts it: the reading is worth nothing, and the hold is renewed.
     let revert = json!({"spec": {"power": "On"}});
@@ -221,6 +234,12 @@ async fn without_a_bmc_the_claim_is_changed_first_and_off_is_believed_when_it_wa
     assert!(device.power().await.is_err());
     device.hold().await.unwrap();
     assert_eq!(rig.api.admin().get(CLAIM).await.body["spec"]["power"], "Off");
+    assert!(
+        device.power().await.is_err(),
+        "it was reverted once, and is watched anew"
+    );
+    after(31).await;
+    assert_eq!(device.power().await.unwrap(), Power::Off);
     device.release().await.unwrap();
     assert_eq!(rig.api.admin().get(CLAIM).await.body["spec"]["power"], "On");
     assert_eq!(rig.power(), Real::On, "no BMC was touched");
