@@ -26,6 +26,11 @@ impl Domains {
         self.get(server).is_some_and(DomainState::active)
     }
 
+    /// Whether any guest occupies its disks on the host.
+    pub fn any_active(&self) -> bool {
+        self.0.iter().any(|(_, state)| state.active())
+    }
+
     /// The guests that execute, as numbers.
     pub(crate) fn running(&self) -> impl Iterator<Item = Number> {
         let runs = |(_, state): &&(Number, DomainState)| *state == DomainState::Running;
@@ -114,7 +119,7 @@ mod tests {
         assert_eq!(all.get(&one), Some(DomainState::Running));
         assert_eq!(all.get(&two), Some(DomainState::Paused), "the last word");
         assert_eq!(all.get(&three), None);
-        assert!(all.active(&two) && !all.active(&three));
+        assert!(all.active(&two) && !all.active(&three) && all.any_active());
         assert_eq!(all.running().filter_map(server).collect::<Vec<_>>(), [one]);
     }
 }

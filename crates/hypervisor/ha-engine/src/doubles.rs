@@ -14,6 +14,7 @@ use crate::engine::{Engine, Slot};
 use crate::ids::{Mono, Now};
 use crate::input::{Answer, DomainState, Trouble};
 use crate::journal::Entry;
+use crate::ledger::{Incident, VmProgress, VmRecord};
 use crate::status::Notice;
 
 /// How often the lists are compared.
@@ -136,6 +137,30 @@ impl Engine {
             && self.may_act(now.mono)
         {
             self.pause_zombie(&host, server, now);
+        }
+    }
+
+    /// A guest that was moved away and runs at its old place again.
+    pub(crate) fn find_zombies(&mut self, name: &HostName, now: Now) {
+        let Some(host) = self.hosts.get(name) else { return };
+        let Some((_, inventory)) = &host.inventory else {
+            return;
+        };
+        let open = |incident: &&Incident| incident.id.host == *name && incident.state.open();
+        let moved = |vm: &&VmRecord| matches!(vm.progress, VmProgress::Recovered { .. });
+        let runs = |vm: &&VmRecord| inventory.domains.get(&vm.server) == Some(DomainState::Running);
+        let found: Vec<ServerId> = self
+            .ledger
+            .incidents
+            .values()
+            .filter(open)
+            .flat_map(|incident| incident.vms.values())
+            .filter(moved)
+            .filter(runs)
+            .map(|vm| vm.server.clone())
+            .collect();
+        for server in found {
+            self.pause_zombie(name, &server, now);
         }
     }
 

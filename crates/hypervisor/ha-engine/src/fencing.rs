@@ -46,6 +46,10 @@ impl Engine {
         self.identify(id, level, now)?;
         self.poll_power(id, level, POWER_POLL, now);
         let verified = self.verified(id, now.mono);
+        if verified && heard && !self.heard_since_off(id, now) {
+            // Its last word was before it was off; that it says no more is seen in a moment.
+            return Err(None);
+        }
         if verified && (heard || evidence.proof_contradicted) {
             return Err(Some(HeldReason::IdentityMismatch));
         }
@@ -78,6 +82,16 @@ impl Engine {
         let asked = run.off_reads.map_or(now.mono, |reads| reads.last);
         run.hold_ok = Some(asked);
         run.retry.remove(&Slot::Off);
+    }
+
+    /// Whether its agent spoke after its power was first read to be off.
+    fn heard_since_off(&mut self, id: &IncidentId, now: Now) -> bool {
+        let off = self.run(id, now).off_reads.map(|reads| reads.first);
+        let heard = self
+            .hosts
+            .get(&id.host)
+            .and_then(|host| host.signals.last_heard());
+        heard > off
     }
 
     /// Two readings of Off or more, far enough apart, asked for after the power-off ended.

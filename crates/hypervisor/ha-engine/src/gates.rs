@@ -152,6 +152,17 @@ impl Engine {
         })
     }
 
+    /// Whether the zone of a host was announced to rest, not the host alone.
+    pub(crate) fn zone_paused(&self, host: &HostName) -> bool {
+        let known = self.hosts.get(host).and_then(|h| h.facts.as_ref());
+        let zone = known.and_then(|facts| facts.domains.first());
+        self.pauses.iter().any(|pause| match &pause.scope {
+            PauseScope::Global => true,
+            PauseScope::Domain(domain) => Some(domain) == zone,
+            PauseScope::Host(_) | PauseScope::Server(_) => false,
+        })
+    }
+
     pub(crate) fn paused_server(&self, server: &ServerId) -> bool {
         self.pauses
             .iter()
@@ -340,7 +351,25 @@ impl Engine {
         }
     }
 
+    /// While most of the fleet has just been switched on, who is still off is on its way: not even that
+    /// its power reads Off says more.
+    fn cold_start(&self, now: Mono) -> Result<(), HeldReason> {
+        let known = || self.hosts.values().filter(|host| host.facts.is_some());
+        let lately = |host: &&Host| {
+            let up = host.signals.agent.up_for(now);
+            up.is_some_and(|up| up < self.config.cold_start)
+        };
+        if known().filter(lately).count() * 2 > known().count() {
+            Err(HeldReason::WarmUp)
+        } else {
+            Ok(())
+        }
+    }
+
     fn warmup_gate(&self, incident: &Incident, now: Mono) -> Result<(), HeldReason> {
+        if !self.broken.is(Mutation::NoWarmUp) {
+            self.cold_start(now)?;
+        }
         if self.proven(&incident.id.host) {
             return Ok(());
         }
@@ -352,6 +381,7 @@ impl Engine {
         if self.broken.is(Mutation::NoWarmUp) {
             return Ok(());
         }
+        self.cold_start(now)?;
         let Some(term) = self.term else {
             return Err(HeldReason::WarmUp);
         };

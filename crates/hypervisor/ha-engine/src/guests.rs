@@ -19,8 +19,6 @@ use crate::status::Notice;
 const SECOND: Duration = Duration::from_secs(1);
 /// Nova handles a stop after 15 seconds of its own; earlier it would undo what we do.
 const SETTLING: Duration = Duration::from_secs(20);
-/// Crashes per minute over the fleet that are no longer single guests.
-const STORM: usize = 20;
 
 /// A guest that is being looked after.
 #[derive(Clone, Debug)]
@@ -44,10 +42,6 @@ pub(crate) struct Guests {
     /// When the watchdogs of guests fired lately.
     watchdogs: BTreeMap<ServerId, VecDeque<Mono>>,
 }
-
-/// Watchdogs of one guest within [`WATCHDOG_WINDOW`] that are no accident.
-const WATCHDOGS: usize = 5;
-const WATCHDOG_WINDOW: Duration = Duration::from_mins(10);
 
 /// How long a host may take to list its guests after one of them crashed.
 const LISTED: Duration = Duration::from_secs(180);
@@ -75,7 +69,8 @@ impl Engine {
         {
             crashes.pop_front();
         }
-        let (count, storm) = (crashes.len(), crashes.len() > STORM);
+        let most = self.config.monitors.instance_crashed.storm_per_minute;
+        let (count, storm) = (crashes.len(), crashes.len() > most);
         if storm && !self.guests.storm {
             self.tell(Notice::GuestStorm { crashes: count });
         }
@@ -88,17 +83,18 @@ impl Engine {
     /// The watchdog of a guest fired. One that fires again and again is told of, once, and the guest is
     /// not restarted before it has been calm for a while: that is no crash that a restart could mend.
     pub(crate) fn guest_watchdog(&mut self, host: &HostName, server: &ServerId, now: Now) {
+        let watched = self.config.monitors.watchdog_storm;
         let watchdogs = &mut self.guests.watchdogs;
-        let lately = |at: &Mono| now.mono.since(*at) <= WATCHDOG_WINDOW;
+        let lately = |at: &Mono| now.mono.since(*at) <= watched.guest_window;
         watchdogs.retain(|_, fired| fired.back().is_some_and(lately));
         let fired = watchdogs.entry(server.clone()).or_default();
         let before = fired.iter().filter(|at| lately(at)).count();
         fired.push_back(now.mono);
-        if fired.len() > WATCHDOGS {
+        while fired.len() > watched.guest_events {
             fired.pop_front();
         }
         let after = fired.iter().filter(|at| lately(at)).count();
-        if before < WATCHDOGS && after == WATCHDOGS {
+        if before < watched.guest_events && after == watched.guest_events {
             self.tell(Notice::GuestWatchdogs {
                 host: host.clone(),
                 server: server.clone(),
@@ -107,9 +103,10 @@ impl Engine {
     }
 
     fn watchdog_storm(&self, server: &ServerId, now: Mono) -> bool {
+        let watched = self.config.monitors.watchdog_storm;
         let fired = self.guests.watchdogs.get(server);
-        let lately = |at: &&Mono| now.since(**at) <= WATCHDOG_WINDOW;
-        fired.is_some_and(|fired| fired.iter().filter(lately).count() >= WATCHDOGS)
+        let lately = |at: &&Mono| now.since(**at) <= watched.guest_window;
+        fired.is_some_and(|fired| fired.iter().filter(lately).count() >= watched.guest_events)
     }
 
     /// A guest its rebooted host did not bring back.

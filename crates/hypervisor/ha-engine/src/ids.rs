@@ -94,6 +94,10 @@ text_id! {
     AgentId
 }
 text_id! {
+    /// What kind of storage a disk is on, such as `network/rbd` or `file`: what fails together.
+    DeviceClass
+}
+text_id! {
     /// A failure domain: `label=value`, for instance a building block.
     Domain
 }

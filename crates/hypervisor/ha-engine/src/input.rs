@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{Config, VmPolicy};
 use crate::domains::Domains;
-use crate::ids::{ActionId, AgentId, BootId, Domain, Epoch, Grade, IncidentId, MigrationId, Mono, ReplicaId};
+use crate::ids::{
+    ActionId, AgentId, BootId, DeviceClass, Domain, Epoch, Grade, IncidentId, MigrationId, Mono, ReplicaId,
+};
 use crate::journal::Record;
 use crate::status::Degraded;
 
@@ -208,6 +210,8 @@ pub struct Heartbeat {
     pub boot: BootId,
     /// The host's boot-time clock; grows within a boot. Orders heartbeats, and nothing else.
     pub mono_ns: u64,
+    /// For how long the host has been up, by its own word.
+    pub up_for: Duration,
     /// What the sender's wall clock said, in milliseconds. For people.
     pub sent_at_ms: i64,
     /// Whether libvirt answers.
@@ -260,6 +264,8 @@ pub struct Inventory {
     pub version: u64,
     /// The guests.
     pub domains: Domains,
+    /// The classes of device their disks are on; empty if nobody says.
+    pub devices: Vec<DeviceClass>,
 }
 
 impl Inventory {
@@ -267,6 +273,7 @@ impl Inventory {
     pub(crate) fn lists_as(&self, other: &Self) -> bool {
         self.starts == other.starts
             && self.domains == other.domains
+            && self.devices == other.devices
             && self.boot == other.boot
             && self.agent == other.agent
     }
@@ -305,6 +312,8 @@ pub struct GuestEvent {
     pub server: Option<ServerId>,
     /// What.
     pub kind: GuestEventKind,
+    /// The class of the device that failed, where it is known.
+    pub device: Option<DeviceClass>,
 }
 
 /// What happened to a guest.

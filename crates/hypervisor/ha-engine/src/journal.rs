@@ -13,7 +13,7 @@ use crate::ledger::{IncidentKind, IncidentState, VmProgress, VmRecord};
 
 /// The version of the records written here. Older ones are read; newer ones are refused, because
 /// half-understood records are worse than none.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 
 /// What is intended when a guest is locked against its owner.
 pub(crate) const LOCK: &str = "lock";

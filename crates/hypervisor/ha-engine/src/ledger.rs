@@ -65,6 +65,8 @@ impl IncidentState {
 pub enum IncidentKind {
     /// The host is dead.
     HostDown,
+    /// It booted by itself, and its compute service did not come back.
+    HostRebooted,
     /// It runs, but nobody reaches it.
     Isolated,
     /// Its kernel answers and nothing else.

@@ -57,12 +57,16 @@ mod status;
 mod vms;
 
 pub use action::{Action, Effect, LOCK_PREFIX, ServiceChange, lock_reason};
-pub use config::{CapacityCheck, Config, DwellResponse, FenceLevel, LocalDisk, Monitors, Response, VmPolicy};
+pub use config::{
+    AgentSilent, CapacityCheck, Config, DwellResponse, FenceLevel, HostRebooted, InstanceCrashed,
+    IoErrorStorm, LocalDisk, MemoryFailure, Monitors, Response, ServiceGone, VmPolicy, WatchdogStorm,
+};
 pub use domains::Domains;
 pub use engine::{Engine, Output};
 pub use evidence::{Assessment, Evidence, Group, GroupVerdict, Verdict};
 pub use ids::{
-    ActionId, AgentId, BootId, Domain, Epoch, Grade, IncidentId, MigrationId, Mono, Now, ReplicaId,
+    ActionId, AgentId, BootId, DeviceClass, Domain, Epoch, Grade, IncidentId, MigrationId, Mono, Now,
+    ReplicaId,
 };
 pub use input::{
     Answer, Command, Decision, DomainState, GuestEvent, GuestEventKind, Heartbeat, HostFacts, Identity,

@@ -176,7 +176,8 @@ impl Engine {
         match read {
             _ if self.busy(Some(id), &Slot::Claim) || self.busy(Some(id), &Slot::Restore) => {}
             Some((asked, found)) if now.mono.since(asked) <= SECOND * 5 => {
-                if found != Maintenance::Ha {
+                // What was `ha` before us is left as it is.
+                if found != Maintenance::Ha || previous == Maintenance::Ha {
                     self.call_off(id, now);
                     return Ok(());
                 }
@@ -218,6 +219,10 @@ impl Engine {
                 Some(IncidentKind::Isolated | IncidentKind::OperatorRequested)
             ) {
                 return self.works(host, now);
+            }
+            // That its agent speaks is how it was found.
+            if kind == Some(IncidentKind::HostRebooted) {
+                return self.no_longer_stranded(&id.host, now);
             }
             let evidence = self.evidence(host, now);
             evidence.of(Group::A).verdict == Verdict::Alive || evidence.alive_groups() >= 2

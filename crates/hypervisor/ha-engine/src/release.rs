@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use cobaltcore_api::Maintenance;
+
 use crate::action::{Effect, ServiceChange};
 use crate::engine::{Engine, Slot};
 use crate::evidence::{Group, Verdict};
@@ -165,7 +167,8 @@ impl Engine {
         let read = self.run(id, now).maintenance.clone();
         match read {
             Some((asked, found)) if now.mono.since(asked) <= SECOND * 10 => {
-                if found != cobaltcore_api::Maintenance::Ha {
+                // What was `ha` before us is given back as it is.
+                if found != Maintenance::Ha || value == Maintenance::Ha {
                     return self.after_restore(id, now);
                 }
                 if self.ready(id, &Slot::Restore, now) {

@@ -33,6 +33,7 @@ pub(crate) struct Agent {
     pub(crate) libvirt: bool,
     resets_after: Option<Duration>,
     pub(crate) planned_shutdown: bool,
+    up_for: Duration,
 }
 
 /// What a heartbeat told that was not known.
@@ -42,6 +43,8 @@ pub(crate) enum Heard {
     Nothing,
     /// Life.
     Life,
+    /// Life, for the first time here.
+    First,
     /// Life, after a boot.
     NewBoot,
 }
@@ -71,11 +74,17 @@ impl Agent {
         if self.machine != beat.machine {
             self.machine = beat.machine.clone();
         }
-        if new_boot && known {
-            Heard::NewBoot
-        } else {
-            Heard::Life
+        self.up_for = beat.up_for;
+        match (new_boot, known) {
+            (true, true) => Heard::NewBoot,
+            (true, false) => Heard::First,
+            (false, _) => Heard::Life,
         }
+    }
+
+    /// For how long the host has been up, if it is still the boot that was last heard.
+    pub(crate) fn up_for(&self, now: Mono) -> Option<Duration> {
+        self.last.map(|last| self.up_for + now.since(last))
     }
 }
 
@@ -90,17 +99,22 @@ pub(crate) struct Beat {
 }
 
 impl Beat {
-    pub(crate) fn see(&mut self, token: &str, now: Mono) {
+    /// Whether it is a sign of life.
+    pub(crate) fn see(&mut self, token: &str, now: Mono) -> bool {
         let gap = self.polled.is_none_or(|polled| now.since(polled) > POLL_GAP);
         self.polled = Some(now);
         if gap {
             // The first look, and the first after a gap, show the past and not a sign of life.
             self.watching = now;
             self.token = Some(token.to_owned());
-        } else if self.token.as_deref() != Some(token) {
+            return false;
+        }
+        let changed = self.token.as_deref() != Some(token);
+        if changed {
             self.token = Some(token.to_owned());
             self.changed = Some(now);
         }
+        changed
     }
 
     /// What was seen so far belongs to the past: only a report from here on is a sign of life.

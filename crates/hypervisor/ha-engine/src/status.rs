@@ -8,7 +8,7 @@ use cobaltcore_api::names::{HostName, ServerId};
 use serde::{Deserialize, Serialize};
 
 use crate::evidence::{Assessment, Evidence};
-use crate::ids::{IncidentId, Mono};
+use crate::ids::{DeviceClass, IncidentId, Mono};
 use crate::ledger::IncidentState;
 
 /// Why an open incident does not go on.
@@ -112,8 +112,10 @@ pub enum Notice {
         host: HostName,
         what: Degraded,
     },
+    /// Disks of one class fail on many of the hosts that use it.
     StorageOutage {
         hosts: usize,
+        device: Option<DeviceClass>,
     },
     State {
         incident: IncidentId,

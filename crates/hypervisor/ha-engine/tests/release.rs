@@ -137,6 +137,7 @@ impl Repaired {
             boot: BootId("boot-1".to_owned()),
             version: 1,
             domains: Domains::default(),
+            devices: Vec::new(),
         })));
         if second.is_multiple_of(5) {
             let facts = self.service(nova);

@@ -81,6 +81,7 @@ fn memory_event(play: &mut Play) {
         seq: 1,
         kind: GuestEventKind::MemoryFailure,
         server: Some(server(0).id),
+        device: None,
     })));
 }
 

@@ -3,17 +3,17 @@
 //! database does; its records are stored once and then judged once; its inventory is compared with
 //! the last one, so that a fleet that does nothing writes nothing.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use cobaltcore_api::names::{HostName, ServerId};
 use cobaltcore_ha_engine::{
-    DomainState as Seen, GuestEvent, GuestEventKind, Input, Inventory as EngineInventory, Observation,
-    ProbeResult, Prober,
+    DeviceClass, DomainState as Seen, GuestEvent, GuestEventKind, Input, Inventory as EngineInventory,
+    Observation, ProbeResult, Prober,
 };
 use cobaltcore_ha_wire::{
-    Batch, Command, CommandId, CommandKind, Disk, DomainEntry, DomainState, Event, Heartbeat, Inventory, Job,
-    Kind, ProbeMethod, ProbeOutcome, ProbeTarget, Problem, bounds,
+    Batch, Command, CommandId, CommandKind, DEVICE_CLASS, Disk, DomainEntry, DomainState, Event, Heartbeat,
+    Inventory, Job, Kind, ProbeMethod, ProbeOutcome, ProbeTarget, Problem, Scalar, bounds,
 };
 use parking_lot::Mutex;
 use rusqlite::params;
@@ -163,6 +163,7 @@ fn take_inventory(
             .iter()
             .map(|domain| (domain.uuid.clone(), seen(domain.state, domain.job)))
             .collect(),
+        devices: devices(inventory),
     };
     if !app.brain.offer(Input::Saw(Observation::Inventory(observed))) {
         app.count_refused("inventory", "busy");
@@ -176,6 +177,13 @@ fn take_inventory(
         app.directory.note_in_ceph(host, guests);
     }
     keep_inventory(app, host, inventory, received);
+}
+
+/// The classes of device that the guests of a host have their disks on.
+fn devices(inventory: &Inventory) -> Vec<DeviceClass> {
+    let disks = inventory.domains.iter().flat_map(|domain| &domain.disks);
+    let classes: BTreeSet<String> = disks.filter_map(Disk::class).collect();
+    classes.into_iter().map(DeviceClass).collect()
 }
 
 /// Whether anybody will ask where the disks of guests are.
@@ -308,37 +316,24 @@ async fn judge(app: &App, host: &HostName, batch: &Batch, event: &Event) {
         seq: event.seq,
         server: event.domain.as_ref().map(|domain| domain.uuid.clone()),
         kind,
+        device: event
+            .attrs
+            .get(DEVICE_CLASS)
+            .map(|class| DeviceClass(class.to_string())),
     };
     app.brain.tell(Input::Saw(Observation::Guest(seen))).await;
 }
 
 /// What a record means to the engine.
 pub(crate) fn kind_of(event: &Event) -> GuestEventKind {
-    let flagged = |name: &str| {
-        event
-            .attrs
-            .get("flags")
-            .is_some_and(|flags| flags.to_string().contains(name))
-    };
+    let required = event.attrs.get("action_required") == Some(&Scalar::Bool(true));
     match (event.kind, event.event.as_str(), event.detail.as_str()) {
         (Kind::Lifecycle, "stopped", "failed" | "crashed") => GuestEventKind::Crashed,
         (Kind::Lifecycle, "crashed", _) => GuestEventKind::Crashed,
         (Kind::Lifecycle, "suspended", "ioerror") => GuestEventKind::IoError,
         (Kind::Watchdog, ..) => GuestEventKind::Watchdog,
         (Kind::IoError, ..) => GuestEventKind::IoError,
-        (Kind::MemoryFailure, action, detail)
-            if action == "fatal" || detail == "fatal" || flagged("action_required") =>
-        {
-            GuestEventKind::MemoryFailure
-        }
-        (Kind::MemoryFailure, ..)
-            if event
-                .attrs
-                .get("action")
-                .is_some_and(|action| action.to_string() == "fatal") =>
-        {
-            GuestEventKind::MemoryFailure
-        }
+        (Kind::MemoryFailure, action, _) if action == "fatal" || required => GuestEventKind::MemoryFailure,
         _ => GuestEventKind::Other,
     }
 }
@@ -399,6 +394,17 @@ mod tests {
     }
 
     #[test]
+    fn classes_of_devices_are_told_once_each() {
+        let inventory = serde_json::json!({"inventory_version": 1, "domains": [
+            {"uuid": "12e479eb-6bef-4fdb-bfdc-0388df68bed9", "name": "i", "state": "running", "disks": [
+                {"type": "network", "source": "rbd:vms/a"}, {"type": "network", "source": "rbd:vms/b"},
+                {"type": "file", "source": ""}, {"type": "block", "source": "/dev/sdb"}]}]});
+        let inventory: Inventory = serde_json::from_value(inventory).unwrap();
+        let told: Vec<String> = devices(&inventory).into_iter().map(|class| class.0).collect();
+        assert_eq!(told, ["block", "network/rbd"]);
+    }
+
+    #[test]
     fn only_troubles_reach_the_engine() {
         let event = |kind, event: &str, detail: &str| Event {
             seq: 1,
@@ -435,8 +441,15 @@ mod tests {
                 "{kind} {what}/{detail}"
             );
         }
-        let mut required = event(Kind::MemoryFailure, "inject", "");
-        required.attrs.insert("flags".into(), "action_required".into());
-        assert_eq!(kind_of(&required), GuestEventKind::MemoryFailure);
+        // As the agent writes it.
+        for (required, wanted) in [
+            (true, GuestEventKind::MemoryFailure),
+            (false, GuestEventKind::Other),
+        ] {
+            let mut told = event(Kind::MemoryFailure, "inject", "");
+            told.attrs.insert("action_required".into(), required.into());
+            told.attrs.insert("flags".into(), i64::from(required).into());
+            assert_eq!(kind_of(&told), wanted);
+        }
     }
 }

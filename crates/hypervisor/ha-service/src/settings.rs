@@ -7,8 +7,7 @@ use cobaltcore_ha_engine::{self as engine, DwellResponse, LocalDisk, Response, V
 use tokio::sync::watch;
 
 use crate::config::{
-    Config, DwellWord, InstancePolicy, LocalDiskWord, Monitors, PolicyWord, ReleaseMode, StateAction,
-    StateWord, Verify,
+    Config, DwellWord, InstancePolicy, LocalDiskWord, PolicyWord, ReleaseMode, StateAction, StateWord, Verify,
 };
 
 /// The configuration in force. Whoever reads it reads it anew each time, so that a change counts
@@ -85,6 +84,7 @@ pub fn engine_config(config: &Config) -> engine::Config {
         proven_dead_bypass: config.storm.proven_dead_bypass,
         renew_deadline: config.leader.renew_deadline.0,
         warmup: config.self_check.warmup.0,
+        cold_start: config.self_check.cold_start.0,
         fresh_percent: config.self_check.fresh_percent,
         canary_percent: config.self_check.min_ok_percent,
         vm_concurrency: config.recovery.vm_concurrency,
@@ -109,7 +109,7 @@ pub fn engine_config(config: &Config) -> engine::Config {
         auto_takeover: config.maintenance.auto_takeover.0,
         planned_grace: config.maintenance.planned_grace.0,
         capacity: config.capacity.check,
-        monitors: monitors(&config.monitors),
+        monitors: config.monitors.into(),
         lock_servers: config.recovery.lock_servers,
         spares: config.recovery.spares.clone(),
         manual_takeover: config.maintenance.manual_takeover.span(),
@@ -134,29 +134,6 @@ fn skip_states(config: &Config) -> Vec<VmState> {
     config.recovery.states.iter().filter_map(skipped).collect()
 }
 
-fn monitors(config: &Monitors) -> engine::Monitors {
-    let Monitors {
-        host_down,
-        host_rebooted,
-        instance_crashed,
-        watchdog_storm,
-        io_error_storm,
-        memory_failure,
-        libvirt_unreachable,
-        nova_service_down,
-    } = config;
-    engine::Monitors {
-        host_down: host_down.enabled,
-        host_rebooted: host_rebooted.enabled,
-        instance_crashed: instance_crashed.enabled,
-        watchdog_storm: watchdog_storm.enabled,
-        io_error_storm: io_error_storm.enabled,
-        memory_failure: memory_failure.enabled,
-        libvirt_unreachable: libvirt_unreachable.enabled,
-        nova_service_down: nova_service_down.enabled,
-    }
-}
-
 fn storage_watched(config: &Config) -> bool {
     let pushed = config.sources.push.iter().any(|push| push.group == "S");
     let pulled = config
@@ -179,7 +156,8 @@ mod tests {
         let told = engine_config(&Config::parse("t", text).unwrap());
         assert_eq!(told.skip_states, [VmState::Error, VmState::Paused]);
         assert!(!told.verify_by_agent && !told.require_active_probe);
-        assert!(!told.monitors.memory_failure && told.monitors.host_down && told.monitors.host_rebooted);
+        let monitors = &told.monitors;
+        assert!(!monitors.memory_failure.enabled && monitors.host_down && monitors.host_rebooted.enabled);
         let usual = engine_config(&Config::default());
         assert!(usual.skip_states.is_empty() && usual.verify_by_agent && usual.require_active_probe);
         assert_eq!(usual.monitors, engine::Monitors::default());

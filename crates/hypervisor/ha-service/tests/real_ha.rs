@@ -38,7 +38,7 @@ fn config(lab: &Lab, folder: &Path) -> String {
         "{}{ALONE}release: {{mode: nova}}\n\
          agents: {{heartbeat_interval: 2s, silent_after: 10s}}\n\
          evidence: {{round_interval: 1s, probe: {{timeout: 1s, tcp_ports: [16509]}}}}\n\
-         self_check: {{warmup: 5s}}\n\
+         self_check: {{warmup: 5s, cold_start: 0s}}\n\
          recovery: {{ephemeral_backend: shared}}\n\
          openstack: {{services_interval: 3s, suspect_interval: 2s, hypervisors_interval: 5s, servers_interval: 5s}}\n\
          fencing:\n  levels:\n    - - {{driver: redfish, url: '{{bmc}}', credentials_file: '{}'}}\n  hosts:\n{hosts}",

@@ -34,6 +34,7 @@ impl Voice {
                 starts: 0,
                 boot: boot.clone(),
                 mono_ns: 0,
+                up_for: Duration::ZERO,
                 sent_at_ms: 0,
                 libvirt: false,
                 machine: host.identity(),
@@ -47,6 +48,7 @@ impl Voice {
                 boot,
                 version: 0,
                 domains: Domains::default(),
+                devices: Vec::new(),
             }),
             boot: host.boot,
             sent: 0,
@@ -63,6 +65,7 @@ impl Voice {
             }
             beat.starts = host.agent_starts;
             beat.mono_ns = (now - host.booted_at) * 1_000_000 + 1;
+            beat.up_for = host.up_for(now);
             beat.sent_at_ms = now as i64 + host.clock_skew_ms;
             beat.libvirt = host.libvirt;
             beat.resets_after = armed.then(|| Duration::from_secs(105));
@@ -176,6 +179,7 @@ impl World {
             seq: host.event_seq,
             server: server.map(|n| self.servers[n].id.clone()),
             kind,
+            device: None,
         });
         if !self.hosts[h].agent_speaks() {
             return;

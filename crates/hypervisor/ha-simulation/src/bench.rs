@@ -160,6 +160,7 @@ impl Fleet {
                 starts: 1,
                 boot: BootId("boot".to_owned()),
                 mono_ns: self.now * 1_000_000,
+                up_for: std::time::Duration::from_hours(500),
                 sent_at_ms: 0,
                 libvirt: true,
                 machine: Identity {
@@ -218,6 +219,7 @@ impl Fleet {
                 boot: BootId("boot".to_owned()),
                 version: 1,
                 domains: guests.map(|id| (id, DomainState::Running)).collect(),
+                devices: Vec::new(),
             };
             self.step(Input::Saw(Observation::Inventory(inventory)));
         }

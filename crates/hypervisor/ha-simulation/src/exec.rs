@@ -400,7 +400,8 @@ impl World {
     pub(crate) fn check_grounds(&mut self, entry: &Entry) {
         let Entry::Opened {
             incident,
-            kind: IncidentKind::HostDown,
+            kind,
+            by,
             evidence,
             ..
         } = entry
@@ -408,6 +409,18 @@ impl World {
             return;
         };
         let dead = |group: Group| evidence.of(group).verdict == Verdict::Dead;
+        if *kind == IncidentKind::HostRebooted {
+            if !dead(Group::N) || evidence.of(Group::N).untrusted {
+                let what = format!(
+                    "{incident} was opened without grounds: its compute service is not known to be gone"
+                );
+                self.violate(Invariant::S3NoFalseFence, what);
+            }
+            return;
+        }
+        if matches!(kind, IncidentKind::Isolated | IncidentKind::Hung) || !by.starts_with("monitor/") {
+            return;
+        }
         let probed = dead(Group::P) || dead(Group::Q) || !self.config.require_active_probe;
         let agreed = evidence.dead_groups() >= self.config.min_groups && probed && !evidence.any_alive();
         if !evidence.proven() && !agreed {
@@ -432,7 +445,10 @@ impl World {
         }
         let host = self.hosts[h].clone();
         // One that came back this moment may still be taken for dead; one that answers for a while not.
-        if first && host.answers_since.is_some_and(|since| now - since > 12_000) {
+        if first
+            && !self.stranded(h, incident)
+            && host.answers_since.is_some_and(|since| now - since > 12_000)
+        {
             self.violate(
                 Invariant::S3NoFalseFence,
                 format!("n{h:02} answers and is switched off"),
@@ -471,7 +487,19 @@ impl World {
     fn requested(&self, incident: Option<&IncidentId>) -> bool {
         let ledger = self.ledger();
         let found = incident.and_then(|id| ledger.incidents.get(id));
-        found.is_some_and(|incident| incident.kind == IncidentKind::OperatorRequested)
+        found.is_some_and(|incident| {
+            incident.kind == IncidentKind::OperatorRequested && !incident.by.starts_with("monitor/")
+        })
+    }
+
+    /// Whether the host really has no compute service that could run its guests, and runs none.
+    fn stranded(&self, h: usize, incident: Option<&IncidentId>) -> bool {
+        let ledger = self.ledger();
+        let found = incident.and_then(|id| ledger.incidents.get(id));
+        let empty = self.servers.running_on(h).is_empty();
+        found.is_some_and(|incident| incident.kind == IncidentKind::HostRebooted)
+            && !self.hosts[h].compute
+            && empty
     }
 
     fn check_in_flight(&mut self) {

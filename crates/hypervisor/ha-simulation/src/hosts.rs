@@ -3,6 +3,7 @@
 //! them. What the engine hears of them is somebody else's business.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use cobaltcore_api::Maintenance;
 use cobaltcore_api::names::{HostName, ServerId};
@@ -118,6 +119,16 @@ impl Host {
 
     pub(crate) fn boot_id(&self) -> String {
         format!("{}-boot-{}", self.name, self.boot)
+    }
+
+    /// How long it has been up. The fleet was there long before the story begins.
+    pub(crate) fn up_for(&self, now: u64) -> Duration {
+        let before = if self.boot == 1 {
+            Duration::from_hours(500)
+        } else {
+            Duration::ZERO
+        };
+        before + Duration::from_millis(now - self.booted_at)
     }
 
     pub(crate) fn identity(&self) -> Identity {

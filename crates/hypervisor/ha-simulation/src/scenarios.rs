@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 
 use cobaltcore_api::Maintenance;
 use cobaltcore_ha_engine::{
-    CapacityCheck, Config, Degraded, Entry, Group, GuestEventKind, HeldReason, IncidentState, Input, Notice,
-    Observation, VmPolicy, VmProgress, VmState,
+    CapacityCheck, Config, Degraded, Entry, Group, GuestEventKind, HeldReason, IncidentKind, IncidentState,
+    Input, Notice, Observation, VmPolicy, VmProgress, VmState,
 };
 
 use crate::cloud::Migration;
@@ -469,4 +469,32 @@ const ROWS: &[Scenario] = &[
     row("p10-ha-switched-off", "held; nothing", 2,
         |w| { w.hosts[0].ha_enabled = false; w.at(T, Fault::PowerLoss(0)); }, 600,
         |w| { nothing(w)?; held(w, HeldReason::HaDisabled) }),
+    row("p11-rebooted-without-compute", "waited for ten minutes, then switched off and moved", 2,
+        // What keeps its compute service from starting is not ours here.
+        |w| { w.hosts[0].tainted = true; w.at(T, Fault::SelfReboot(0)); }, 1200,
+        |w| { not_before(w, T / 1000 + 600)?; ensure(w.power_offs.len() == 1, "not switched off once")?;
+              ensure(held_hosts(w, HeldReason::IdentityMismatch).is_empty(), "its own last word was held against it")?;
+              recovered(w, 0) }),
+    row("p12-rebooted-without-compute-or-message-queue", "nothing: nobody's compute service reports", 2,
+        |w| { w.hosts[0].tainted = true; w.at(T, Fault::SelfReboot(0)); w.at(T + 60_000, Fault::Rabbit(false)); }, 1800,
+        |w| { nothing(w)?; no_incident(w) }),
+    row("p13-compute-comes-up-late", "guests start in place; nothing moved", 2,
+        |w| { w.hosts[0].tainted = true; w.at(T, Fault::SelfReboot(0)); w.at(T + 500_000, Fault::Compute(0, true)); }, 1200,
+        |w| { nothing(w)?; no_incident(w)?; ensure(w.servers[0].runs_on.contains(&0), "its guest did not come back") }),
+    row("p14-cold-start", "held while most of the fleet has just been switched on; then moved", 2,
+        |w| { w.at(T - 10_000, Fault::Pause(true));
+              for h in 0..12 { w.at(T, Fault::PowerLoss(h)); }
+              for h in 1..12 { w.at(T + 60_000, Fault::PowerOn(h)); }
+              w.at(T + 120_000, Fault::Pause(false)); }, 2400,
+        |w| { held(w, HeldReason::WarmUp)?; not_before(w, T / 1000 + 60 + 600)?; recovered(w, 0) }),
+    row("p15-zone-announced-to-rest", "hosts that announced their end open nothing", 2,
+        |w| { w.at(T - 30_000, Fault::Pause(true));
+              for h in 0..12 { w.at(T - 15_000, Fault::Announce(h)); w.at(T, Fault::PowerLoss(h)); w.at(T + 180_000, Fault::PowerOn(h)); }
+              w.at(T + 400_000, Fault::Pause(false)); }, 900,
+        |w| { nothing(w)?; no_incident(w) }),
+    row("p16-somebody-else-says-ha", "asked for by others: held until approved", 2,
+        |w| { w.at(T - 5000, Fault::Maintenance(0, Maintenance::Ha)); w.at(T, Fault::PowerLoss(0)); w.at(900_000, Fault::OnDuty); }, 1500,
+        |w| { held(w, HeldReason::AwaitingApproval)?; not_before(w, 900)?;
+              let ledger = w.ledger(); let kinds: Vec<_> = ledger.incidents.values().map(|i| i.kind).collect();
+              ensure(kinds == [IncidentKind::OperatorRequested], &format!("opened as {kinds:?}"))?; recovered(w, 0) }),
 ];

@@ -91,6 +91,9 @@ pub mod agent {
     pub const REACTION_SUPPRESSED: &str = "reaction_suppressed";
 }
 
+/// The attribute of a disk error that names the class of the disk.
+pub const DEVICE_CLASS: &str = "device_class";
+
 /// The guest a record is about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -153,6 +153,7 @@ impl Heartbeat {
             starts: envelope.epoch,
             boot: self.boot_id.clone(),
             mono_ns: envelope.mono_ns,
+            up_for: Duration::from_secs(self.uptime_s),
             sent_at_ms: envelope.sent_at.as_millisecond(),
             libvirt: self.libvirt.connected,
             machine: engine::Identity {

@@ -62,6 +62,21 @@ pub struct Disk {
     pub source: String,
 }
 
+impl Disk {
+    /// What kind of storage it is on: its type and, for a network, the protocol. Disks of one class fail
+    /// together. Nothing for an empty drive.
+    pub fn class(&self) -> Option<String> {
+        if self.source.is_empty() {
+            return None;
+        }
+        let protocol = self.source.split_once(':').map(|(protocol, _)| protocol);
+        Some(match protocol.filter(|_| self.kind == "network") {
+            Some(protocol) => format!("network/{protocol}"),
+            None => self.kind.clone(),
+        })
+    }
+}
+
 /// The states of a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -37,7 +37,7 @@ pub use command::{
     Command, CommandId, CommandKind, CommandOutcome, CommandResult, ProbeMethod, ProbeOutcome, ProbeReport,
     ProbeTarget,
 };
-pub use event::{DomainRef, Event, Kind, Scalar, agent};
+pub use event::{DEVICE_CLASS, DomainRef, Event, Kind, Scalar, agent};
 pub use heartbeat::{Heartbeat, Libvirt, Machine, Pressure, PressureLine, SelfFence, SpoolState};
 pub use inventory::{Disk, DomainEntry, DomainState, Inventory, Job};
 pub use packing::{PACK_FROM, PACKINGS, Packing, Unpackable};

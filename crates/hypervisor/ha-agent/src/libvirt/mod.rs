@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cobaltcore_ha_wire::{Inventory, Kind, agent};
+use cobaltcore_ha_wire::{DEVICE_CLASS, Inventory, Kind, agent};
 use cobaltcore_kit::{BoxError, CancellationToken};
 use cobaltcore_libvirt::client::Connection;
 use cobaltcore_libvirt::event::{Event, EventId};
@@ -242,9 +242,30 @@ impl Reader {
             news = board.guests(|guests| guests.heard(&guest, &draft.event, &draft.detail, draft.mono_ns));
         }
         if news {
-            self.report(draft);
+            self.report(self.with_device(draft, guest.uuid));
         }
         lifecycle
+    }
+
+    /// Says of a disk error which class of disk it was, so that the service can tell a host from its storage.
+    fn with_device(&self, draft: Draft, guest: Uuid) -> Draft {
+        let failed = draft.kind == Kind::IoError
+            || (draft.kind, &*draft.event, &*draft.detail) == (Kind::Lifecycle, "suspended", "ioerror");
+        if !failed {
+            return draft;
+        }
+        let inventory = self.context.inventory.borrow().clone();
+        let id = guest.hyphenated().to_string();
+        let entry = inventory.domains.iter().find(|entry| entry.uuid.as_str() == id);
+        let place = draft
+            .attrs
+            .get("src_path")
+            .map(ToString::to_string)
+            .unwrap_or_default();
+        match entry.and_then(|entry| translate::device_class(&entry.disks, &place)) {
+            Some(class) => draft.with(DEVICE_CLASS, class),
+            None => draft,
+        }
     }
 
     /// Reports what the configuration wants reported, and lets repairs look at it.

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! From what libvirt announces to a record, with the words of the wire. A number nobody knows becomes `unknown:<n>`.
 
-use cobaltcore_ha_wire::{Kind, Scalar};
+use std::collections::BTreeSet;
+
+use cobaltcore_ha_wire::{Disk, Kind, Scalar};
 use cobaltcore_libvirt::event::{Event, EventBody, EventId};
 use cobaltcore_libvirt::names;
 use cobaltcore_libvirt::types::Domain;
@@ -33,6 +35,19 @@ pub(crate) fn guest(domain: &Domain) -> Guest {
         name: domain.name.clone(),
         id: domain.id,
     }
+}
+
+/// The class of the disk that failed: the one at this place or, where nobody says which it was, the only one there is.
+pub(crate) fn device_class(disks: &[Disk], place: &str) -> Option<String> {
+    let there = |disk: &&Disk| {
+        let bare = disk.source.split_once(':').map_or("", |(_, bare)| bare);
+        !place.is_empty() && (disk.source == place || disk.kind == "network" && bare == place)
+    };
+    if let Some(disk) = disks.iter().find(there) {
+        return disk.class();
+    }
+    let classes: BTreeSet<String> = disks.iter().filter_map(Disk::class).collect();
+    classes.first().filter(|_| classes.len() == 1).cloned()
 }
 
 /// The record of an event; nothing for events nobody asked for.
@@ -127,6 +142,32 @@ mod tests {
         assert_eq!(
             (&attrs["recipient"], &attrs["action_required"]),
             (&"guest".into(), &true.into())
+        );
+    }
+
+    #[test]
+    fn a_disk_that_failed_is_known_by_its_place_or_because_there_is_but_one_class() {
+        let disk = |kind: &str, source: &str| Disk {
+            kind: kind.into(),
+            source: source.into(),
+        };
+        let mixed = [
+            disk("network", "rbd:vms/a_disk"),
+            disk("file", "/var/swap"),
+            disk("file", ""),
+        ];
+        assert_eq!(device_class(&mixed, "vms/a_disk").as_deref(), Some("network/rbd"));
+        assert_eq!(
+            device_class(&mixed, "rbd:vms/a_disk").as_deref(),
+            Some("network/rbd")
+        );
+        assert_eq!(device_class(&mixed, "/var/swap").as_deref(), Some("file"));
+        assert_eq!(device_class(&mixed, ""), None, "it may be either");
+        assert_eq!(device_class(&mixed[..1], "").as_deref(), Some("network/rbd"));
+        assert_eq!(
+            device_class(&mixed[2..], "/elsewhere"),
+            None,
+            "an empty drive is no disk"
         );
     }
 

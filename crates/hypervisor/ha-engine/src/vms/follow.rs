@@ -55,6 +55,7 @@ impl Engine {
         }
         self.set(id, &vm.server, VmProgress::Pending, now);
         let pause = self.config.vm_backoff * 2u32.saturating_pow(vm.attempt.saturating_sub(1).min(6));
+        let pause = pause * spread(id, &vm.server, vm.attempt) / 100;
         let run = self.vm_run(id, &vm.server, now);
         run.not_before = now.mono.after(pause);
         run.answered = Some(now.mono);
@@ -214,5 +215,44 @@ impl Engine {
             return None;
         }
         Some(inventory.domains.get(server) == Some(DomainState::Running))
+    }
+}
+
+/// How many per cent of its pause a guest waits: 80 to 120, so that those that failed together do not come
+/// back together. The same guest always gets the same, for whoever replays the journal.
+fn spread(id: &IncidentId, server: &ServerId, attempt: u32) -> u32 {
+    let text = format!("{id} {server} {attempt}");
+    let step = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    // Low bits of such a product know little of the last bytes.
+    80 + (text.bytes().fold(0x811c_9dc5, step) >> 8) % 41
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::Epoch;
+
+    #[test]
+    fn pauses_of_guests_that_failed_together_are_spread_by_a_fifth_and_always_the_same() {
+        let id = IncidentId {
+            epoch: Epoch(3),
+            n: 1,
+            host: "n1".parse().unwrap(),
+        };
+        let guest = |n: u32| ServerId::new(format!("00000000-0000-4000-8000-{n:012}")).unwrap();
+        let all: Vec<u32> = (0..500)
+            .flat_map(|n| (1..5).map(move |attempt| (n, attempt)))
+            .map(|(n, attempt)| spread(&id, &guest(n), attempt))
+            .collect();
+        assert!(all.iter().all(|percent| (80..=120).contains(percent)));
+        for percent in 80..=120 {
+            let hit = all.iter().filter(|found| **found == percent).count();
+            assert!(
+                (20..100).contains(&hit),
+                "{percent} % came {hit} times of {}",
+                all.len()
+            );
+        }
+        assert_eq!(spread(&id, &guest(7), 2), spread(&id, &guest(7), 2));
     }
 }

@@ -50,6 +50,7 @@ pub(crate) fn beat(n: u8, boot: u8, mono_ns: u64) -> Heartbeat {
         starts: 1,
         boot: BootId(format!("boot-{boot}")),
         mono_ns,
+        up_for: Duration::from_hours(500),
         sent_at_ms: 0,
         libvirt: true,
         machine: machine(n),
@@ -96,6 +97,8 @@ pub(crate) struct Play {
     pub(crate) notices: Vec<Notice>,
     /// How long after its last word a host resets itself.
     pub(crate) armed: Option<Duration>,
+    /// When the whole fleet was switched on, if that was lately.
+    pub(crate) switched_on: Option<u64>,
 }
 
 impl Play {
@@ -108,6 +111,7 @@ impl Play {
             effects: 0,
             notices: Vec::new(),
             armed: None,
+            switched_on: None,
         };
         for n in 0..6 {
             play.step(Input::Saw(Observation::Host(facts(n))));
@@ -146,6 +150,11 @@ impl Play {
             let beat = Heartbeat {
                 resets_after: self.armed,
                 ..beat(n, 1, self.now * 1000)
+            };
+            let lately = self.switched_on.map(|at| Duration::from_millis(self.now - at));
+            let beat = Heartbeat {
+                up_for: lately.unwrap_or(beat.up_for),
+                ..beat
             };
             self.step(Input::Saw(Observation::Heartbeat(beat)));
         }

@@ -165,6 +165,8 @@ pub struct SelfCheck {
     pub fresh_percent: usize,
     /// How long a new leader only looks.
     pub warmup: HumanDuration,
+    /// For how long after most of the fleet was switched on nobody is fenced; nothing for no such time.
+    pub cold_start: HumanDuration,
 }
 
 impl Default for SelfCheck {
@@ -174,43 +176,7 @@ impl Default for SelfCheck {
             min_ok_percent: 60,
             fresh_percent: 80,
             warmup: seconds(60),
+            cold_start: minutes(10),
         }
     }
-}
-
-/// Whether something is watched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Monitor {
-    /// Whether it is.
-    pub enabled: bool,
-}
-
-impl Default for Monitor {
-    fn default() -> Self {
-        Self { enabled: true }
-    }
-}
-
-/// What is watched. What keeps a recovery safe, such as a fence that is lost or a guest that runs
-/// twice, is always watched.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Monitors {
-    /// Hosts that die. Switched off, verdicts are shown and nothing is done.
-    pub host_down: Monitor,
-    /// Hosts that boot by themselves.
-    pub host_rebooted: Monitor,
-    /// Guests that crash.
-    pub instance_crashed: Monitor,
-    /// Watchdogs of many guests of a host.
-    pub watchdog_storm: Monitor,
-    /// Disk errors of many guests of a host.
-    pub io_error_storm: Monitor,
-    /// Memory that fails.
-    pub memory_failure: Monitor,
-    /// A libvirt that does not answer.
-    pub libvirt_unreachable: Monitor,
-    /// A compute service that is gone.
-    pub nova_service_down: Monitor,
 }

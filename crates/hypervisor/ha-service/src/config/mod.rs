@@ -5,6 +5,7 @@
 mod access;
 mod evidence;
 mod fencing;
+mod monitors;
 mod recovery;
 mod sources;
 
@@ -17,13 +18,19 @@ use cobaltcore_openstack::Microversion;
 use serde::{Deserialize, Serialize};
 
 pub use access::{Access, Compat, Limits, Server, ServerTlsFiles, TokenHash, Tokens};
-pub use evidence::{Agents, Distrust, DwellWord, Evidence, Monitor, Monitors, Probe, SelfCheck};
+pub use evidence::{Agents, Distrust, DwellWord, Evidence, Probe, SelfCheck};
 pub use fencing::{DeviceConfig, Driver, Fencing, HostConfig, RequiredGrade};
+pub use monitors::{
+    AgentSilent, HostDown, HostRebooted, InstanceCrashed, IoErrorStorm, LibvirtUnreachable, MemoryFailure,
+    Monitors, NovaServiceDown, WatchdogStorm,
+};
 pub use recovery::{
     Capacity, EphemeralBackend, Exclusion, Instance, InstancePolicy, LocalDiskWord, Maintenance, PolicyWord,
     Recovery, Release, ReleaseMode, StateAction, StateWord, Storm, Verify,
 };
-pub use sources::{Pull, PullKind, Push, PushSchema, Rule, RuleMonitor, RuleVerdict, Sources, TargetsFrom};
+pub use sources::{
+    Pull, PullAuth, PullKind, PullTls, Push, PushSchema, Rule, RuleMonitor, RuleVerdict, Sources, TargetsFrom,
+};
 
 /// Nova's answers are understood between these.
 const OLDEST: Microversion = Microversion::new(2, 53);
@@ -386,6 +393,7 @@ impl Config {
         self.server.check(mistakes);
         self.sources.check(&self.access, mistakes);
         self.evidence.check(mistakes);
+        self.monitors.check(mistakes);
         fencing::check(&self.fencing, mistakes);
         self.storm.check(mistakes);
         self.recovery.check(mistakes);

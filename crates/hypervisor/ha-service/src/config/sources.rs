@@ -227,15 +227,72 @@ pub struct Pull {
     /// How many at once.
     #[serde(default = "many")]
     pub concurrency: usize,
-    /// The authorities of the targets' certificates.
+    /// Certificates.
     #[serde(default)]
-    pub ca_file: String,
-    /// The file with a bearer token.
+    pub tls: PullTls,
+    /// Who we say we are.
     #[serde(default)]
-    pub token_file: String,
+    pub auth: PullAuth,
     /// What follows from it.
     #[serde(default)]
     pub rules: Vec<Rule>,
+}
+
+/// The certificates of a pull. All of them are files, and read again when they change.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PullTls {
+    /// The authorities of the targets' certificates; the system's own when empty.
+    pub ca_file: String,
+    /// Our own certificate, for targets that want one.
+    pub cert_file: String,
+    /// Its key.
+    pub key_file: String,
+}
+
+/// Who we say we are to the targets of a pull: by a bearer token, or by name and password. What is secret
+/// stands in files, and is read again when they change.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PullAuth {
+    /// The file with a bearer token.
+    pub token_file: String,
+    /// The name for basic authentication.
+    pub username: String,
+    /// The file with its password.
+    pub password_file: String,
+}
+
+impl PullTls {
+    fn check(&self, key: &str, mistakes: &mut Mistakes<'_>) {
+        let own = |file: &String| !file.is_empty();
+        if own(&self.cert_file) != own(&self.key_file) {
+            mistakes.add(&format!("{key}.tls"), "cert_file and key_file belong together");
+        }
+        if own(&self.cert_file) && self.ca_file.is_empty() {
+            mistakes.add(
+                &format!("{key}.tls.ca_file"),
+                "is needed with a certificate of our own: it is shown to nobody else",
+            );
+        }
+    }
+}
+
+impl PullAuth {
+    fn check(&self, key: &str, mistakes: &mut Mistakes<'_>) {
+        if self.username.is_empty() != self.password_file.is_empty() {
+            mistakes.add(
+                &format!("{key}.auth"),
+                "username and password_file belong together",
+            );
+        }
+        if !self.token_file.is_empty() && !self.username.is_empty() {
+            mistakes.add(
+                &format!("{key}.auth"),
+                "must be a token_file, or a username with a password_file, not both",
+            );
+        }
+    }
 }
 
 const fn quarter() -> HumanDuration {
@@ -313,6 +370,8 @@ impl Pull {
                 "must be shorter than the interval, and that at least 1s",
             );
         }
+        self.tls.check(key, mistakes);
+        self.auth.check(key, mistakes);
         if self.concurrency == 0 {
             mistakes.add(&format!("{key}.concurrency"), "must be at least 1");
         }

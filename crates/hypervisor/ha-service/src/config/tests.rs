@@ -178,3 +178,105 @@ fn lines_of_the_log_and_microversions_are_checked_at_their_place() {
         ("warn", LogFormat::Logfmt)
     );
 }
+
+#[test]
+fn thresholds_and_windows_of_monitors_reach_the_engine() {
+    let text = "monitors:\n  \
+        host-rebooted: {resume_after: 2m, compute_after: 20m}\n  \
+        agent-silent: {after: 90s}\n  \
+        instance-crashed: {storm_per_minute: 50}\n  \
+        watchdog-storm: {guest_events: 7, guest_window: 20m, percent: 40, min_guests: 4, window: 10m, shared_hosts: 6}\n  \
+        io-error-storm: {percent: 50, min_guests: 5, window: 3m, healthy_percent: 90, outage_percent: 15}\n  \
+        memory-failure: {events: 3, window: 1h}\n  \
+        libvirt-unreachable: {after: 2m, degraded_after: 10m}\n  \
+        nova-service-down: {after: 3m}\n";
+    let told = crate::settings::engine_config(&Config::parse("c.yaml", text).unwrap()).monitors;
+    let mins = Duration::from_mins;
+    let rebooted = told.host_rebooted;
+    assert_eq!(
+        (rebooted.resume_after, rebooted.compute_after),
+        (mins(2), mins(20))
+    );
+    assert_eq!(told.agent_silent.after, Duration::from_secs(90));
+    assert_eq!(told.instance_crashed.storm_per_minute, 50);
+    let dogs = told.watchdog_storm;
+    assert_eq!((dogs.guest_events, dogs.guest_window), (7, mins(20)));
+    assert_eq!(
+        (dogs.percent, dogs.min_guests, dogs.window, dogs.shared_hosts),
+        (40, 4, mins(10), 6)
+    );
+    let disks = told.io_error_storm;
+    assert_eq!((disks.percent, disks.min_guests, disks.window), (50, 5, mins(3)));
+    assert_eq!((disks.healthy_percent, disks.outage_percent), (90, 15));
+    assert_eq!(
+        (told.memory_failure.events, told.memory_failure.window),
+        (3, mins(60))
+    );
+    let libvirt = told.libvirt_unreachable;
+    assert_eq!((libvirt.after, libvirt.degraded_after), (mins(2), mins(10)));
+    let nova = told.nova_service_down;
+    assert_eq!(
+        (nova.after, nova.degraded_after),
+        (mins(3), mins(15)),
+        "the rest as usual"
+    );
+    let usual = crate::settings::engine_config(&Config::default());
+    assert_eq!(usual.monitors, cobaltcore_ha_engine::Monitors::default());
+}
+
+#[test]
+fn monitors_that_make_no_sense_are_refused_at_their_place() {
+    let text = "monitors:\n  \
+        io-error-storm: {percent: 0}\n  \
+        watchdog-storm: {guest_events: 0, window: 0s}\n  \
+        nova-service-down: {after: 20m}\n";
+    let found = mistakes(text).join("\n");
+    for wanted in [
+        "c.yaml:2: monitors.io-error-storm.percent: must be from 1 to 100",
+        "c.yaml:3: monitors.watchdog-storm.guest_events: must be at least 1",
+        "c.yaml:3: monitors.watchdog-storm.window: must be longer than nothing",
+        "monitors.nova-service-down.degraded_after: must not be shorter than monitors.nova-service-down.after",
+    ] {
+        assert!(found.contains(wanted), "{wanted}: {found}");
+    }
+    let found = mistakes("monitors:\n  agent-silent:\n    afer: 60s\n").join("\n");
+    assert!(found.contains("c.yaml:3: monitors.agent-silent.afer"), "{found}");
+}
+
+#[test]
+fn who_a_pull_says_it_is_must_be_said_as_a_whole() {
+    let pull = |more: &str| {
+        mistakes(&format!(
+            "sources:\n  pull:\n    - name: p\n      kind: prometheus\n      url: https://p\n      {more}\n"
+        ))
+        .join("\n")
+    };
+    assert_eq!(pull("tls: {ca_file: a, cert_file: b, key_file: c}"), "");
+    assert_eq!(pull("auth: {username: a, password_file: b}"), "");
+    for (more, wanted) in [
+        (
+            "tls: {cert_file: b, ca_file: a}",
+            "c.yaml:6: sources.pull.0.tls: cert_file and key_file",
+        ),
+        (
+            "tls: {cert_file: b, key_file: c}",
+            "c.yaml:6: sources.pull.0.tls.ca_file: is needed",
+        ),
+        (
+            "auth: {username: a}",
+            "c.yaml:6: sources.pull.0.auth: username and password_file",
+        ),
+        (
+            "auth: {token_file: t, username: a, password_file: b}",
+            "c.yaml:6: sources.pull.0.auth: must be a token_file",
+        ),
+        (
+            "auth: {password: hunter2}",
+            "c.yaml:6: sources.pull.0.auth.password",
+        ),
+    ] {
+        let found = pull(more);
+        assert!(found.contains(wanted), "{more}: {found}");
+        assert!(!found.contains("hunter2"), "{found}");
+    }
+}

@@ -38,6 +38,7 @@ pub(super) fn spec(incident: &Incident) -> HaIncidentSpec {
         host: incident.id.host.to_string(),
         type_: match incident.kind {
             IncidentKind::HostDown => HaIncidentType::HostDown,
+            IncidentKind::HostRebooted => HaIncidentType::HostRebooted,
             IncidentKind::Isolated => HaIncidentType::Isolated,
             IncidentKind::Hung => HaIncidentType::Hung,
             IncidentKind::OperatorRequested => HaIncidentType::OperatorRequested,

@@ -48,13 +48,17 @@ pub(super) fn told(notice: &Notice) -> Told {
         Notice::HostRebooted { .. } => new("", "rebooted", "it booted anew; its guests are looked at"),
         Notice::HostDegraded { what, .. } => new("", "degraded", trouble(*what)),
         Notice::ServiceGone { what, .. } => new("", "service-gone", trouble(*what)),
-        Notice::StorageOutage { hosts } => new(
-            "",
-            "storage-outage",
-            format!(
-                "disks of guests fail on {hosts} hosts together: that is the storage; nothing is done to hosts"
-            ),
-        ),
+        Notice::StorageOutage { hosts, device } => {
+            let class = device.as_ref().map(|device| format!(" of class {device}"));
+            let class = class.unwrap_or_default();
+            new(
+                "",
+                "storage-outage",
+                format!(
+                    "disks of guests{class} fail on {hosts} hosts together: that is the storage; nothing is done to hosts"
+                ),
+            )
+        }
         Notice::State { state, .. } => state_told(*state),
         Notice::Held { reason, .. } => new(
             gate_of(*reason),

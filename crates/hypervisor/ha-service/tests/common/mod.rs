@@ -315,7 +315,7 @@ impl Agent {
     pub(crate) fn beat(&mut self) -> Batch {
         let mut batch = self.empty();
         batch.heartbeat = Some(Heartbeat {
-            uptime_s: self.mono_ns / 1_000_000_000,
+            uptime_s: 86_400 + self.mono_ns / 1_000_000_000,
             boot_id: self.boot.clone(),
             agent_version: "0".into(),
             config_hash: "0".into(),

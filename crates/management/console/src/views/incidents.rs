@@ -310,6 +310,7 @@ fn word(state: IncidentState) -> &'static str {
 fn kind(kind: IncidentKind) -> &'static str {
     match kind {
         IncidentKind::HostDown => "host down",
+        IncidentKind::HostRebooted => "rebooted, compute service missing",
         IncidentKind::Isolated => "host isolated",
         IncidentKind::Hung => "host hung",
         IncidentKind::OperatorRequested => "asked for by a person",

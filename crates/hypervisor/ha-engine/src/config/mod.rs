@@ -2,6 +2,8 @@
 //! What an operator may decide about judgement. The defaults are the recommended values; reading
 //! them from a file is left to the service.
 
+mod monitors;
+
 use std::time::Duration;
 
 use cobaltcore_api::names::HostName;
@@ -9,6 +11,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::Grade;
 use crate::input::VmState;
+
+pub use monitors::{
+    AgentSilent, HostRebooted, InstanceCrashed, IoErrorStorm, MemoryFailure, Monitors, ServiceGone,
+    WatchdogStorm,
+};
 
 /// What to do with a host that runs but cannot be reached or hangs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,43 +79,6 @@ pub enum CapacityCheck {
     Warn,
     /// It waits for a person.
     Hold,
-}
-
-/// What is watched. What keeps a recovery safe is not among it: it is always watched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
-pub struct Monitors {
-    /// Hosts that die.
-    pub host_down: bool,
-    /// Hosts that boot by themselves.
-    pub host_rebooted: bool,
-    /// Guests that crash.
-    pub instance_crashed: bool,
-    /// Watchdogs of many guests.
-    pub watchdog_storm: bool,
-    /// Disk errors of many guests.
-    pub io_error_storm: bool,
-    /// Memory that fails.
-    pub memory_failure: bool,
-    /// A libvirt that does not answer.
-    pub libvirt_unreachable: bool,
-    /// A compute service that is gone.
-    pub nova_service_down: bool,
-}
-
-impl Default for Monitors {
-    fn default() -> Self {
-        Self {
-            host_down: true,
-            host_rebooted: true,
-            instance_crashed: true,
-            watchdog_storm: true,
-            io_error_storm: true,
-            memory_failure: true,
-            libvirt_unreachable: true,
-            nova_service_down: true,
-        }
-    }
 }
 
 /// Everything the engine can be told to do differently.
@@ -188,6 +158,8 @@ pub struct Config {
     pub renew_deadline: Duration,
     /// How long a new leader only looks.
     pub warmup: Duration,
+    /// How long after most of the fleet booted nobody is fenced: it is being switched on.
+    pub cold_start: Duration,
     /// Share of the hosts that must be heard.
     pub fresh_percent: usize,
     /// Share of the canaries that must answer.
@@ -200,7 +172,7 @@ pub struct Config {
     pub vm_timeout: Duration,
     /// How often a guest is tried.
     pub vm_attempts: u32,
-    /// First pause between attempts; doubles.
+    /// First pause between attempts; doubles, and is a fifth more or less for each guest.
     pub vm_backoff: Duration,
     /// How old an inventory may be that proves where a guest runs.
     pub inventory_fresh: Duration,
@@ -291,6 +263,7 @@ impl Default for Config {
             proven_dead_bypass: true,
             renew_deadline: s(10),
             warmup: s(60),
+            cold_start: s(600),
             fresh_percent: 80,
             canary_percent: 60,
             vm_concurrency: 16,

@@ -4,28 +4,33 @@
 //! we ourselves reached for a host, a probe. A fetch that fails says nothing about the host but that
 //! it was not reached.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use std::net::IpAddr;
+mod fetch;
+mod history;
+mod prometheus;
+mod targets;
+
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use cobaltcore_api::names::HostName;
 use cobaltcore_ha_engine::{Degraded, Input, Observation, ProbeResult, Prober};
-use cobaltcore_kit::tls::TokenFile;
 use futures::StreamExt as _;
 use rusqlite::params;
-use serde::Deserialize;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::exposition::{self, MOST_BYTES, Sample};
+use fetch::{Failure, Fetcher};
+use history::{History, local_values};
+use targets::Target;
+
+use super::exposition::{self, Sample};
 use super::expr::{Expr, Labels, Term};
-use crate::config::{Pull, PullKind, Rule, RuleMonitor, RuleVerdict, TargetsFrom};
+use crate::config::{Pull, PullKind, Rule, RuleMonitor, RuleVerdict};
 use crate::error::Error;
 use crate::http::App;
 use crate::leadership::pause;
 use crate::metrics::OfSource;
-use crate::peers::{client, read_at_most};
 use crate::signals::{Said, record};
 
 /// Values kept of each series for `increase` and `rate`.
@@ -33,13 +38,6 @@ const MOST_POINTS: usize = 512;
 /// Series kept for that, per host.
 const MOST_SERIES: usize = 4096;
 const LONGEST_HISTORY: Duration = Duration::from_secs(6 * 3600);
-
-/// One target.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Target {
-    url: String,
-    host: Option<HostName>,
-}
 
 struct Compiled {
     rule: Rule,
@@ -57,15 +55,11 @@ enum Fetched {
     Failed,
 }
 
-type SeriesKey = (HostName, String, Labels);
-type History = HashMap<SeriesKey, VecDeque<(Instant, f64)>>;
-
 /// Fetches one source.
 pub struct Puller {
     pull: Pull,
     app: Arc<App>,
-    client: reqwest::Client,
-    token: Option<TokenFile>,
+    fetcher: Fetcher,
     rules: Vec<Compiled>,
     wanted: HashSet<String>,
     history: History,
@@ -93,14 +87,10 @@ impl Puller {
             .flat_map(|compiled| compiled.expr.terms())
             .map(|term| term.selector().metric.clone())
             .collect();
-        let token = Some(pull.token_file.as_str())
-            .filter(|path| !path.is_empty())
-            .map(TokenFile::new);
         Ok(Self {
-            client: client(&pull.ca_file, pull.timeout.0)?,
+            fetcher: Fetcher::new(&pull)?,
             pull,
             app,
-            token,
             rules,
             wanted,
             history: HashMap::new(),
@@ -130,59 +120,6 @@ impl Puller {
         }
     }
 
-    fn targets(&self) -> Vec<Target> {
-        if self.pull.from == TargetsFrom::Hypervisors {
-            return self
-                .app
-                .directory
-                .all()
-                .iter()
-                .filter_map(|(host, entry)| {
-                    let url = fill(&self.pull.url, |name| match name {
-                        "host" => Some(host.to_string()),
-                        "internal_ip" => entry.internal_ip.clone(),
-                        "zone" => entry.zone().map(str::to_owned),
-                        "bb" => entry.building_block().map(str::to_owned),
-                        _ => None,
-                    })?;
-                    Some(Target {
-                        url,
-                        host: Some(host.clone()),
-                    })
-                })
-                .collect();
-        }
-        self.pull
-            .targets
-            .iter()
-            .map(|url| Target {
-                host: self.host_of_url(url),
-                url: url.clone(),
-            })
-            .collect()
-    }
-
-    /// The host a static target is on, if it is one of ours: by its name or its address.
-    fn host_of_url(&self, url: &str) -> Option<HostName> {
-        let parsed = url::Url::parse(url).ok()?;
-        let name = parsed.host_str()?.to_ascii_lowercase();
-        let short = name.split('.').next()?.to_owned();
-        let named = HostName::new(short)
-            .ok()
-            .filter(|host| self.app.directory.get(host).is_some());
-        named.or_else(|| {
-            let address: IpAddr = name.parse().ok()?;
-            self.app
-                .directory
-                .all()
-                .into_iter()
-                .find(|(_, entry)| {
-                    entry.internal_ip.as_deref().and_then(|ip| ip.parse().ok()) == Some(address)
-                })
-                .map(|(host, _)| host)
-        })
-    }
-
     async fn scrape_all(&mut self) -> bool {
         let targets = self.targets();
         let this = &*self;
@@ -190,7 +127,7 @@ impl Puller {
             futures::stream::iter(targets)
                 .map(|target| async move {
                     let asked = this.app.clock.mono();
-                    let body = this.fetch(&target.url).await;
+                    let body = this.fetcher.fetch(&target.url).await;
                     (target, asked, body)
                 })
                 .buffer_unordered(self.pull.concurrency)
@@ -204,8 +141,18 @@ impl Puller {
                 Err(_) => Ok(None),
             };
             good &= body.is_ok() && scrape.is_ok();
+            if let Err(Failure::Unable(why)) = &body {
+                tracing::warn!(
+                    source = self.pull.name,
+                    url = target.url,
+                    why,
+                    "nothing could be asked"
+                );
+            }
             let Some(host) = target.host else { continue };
             let result = match &body {
+                // A certificate that we miss is no silence of theirs.
+                Err(Failure::Unable(_)) => continue,
                 Ok(_) | Err(Failure::Answered(_)) => ProbeResult::App,
                 Err(Failure::Refused) => ProbeResult::Kernel,
                 Err(Failure::Silent(_)) => ProbeResult::Timeout,
@@ -254,24 +201,6 @@ impl Puller {
         };
         let counter = self.app.metrics.pull_doubled.get_or_create(&label);
         counter.inc_by(u64::try_from(doubled).unwrap_or(u64::MAX));
-    }
-
-    async fn fetch(&self, url: &str) -> Result<String, Failure> {
-        let mut request = self.client.get(url);
-        if let Some(token) = &self.token {
-            let token = token
-                .current()
-                .map_err(|error| Failure::Answered(error.to_string()))?;
-            request = request.bearer_auth(token);
-        }
-        let answer = request.send().await.map_err(|error| failure(&error))?;
-        if !answer.status().is_success() {
-            return Err(Failure::Answered(format!("answered {}", answer.status())));
-        }
-        let body = read_at_most(answer, MOST_BYTES)
-            .await
-            .map_err(Failure::Answered)?;
-        String::from_utf8(body).map_err(|_| Failure::Answered("the answer is not text".into()))
     }
 
     /// Takes the samples of one host: keeps what rules need, then judges.
@@ -408,165 +337,6 @@ impl Puller {
             self.app.brain.offer(Input::Saw(seen));
         }
     }
-
-    async fn ask_prometheus(&mut self) -> bool {
-        let queries: Vec<String> = self
-            .rules
-            .iter()
-            .flat_map(|compiled| compiled.expr.terms())
-            .map(Term::query)
-            .collect::<HashSet<_>>()
-            .into_iter()
-            .collect();
-        let mut answers: HashMap<String, Vec<(Labels, f64)>> = HashMap::new();
-        for query in queries {
-            match self.query(&query).await {
-                Ok(found) => {
-                    answers.insert(query, found);
-                }
-                Err(why) => {
-                    tracing::warn!(
-                        source = self.pull.name,
-                        query,
-                        why,
-                        "a query was not answered and says nothing"
-                    );
-                    return false;
-                }
-            }
-        }
-        let now = Instant::now();
-        let hosts: Vec<HostName> = self
-            .app
-            .directory
-            .all()
-            .into_iter()
-            .map(|(host, _)| host)
-            .collect();
-        let labels: HashMap<String, String> = self
-            .rules
-            .iter()
-            .map(|compiled| (compiled.rule.name.clone(), compiled.rule.host_label.clone()))
-            .collect();
-        for host in hosts {
-            // A host the monitoring system does not know gets no verdict from it.
-            let known = answers
-                .values()
-                .flatten()
-                .any(|(series, _)| labels.values().any(|label| names(series, label, &host)));
-            if !known {
-                continue;
-            }
-            let labels: Vec<String> = labels.values().cloned().collect();
-            self.judge_all(&host, now, Fetched::Whole, |_, term| {
-                let found = answers.get(&term.query()).map_or(&[][..], Vec::as_slice);
-                let values: Vec<f64> = found
-                    .iter()
-                    .filter(|(series, _)| labels.iter().any(|label| names(series, label, &host)))
-                    .map(|(_, value)| *value)
-                    .collect();
-                match term {
-                    Term::Count(_) => vec![values.len() as f64],
-                    _ => values,
-                }
-            });
-        }
-        true
-    }
-
-    async fn query(&self, query: &str) -> Result<Vec<(Labels, f64)>, String> {
-        #[derive(Deserialize)]
-        struct Reply {
-            status: String,
-            #[serde(default)]
-            error: String,
-            #[serde(default)]
-            data: Data,
-        }
-        #[derive(Default, Deserialize)]
-        struct Data {
-            #[serde(default)]
-            result: Vec<Series>,
-        }
-        #[derive(Deserialize)]
-        struct Series {
-            #[serde(default)]
-            metric: BTreeMap<String, String>,
-            value: (f64, String),
-        }
-        let base = self.pull.url.trim_end_matches('/');
-        let mut url = url::Url::parse(&format!("{base}/api/v1/query")).map_err(|error| error.to_string())?;
-        url.query_pairs_mut().append_pair("query", query);
-        let text = self
-            .fetch(url.as_str())
-            .await
-            .map_err(|failure| failure.to_string())?;
-        let reply: Reply = serde_json::from_str(&text).map_err(|error| error.to_string())?;
-        if reply.status != "success" {
-            return Err(reply.error);
-        }
-        Ok(reply
-            .data
-            .result
-            .into_iter()
-            .filter_map(|series| Some((series.metric, series.value.1.parse().ok()?)))
-            .collect())
-    }
-}
-
-/// Whether a series is about a host: its label is the host's name, perhaps with a domain or a port.
-fn names(series: &Labels, label: &str, host: &HostName) -> bool {
-    let label = if label.is_empty() { "instance" } else { label };
-    series.get(label).is_some_and(|value| {
-        let bare = value.split(':').next().unwrap_or_default().to_ascii_lowercase();
-        bare == host.as_str() || bare.split('.').next() == Some(host.short())
-    })
-}
-
-fn local_values(
-    history: &History,
-    host: &HostName,
-    samples: &[Sample],
-    term: &Term,
-    now: Instant,
-) -> Vec<f64> {
-    let chosen = samples
-        .iter()
-        .filter(|sample| term.selector().matches(&sample.metric, &sample.labels));
-    let growth = |sample: &Sample, span: Duration| {
-        let key = (host.clone(), sample.metric.clone(), sample.labels.clone());
-        increase(history.get(&key)?, now, span)
-    };
-    match term {
-        Term::Value(_) => chosen.map(|sample| sample.value).collect(),
-        Term::Count(_) => vec![chosen.count() as f64],
-        Term::Increase(_, span) => chosen
-            .filter_map(|sample| growth(sample, *span).map(|(grown, _)| grown))
-            .collect(),
-        Term::Rate(_, span) => chosen
-            .filter_map(|sample| growth(sample, *span).map(|(grown, seconds)| grown / seconds))
-            .collect(),
-    }
-}
-
-/// By how much a counter grew within `span`, and in how many seconds. A counter that fell began anew.
-fn increase(points: &VecDeque<(Instant, f64)>, now: Instant, span: Duration) -> Option<(f64, f64)> {
-    let inside: Vec<(Instant, f64)> = points
-        .iter()
-        .filter(|(at, _)| now.duration_since(*at) <= span)
-        .copied()
-        .collect();
-    let (first, last) = (inside.first()?, inside.last()?);
-    let seconds = last.0.duration_since(first.0).as_secs_f64();
-    if seconds <= 0.0 {
-        return None;
-    }
-    let grown = inside
-        .iter()
-        .zip(inside.iter().skip(1))
-        .map(|((_, before), (_, after))| if after >= before { after - before } else { *after })
-        .sum();
-    Some((grown, seconds))
 }
 
 /// What the rules of each group say together.
@@ -588,80 +358,9 @@ impl Opinions {
     }
 }
 
-/// Why nothing was fetched.
-#[derive(Debug, thiserror::Error)]
-enum Failure {
-    /// A program answered, but not with what was wanted.
-    #[error("{0}")]
-    Answered(String),
-    /// The network stack answered.
-    #[error("the connection was refused")]
-    Refused,
-    /// Nothing answered.
-    #[error("{0}")]
-    Silent(String),
-}
-
-fn failure(error: &reqwest::Error) -> Failure {
-    let mut cause: Option<&dyn std::error::Error> = Some(error);
-    while let Some(inner) = cause {
-        if let Some(io) = inner.downcast_ref::<std::io::Error>()
-            && io.kind() == std::io::ErrorKind::ConnectionRefused
-        {
-            return Failure::Refused;
-        }
-        cause = inner.source();
-    }
-    if error.is_connect() || error.is_timeout() {
-        Failure::Silent(error.to_string())
-    } else {
-        Failure::Answered(error.to_string())
-    }
-}
-
-/// Fills a template; nothing if something it names is not known.
-fn fill(template: &str, value: impl Fn(&str) -> Option<String>) -> Option<String> {
-    let mut out = String::new();
-    let mut rest = template;
-    while let Some((before, after)) = rest.split_once('{') {
-        out.push_str(before);
-        let (name, after) = after.split_once('}')?;
-        out.push_str(&value(name)?);
-        rest = after;
-    }
-    out.push_str(rest);
-    Some(out)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn templates_are_filled_or_left_out() {
-        let value = |name: &str| (name == "host").then(|| "n1".to_owned());
-        assert_eq!(
-            fill("http://{host}:9100/metrics", value).unwrap(),
-            "http://n1:9100/metrics"
-        );
-        assert_eq!(fill("http://{internal_ip}:9100", value), None);
-        assert_eq!(fill("http://{host", value), None);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn counters_grow_and_begin_anew() {
-        let start = Instant::now();
-        let at = |seconds: u64| start + Duration::from_secs(seconds);
-        let points: VecDeque<_> = [(0, 10.0), (60, 12.0), (120, 3.0), (180, 4.0)]
-            .into_iter()
-            .map(|(s, v)| (at(s), v))
-            .collect();
-        let whole = increase(&points, at(180), Duration::from_secs(300)).unwrap();
-        assert_eq!(whole, (6.0, 180.0));
-        let part = increase(&points, at(180), Duration::from_secs(60)).unwrap();
-        assert_eq!(part, (1.0, 60.0));
-        assert_eq!(increase(&points, at(180), Duration::from_secs(1)), None);
-    }
 
     #[test]
     fn rules_of_a_group_speak_together() {
@@ -679,21 +378,6 @@ mod tests {
         }
         for witnesses in [[("S", false), ("S", true)], [("S", true), ("S", false)]] {
             assert_eq!(together(&witnesses), (None, Some(true)), "one witness is enough");
-        }
-    }
-
-    #[test]
-    fn series_are_matched_to_hosts_by_whole_names() {
-        let host = HostName::new("node1").unwrap();
-        let series = |value: &str| Labels::from([("instance".to_owned(), value.to_owned())]);
-        for (value, wanted) in [
-            ("node1:9100", true),
-            ("node1", true),
-            ("node1.example.org:9100", true),
-            ("node10:9100", false),
-            ("xnode1", false),
-        ] {
-            assert_eq!(names(&series(value), "", &host), wanted, "{value}");
         }
     }
 }

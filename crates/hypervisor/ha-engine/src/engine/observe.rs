@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What was seen is written down, each with the host it is about; what is old or doubled is dropped. What
+//! follows from it is judged in rounds, except where a heartbeat or an inventory cannot wait.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use cobaltcore_api::names::HostName;
+
+use super::{Engine, Host};
+use crate::ids::{Domain, Now};
+use crate::input::{Heartbeat, Inventory, Observation, Prober};
+use crate::monitors::Reboot;
+use crate::signals::Heard;
+
+/// A boot this long ago is what a host that is heard for the first time may still suffer from.
+const LATELY: Duration = Duration::from_hours(1);
+
+impl Engine {
+    /// Keeps of an observation what is news: a fleet that does nothing costs next to nothing.
+    pub(super) fn observe(&mut self, observation: &Observation, now: Now) {
+        match observation {
+            Observation::Host(facts) => {
+                let host = self.hosts.entry(facts.host.clone()).or_default();
+                host.told(facts);
+            }
+            Observation::HostGone(host) => {
+                self.hosts.remove(host);
+            }
+            Observation::Heartbeat(beat) => self.heartbeat(beat, now),
+            Observation::Inventory(inventory) => self.inventory(inventory, now),
+            Observation::Guest(event) => self.guest_event(event, now),
+            Observation::Services(services) => {
+                for_each_known(&mut self.hosts, services, |host, facts| {
+                    host.service_seen(facts, now.mono);
+                });
+            }
+            Observation::NodeLeases(leases) => {
+                for_each_known(&mut self.hosts, leases, |host, token| {
+                    host.signals.lease.see(token, now.mono);
+                });
+            }
+            Observation::Probe {
+                host,
+                by,
+                asked_at,
+                result,
+            } => {
+                let rack = match by {
+                    Prober::Peer(peer) => self.rack_of(peer),
+                    Prober::Replica(_) => None,
+                };
+                if let Some(host) = self.hosts.get_mut(host) {
+                    host.signals.probe(by.clone(), rack, *asked_at, *result);
+                    host.calm = false;
+                }
+            }
+            Observation::Metrics { host, up } => {
+                if let Some(host) = self.hosts.get_mut(host) {
+                    host.metrics_seen(*up, now.mono);
+                }
+            }
+            Observation::Storage { host, watcher } => {
+                if let Some(host) = self.hosts.get_mut(host) {
+                    host.storage_seen(*watcher, now.mono);
+                }
+            }
+            Observation::Trouble { host, what, holds } => self.metrics_told(host, *what, *holds, now),
+            Observation::Peer { replica, hosts } => {
+                if *replica == self.me {
+                    return;
+                }
+                self.peers_heard.insert(*replica, now.mono);
+                for_each_known(&mut self.hosts, hosts, |host, seen| {
+                    host.signals.peer(*replica, seen, now.mono);
+                });
+            }
+            Observation::Canaries { ok, total } => self.canaries = Some((now.mono, *ok, *total)),
+            Observation::OwnHost(host) => self.own_host = Some(host.clone()),
+        }
+    }
+
+    pub(crate) fn rack_of(&self, host: &HostName) -> Option<Domain> {
+        self.hosts.get(host)?.facts.as_ref()?.domains.last().cloned()
+    }
+
+    fn heartbeat(&mut self, beat: &Heartbeat, now: Now) {
+        let Some(host) = self.hosts.get_mut(&beat.host) else {
+            return;
+        };
+        let libvirt = host.signals.agent.libvirt;
+        let heard = host.signals.agent.hear(beat, now.mono);
+        if heard == Heard::Nothing {
+            return;
+        }
+        host.calm &= heard == Heard::Life && beat.libvirt == libvirt;
+        host.signals.heard_in_term = true;
+        host.shutdown_announced = match (beat.planned_shutdown, host.shutdown_announced) {
+            (true, None) => Some(now.mono),
+            (true, since) => since,
+            (false, _) => None,
+        };
+        // One that is heard for the first time and has not been up for long may have lost its guests as well.
+        let lately = heard == Heard::First && beat.up_for < LATELY;
+        if heard == Heard::NewBoot || lately {
+            host.rebooted = Some(Reboot::at(now.mono));
+            host.inventory = None;
+        }
+        if !self.may_act(now.mono) {
+            return;
+        }
+        let incident = self.ledger.open_incident(&beat.host);
+        if let Some(incident) = incident.map(|incident| incident.id.clone()) {
+            self.drive(&incident, now);
+        }
+    }
+
+    fn inventory(&mut self, inventory: &Inventory, now: Now) {
+        let Some(host) = self.hosts.get_mut(&inventory.host) else {
+            return;
+        };
+        // Only the boot that speaks now, and only what is newer than what is known.
+        if host
+            .signals
+            .agent
+            .boot
+            .as_ref()
+            .is_some_and(|boot| *boot != inventory.boot)
+        {
+            return;
+        }
+        let old = host.inventory.as_ref().is_some_and(|(_, known)| {
+            known.agent == inventory.agent
+                && (inventory.starts, inventory.version) < (known.starts, known.version)
+        });
+        if old {
+            return;
+        }
+        match &mut host.inventory {
+            Some((at, known)) if known.lists_as(inventory) => {
+                *at = now.mono;
+                known.version = inventory.version;
+            }
+            known => {
+                *known = Some((now.mono, inventory.clone()));
+                self.doubles.compare_again();
+            }
+        }
+        if self.may_act(now.mono) {
+            self.find_zombies(&inventory.host, now);
+        }
+    }
+}
+
+/// Does something with every host that is named. Lists mostly come in the order of names, as hosts are kept; then nobody
+/// need be searched for.
+fn for_each_known<T>(
+    hosts: &mut BTreeMap<HostName, Host>,
+    named: &[(HostName, T)],
+    mut with: impl FnMut(&mut Host, &T),
+) {
+    let mut strays = Vec::new();
+    let mut known = hosts.iter_mut();
+    let mut here = known.next();
+    for (name, what) in named {
+        while here.as_ref().is_some_and(|(at, _)| *at < name) {
+            here = known.next();
+        }
+        match &mut here {
+            Some((at, host)) if *at == name => with(host, what),
+            _ => strays.push((name, what)),
+        }
+    }
+    for (name, what) in strays {
+        if let Some(host) = hosts.get_mut(name) {
+            with(host, what);
+        }
+    }
+}

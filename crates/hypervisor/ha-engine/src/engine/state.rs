@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a leader knows beside the ledger: of each host, of each incident it drives and of each guest
+//! it moves. All of it is soft and began in this process; a successor learns it anew.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use cobaltcore_api::Maintenance;
+use cobaltcore_api::names::{HostName, ServerId};
+
+use crate::evidence::{Evidence, Group, GroupVerdict};
+use crate::ids::{Epoch, Grade, Mono};
+use crate::input::{HostFacts, Identity, Inventory, MigrationFacts, Power, ServerFacts, ServiceFacts};
+use crate::ledger::IncidentState;
+use crate::monitors::{HostMonitors, Reboot, Suspicion};
+use crate::signals::Signals;
+use crate::status::HeldReason;
+
+/// One host and what is known of it. Soft: a new process learns it anew.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Host {
+    pub(crate) facts: Option<HostFacts>,
+    pub(crate) signals: Signals,
+    pub(crate) inventory: Option<(Mono, Inventory)>,
+    pub(crate) suspicion: Option<Suspicion>,
+    pub(crate) blind: bool,
+    pub(crate) shutdown_announced: Option<Mono>,
+    /// The boot after which its guests may be missing.
+    pub(crate) rebooted: Option<Reboot>,
+    /// When an incident of it was last called off.
+    pub(crate) cancelled: Option<Mono>,
+    pub(crate) dead_in: [bool; 9],
+    /// The verdict of the latest round.
+    pub(crate) evidence: Evidence,
+    /// Since when every round found it dead beyond any doubt.
+    pub(crate) overwhelming: Option<Mono>,
+    pub(crate) monitors: HostMonitors,
+    /// The latest round found it well, and since then nothing but signs of life was heard of it: as long as they are
+    /// fresh, another look would find the same.
+    pub(crate) calm: bool,
+}
+
+impl Host {
+    pub(super) fn told(&mut self, facts: &HostFacts) {
+        if self.facts.as_ref() != Some(facts) {
+            self.facts = Some(facts.clone());
+            self.calm = false;
+        }
+    }
+
+    pub(super) fn service_seen(&mut self, facts: &ServiceFacts, now: Mono) {
+        let reported = self.signals.nova.see(&facts.updated_at, now);
+        if let Some(reboot) = self.rebooted.as_mut().filter(|_| reported) {
+            reboot.reported(now);
+        }
+        match &mut self.signals.service {
+            Some((at, known)) if known == facts => *at = now,
+            known => *known = Some((now, facts.clone())),
+        }
+    }
+
+    pub(super) fn metrics_seen(&mut self, up: bool, now: Mono) {
+        let before = self.signals.metrics.replace((now, up));
+        self.calm &= before.is_some_and(|(_, was)| was == up);
+    }
+
+    pub(super) fn storage_seen(&mut self, watcher: bool, now: Mono) {
+        let before = self.signals.storage.replace((now, watcher));
+        self.calm &= before.is_some_and(|(_, was)| was == watcher);
+    }
+
+    /// Takes a power reading. One that says On ends a proof at once, not with the next round.
+    pub(crate) fn power_read(&mut self, power: Option<Power>, asked_at: Mono) {
+        self.signals.power(power, asked_at);
+        self.calm = false;
+        if power == Some(Power::On) {
+            self.evidence.groups[Group::B as usize] = GroupVerdict::default();
+        }
+    }
+}
+
+/// The term of this leader.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Term {
+    pub(crate) epoch: Epoch,
+    pub(crate) since: Mono,
+    pub(crate) renewed: Mono,
+    pub(super) next_action: u64,
+    pub(super) next_incident: u32,
+}
+
+/// What at most one action may be under way for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Slot {
+    Investigate(HostName),
+    HostPower(HostName),
+    HostList(HostName),
+    Guest(ServerId),
+    Zombie(HostName, ServerId),
+    Double(ServerId),
+    Resign,
+    Maintenance,
+    Claim,
+    Eviction,
+    Identify,
+    Power,
+    Off,
+    Hold,
+    Service,
+    Update,
+    Condition,
+    List,
+    Vm(ServerId),
+    Fence,
+    Restore,
+    Spare(HostName),
+}
+
+/// A fact read for an incident: when it was asked for, and what it said.
+pub(crate) type Read<T> = Option<(Mono, T)>;
+
+/// What a leader knows of one guest it moves.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct VmRun {
+    pub(crate) read: Read<(Option<ServerFacts>, Vec<MigrationFacts>)>,
+    /// Nothing is sent before this moment.
+    pub(crate) not_before: Mono,
+    /// When the latest request was answered, or this term learnt that there was one.
+    pub(crate) answered: Option<Mono>,
+    /// When the first request left in this term.
+    pub(crate) asked: Option<Mono>,
+    pub(crate) since: Mono,
+    pub(crate) stuck: bool,
+    pub(crate) needs_reset: bool,
+    pub(crate) live_seen: Option<Mono>,
+}
+
+/// Readings of Off in a row. Those too soon after the one before them count with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OffReads {
+    /// How many, far enough apart.
+    pub(crate) count: u32,
+    /// When the first of all was asked for.
+    pub(crate) first: Mono,
+    /// When the latest of those that count was asked for.
+    counted: Mono,
+    /// When the latest of all was asked for.
+    pub(crate) last: Mono,
+}
+
+impl OffReads {
+    /// One more, asked for at a moment.
+    pub(crate) fn with(before: Option<Self>, asked: Mono, gap: Duration) -> Self {
+        match before {
+            None => Self {
+                count: 1,
+                first: asked,
+                counted: asked,
+                last: asked,
+            },
+            Some(reads) if asked.since(reads.counted) >= gap => Self {
+                count: reads.count.saturating_add(1),
+                counted: asked,
+                last: asked,
+                ..reads
+            },
+            Some(reads) => Self { last: asked, ..reads },
+        }
+    }
+}
+
+/// What a leader knows of one incident besides the ledger. Every time in it began in this term.
+#[derive(Clone, Debug)]
+pub(crate) struct Run {
+    pub(crate) state: IncidentState,
+    pub(crate) state_since: Mono,
+    pub(crate) held: Option<HeldReason>,
+    /// When people were last told why.
+    pub(crate) held_told: Mono,
+    pub(crate) maintenance: Read<Maintenance>,
+    pub(crate) identity: Read<Identity>,
+    pub(crate) service: Read<ServiceFacts>,
+    /// When each slot may be used again, and how often it failed in a row.
+    pub(crate) retry: BTreeMap<Slot, (Mono, u32)>,
+    pub(crate) fence_since: Mono,
+    pub(crate) level_since: Mono,
+    /// When the latest power-off ended; readings asked for before it verify nothing.
+    pub(crate) off_done: Option<Mono>,
+    /// Off readings in a row.
+    pub(crate) off_reads: Option<OffReads>,
+    pub(crate) power_asked: Option<Mono>,
+    pub(crate) power_on_seen: bool,
+    pub(crate) power_answered: Mono,
+    /// What the latest reading is worth, if it was not read from a device.
+    pub(crate) presumed: Option<Grade>,
+    /// When the fence was last seen to hold.
+    pub(crate) hold_ok: Option<Mono>,
+    pub(crate) eviction_stopped: bool,
+    pub(crate) vms: BTreeMap<ServerId, VmRun>,
+    pub(crate) group_since: BTreeMap<String, Mono>,
+    pub(crate) healthy_since: Option<Mono>,
+    /// Since when Nova has been seen to keep evacuations from the host on record.
+    pub(crate) records_open: Option<Mono>,
+    /// Maintenance is being given back because the host lived before its power was touched.
+    pub(crate) restoring: bool,
+    /// When everybody was last asked about the host of an incident that waits.
+    pub(crate) investigated: Option<Mono>,
+    /// People were told that there may be no room for its guests.
+    pub(crate) told_room: bool,
+    /// Nova found no place for one of its guests since spare hosts were last thought of.
+    pub(crate) no_place: bool,
+}
+
+impl Run {
+    pub(super) fn new(state: IncidentState, now: Mono) -> Self {
+        Self {
+            state,
+            state_since: now,
+            held: None,
+            held_told: now,
+            maintenance: None,
+            identity: None,
+            service: None,
+            retry: BTreeMap::new(),
+            fence_since: now,
+            level_since: now,
+            off_done: None,
+            off_reads: None,
+            power_asked: None,
+            power_on_seen: false,
+            power_answered: now,
+            presumed: None,
+            hold_ok: None,
+            eviction_stopped: false,
+            vms: BTreeMap::new(),
+            group_since: BTreeMap::new(),
+            healthy_since: None,
+            records_open: None,
+            restoring: false,
+            investigated: None,
+            told_room: false,
+            no_place: false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readings_of_off_count_when_they_are_far_enough_apart() {
+        let gap = Duration::from_secs(2);
+        let mut reads = None;
+        let mut counts = Vec::new();
+        for ms in [0, 1000, 1999, 2000, 3000, 4500, 5000, 9000] {
+            let now = OffReads::with(reads, Mono(ms), gap);
+            assert_eq!(now.last, Mono(ms));
+            counts.push(now.count);
+            reads = Some(now);
+        }
+        assert_eq!(counts, [1, 1, 1, 2, 2, 3, 3, 4]);
+    }
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The rounds of a leader: every host is judged from one snapshot, and each monitor looks at it. How
+//! suspicion becomes an incident, what living hosts suffer from and what a reboot left behind are modules
+//! of their own; none but suspicion and reboots leads to fencing.
+
+mod events;
+mod io_errors;
+mod reboots;
+mod services;
+mod suspicion;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use cobaltcore_api::names::{HostName, ServerId};
+
+use crate::config::Config;
+use crate::engine::Engine;
+use crate::evidence::{Evidence, Group, Verdict, assess};
+use crate::ids::{AgentId, Mono, Now};
+use crate::status::{Degraded, Notice};
+
+use io_errors::IoErrors;
+pub(crate) use reboots::Reboot;
+pub(crate) use suspicion::Suspicion;
+
+/// How many hosts died in one group lately.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Distrust {
+    deaths: VecDeque<Mono>,
+    until: Option<Mono>,
+}
+
+impl Distrust {
+    pub(crate) fn active(&self, now: Mono, _config: &Config) -> bool {
+        self.until.is_some_and(|until| now < until)
+    }
+
+    fn died(&mut self, now: Mono, fleet: usize, config: &Config) {
+        self.deaths.push_back(now);
+        while self
+            .deaths
+            .front()
+            .is_some_and(|at| now.since(*at) > config.distrust_window)
+        {
+            self.deaths.pop_front();
+        }
+        let share = self.deaths.len() * 100 > fleet * config.distrust_percent as usize;
+        if share && self.deaths.len() >= config.distrust_min {
+            self.until = Some(now.after(config.distrust_for));
+        }
+    }
+}
+
+/// Guest events of one host.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct HostMonitors {
+    seen: Option<(AgentId, u64)>,
+    watchdog: BTreeMap<ServerId, Mono>,
+    io_errors: IoErrors,
+    memory: VecDeque<Mono>,
+    /// When metrics last told of memory that fails beyond repair.
+    memory_metrics: Option<Mono>,
+    /// When metrics last told that libvirt is down.
+    libvirt_metrics: Option<Mono>,
+    libvirt_down_since: Option<Mono>,
+    nova_down_since: Option<Mono>,
+    /// Services that people were told are gone.
+    told_gone: BTreeSet<Degraded>,
+    pub(crate) degraded: BTreeMap<Degraded, Mono>,
+}
+
+impl Engine {
+    /// One round over all hosts. Those that are well and of which only signs of life were heard are well.
+    pub(crate) fn round(&mut self, now: Now) {
+        let judged = self.count_deaths(now);
+        self.watch_groups(now);
+        for (name, evidence) in judged {
+            self.judge(&name, evidence, now);
+        }
+        self.watch_storm(now);
+        self.watch_storage(now);
+        self.watch_doubles(now);
+        self.watch_reboots(now);
+        self.drive_guests(now);
+    }
+
+    fn judge(&mut self, name: &HostName, mut evidence: Evidence, now: Now) {
+        self.distrust_in(&mut evidence, now.mono);
+        let assessment = assess(&evidence, &self.config, self.broken);
+        let Some(host) = self.hosts.get_mut(name) else {
+            return;
+        };
+        let heard = evidence.of(Group::A).verdict == Verdict::Alive;
+        let quiet = host.suspicion.is_none() && heard && !host.blind && !evidence.proven();
+        let sure = evidence.overwhelming();
+        host.overwhelming = sure.then(|| host.overwhelming.unwrap_or(now.mono));
+        host.evidence = evidence;
+        if !quiet && self.ledger.open_incident(name).is_none() {
+            self.suspect(name, assessment, now);
+        }
+        self.watch_services(name, now);
+        let sound = self.broken.trusts_calm();
+        if let Some(host) = self.hosts.get_mut(name) {
+            let served =
+                host.monitors.libvirt_down_since.is_none() && host.monitors.nova_down_since.is_none();
+            let lively = host.signals.unquestioned() && host.signals.still_fresh(now.mono, &self.config);
+            host.calm = sound && quiet && served && lively;
+        }
+    }
+
+    /// Accusations of a group in which many hosts fall silent together say something about the
+    /// group, not about the hosts. Gives back what is known of those that have to be judged.
+    fn count_deaths(&mut self, now: Now) -> Vec<(HostName, Evidence)> {
+        let fleet = self.hosts.len();
+        let mut judged = Vec::new();
+        for (name, host) in &mut self.hosts {
+            if host.calm && host.signals.still_fresh(now.mono, &self.config) {
+                continue;
+            }
+            let evidence = host
+                .signals
+                .evidence(now, self.awake, &self.config, host.blind, self.broken);
+            for group in Group::ALL {
+                let dead = evidence.of(group).verdict == Verdict::Dead;
+                let was = &mut host.dead_in[group as usize];
+                if dead && !*was && !matches!(group, Group::B | Group::W) {
+                    self.distrust[group as usize].died(now.mono, fleet, &self.config);
+                }
+                *was = dead;
+            }
+            judged.push((name.clone(), evidence));
+        }
+        judged
+    }
+
+    /// Tells when a group is not believed any more, and when it is again.
+    fn watch_groups(&mut self, now: Now) {
+        for group in Group::ALL {
+            let untrusted = self.distrust[group as usize].active(now.mono, &self.config);
+            let told = std::mem::replace(&mut self.told_untrusted[group as usize], untrusted);
+            if told != untrusted {
+                self.tell(Notice::GroupUntrusted { group, untrusted });
+            }
+        }
+    }
+}

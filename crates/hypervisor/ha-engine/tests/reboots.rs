@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Hosts that boot by themselves, and a fleet that is switched on: who is waited for, and for how long.
+
+#![allow(clippy::unwrap_used)]
+
+mod play;
+
+use cobaltcore_api::Maintenance;
+use cobaltcore_ha_engine::{
+    AgentId, Answer, BootId, DomainState, Effect, HeldReason, IncidentKind, IncidentState, Input, Inventory,
+    Notice, Observation, Pause, PauseScope, Power, ProbeResult, Prober, ReplicaId, ServiceFacts,
+};
+use play::{Play, beat, host, right, server};
+
+/// A zone of six in which host 0 has booted anew.
+struct Zone {
+    play: Play,
+    /// Whether the compute service of host 0 reports, and those of the others.
+    compute: bool,
+    others: bool,
+    /// When they last did.
+    reported: (u64, u64),
+    /// Whether the guest of host 0 executes there.
+    runs: bool,
+    off: bool,
+    claimed: bool,
+    done: Vec<Effect>,
+}
+
+impl Zone {
+    fn new() -> Self {
+        let mut zone = Self {
+            play: Play::new(),
+            compute: true,
+            others: true,
+            reported: (0, 0),
+            runs: true,
+            off: false,
+            claimed: false,
+            done: Vec::new(),
+        };
+        zone.seconds(90, 1);
+        (zone.compute, zone.runs) = (false, false);
+        zone
+    }
+
+    fn seconds(&mut self, count: u32, boot: u8) {
+        for _ in 0..count {
+            self.second(boot);
+        }
+    }
+
+    fn second(&mut self, boot: u8) {
+        let now = self.play.now + 1000;
+        if !self.off {
+            let beat = beat(0, boot, now * 1000);
+            self.play.step(Input::Saw(Observation::Heartbeat(beat)));
+            let state = if self.runs {
+                DomainState::Running
+            } else {
+                DomainState::Off
+            };
+            self.play.step(Input::Saw(Observation::Inventory(Inventory {
+                host: host(0),
+                agent: AgentId("agent".into()),
+                starts: 1,
+                boot: BootId(format!("boot-{boot}")),
+                version: now,
+                domains: [(server(0).id, state)].into_iter().collect(),
+                devices: Vec::new(),
+            })));
+        }
+        if self.compute {
+            self.reported.0 = now;
+        }
+        if self.others {
+            self.reported.1 = now;
+        }
+        let reported = |n: u8| if n == 0 { self.reported.0 } else { self.reported.1 };
+        let services = (0..6)
+            .map(|n| {
+                let updated_at = reported(n).to_string();
+                let facts = ServiceFacts {
+                    updated_at,
+                    up: true,
+                    disabled: false,
+                    forced_down: false,
+                };
+                (host(n), facts)
+            })
+            .collect();
+        self.play.step(Input::Saw(Observation::Services(services)));
+        self.play.second(1, true);
+        self.answer();
+    }
+
+    fn answer(&mut self) {
+        for action in std::mem::take(&mut self.play.open) {
+            let answer = match &action.effect {
+                Effect::ReadPower { .. } if self.off => Answer::Power(Power::Off),
+                Effect::ReadPower { .. } => Answer::Power(Power::On),
+                Effect::PowerOff { .. } => {
+                    self.off = true;
+                    Answer::Done
+                }
+                Effect::Claim { .. } => {
+                    self.claimed = true;
+                    Answer::Done
+                }
+                Effect::ReadMaintenance { .. } if self.claimed => Answer::Maintenance(Maintenance::Ha),
+                Effect::ReadMaintenance { .. } => Answer::Maintenance(Maintenance::Off),
+                other => right(other, 4),
+            };
+            if let Effect::Investigate { host, .. } = &action.effect {
+                let by = Prober::Replica(ReplicaId(0));
+                let (asked_at, host) = (cobaltcore_ha_engine::Mono(self.play.now), host.clone());
+                let result = if self.off {
+                    ProbeResult::Timeout
+                } else {
+                    ProbeResult::App
+                };
+                let seen = Observation::Probe {
+                    host,
+                    by,
+                    asked_at,
+                    result,
+                };
+                self.play.step(Input::Saw(seen));
+            }
+            self.done.push(action.effect);
+            self.play.step(Input::Outcome {
+                id: action.id,
+                result: Ok(answer),
+            });
+        }
+    }
+
+    fn incidents(&self) -> Vec<(IncidentKind, IncidentState)> {
+        let all = self.play.engine.ledger().incidents.values();
+        all.map(|incident| (incident.kind, incident.state)).collect()
+    }
+
+    fn restarted(&self) -> bool {
+        let restarts = |effect: &Effect| matches!(effect, Effect::RebootHard { .. } | Effect::Start { .. });
+        self.done.iter().any(restarts)
+    }
+}
+
+fn held(play: &Play, wanted: HeldReason) -> bool {
+    let is = |notice: &Notice| matches!(notice, Notice::Held { reason, .. } if *reason == wanted);
+    play.notices.iter().any(is)
+}
+
+#[test]
+fn a_rebooted_host_without_a_compute_service_for_ten_minutes_is_recovered() {
+    let mut zone = Zone::new();
+    zone.seconds(595, 2);
+    assert_eq!(zone.incidents(), [], "its compute service may still come up");
+    assert!(!zone.restarted(), "nobody there could start a guest");
+    zone.seconds(60, 2);
+    assert!(zone.off, "it was not switched off");
+    let [(kind, state)] = zone.incidents()[..] else {
+        panic!("{:?}", zone.incidents());
+    };
+    assert_eq!(kind, IncidentKind::HostRebooted);
+    assert!(state >= IncidentState::Fenced, "{state:?}");
+    assert!(
+        !held(&zone.play, HeldReason::IdentityMismatch),
+        "what it said before it was off says nothing about whose device that was"
+    );
+    let by = &zone.play.engine.ledger().incidents.values().next().unwrap().by;
+    assert_eq!(by, "monitor/host-rebooted");
+}
+
+#[test]
+fn a_compute_service_that_comes_up_in_time_has_a_minute_to_resume_its_guests() {
+    let mut zone = Zone::new();
+    zone.seconds(300, 2);
+    zone.compute = true;
+    zone.seconds(55, 2);
+    assert!(!zone.restarted(), "it may resume its guests by itself");
+    zone.seconds(20, 2);
+    assert!(zone.restarted(), "it did not");
+    zone.seconds(900, 2);
+    assert_eq!(zone.incidents(), []);
+}
+
+#[test]
+fn a_host_that_runs_a_guest_is_not_sacrificed_for_its_compute_service() {
+    let mut zone = Zone::new();
+    zone.runs = true;
+    zone.seconds(1800, 2);
+    assert_eq!(zone.incidents(), []);
+    assert!(!zone.off);
+}
+
+#[test]
+fn compute_services_that_all_fall_silent_are_no_reason_to_switch_a_host_off() {
+    let mut zone = Zone::new();
+    zone.seconds(30, 2);
+    zone.others = false;
+    zone.seconds(1800, 2);
+    assert_eq!(zone.incidents(), []);
+    assert!(!zone.off);
+}
+
+#[test]
+fn it_is_called_off_when_the_compute_service_comes_up_before_the_power_is_touched() {
+    let mut zone = Zone::new();
+    let pause = Pause {
+        scope: PauseScope::Host(host(0)),
+        reason: "works".into(),
+    };
+    zone.play.step(Input::Pauses(vec![pause]));
+    zone.seconds(620, 2);
+    assert_eq!(
+        zone.incidents(),
+        [(IncidentKind::HostRebooted, IncidentState::Confirmed)]
+    );
+    zone.compute = true;
+    zone.seconds(15, 2);
+    assert_eq!(
+        zone.incidents(),
+        [(IncidentKind::HostRebooted, IncidentState::Cancelled)]
+    );
+    assert!(!zone.off);
+}
+
+/// Six hosts; the last is off while the others were switched on at this moment.
+fn switched_on(at: Option<u64>) -> Play {
+    let mut play = Play::new();
+    play.switched_on = at;
+    play
+}
+
+fn seconds(play: &mut Play, count: u32, silent: u8) {
+    for _ in 0..count {
+        play.second(silent, true);
+        for _ in 0..play.open.len() {
+            play.answer(0, 4, silent);
+        }
+    }
+}
+
+#[test]
+fn while_most_of_the_fleet_was_just_switched_on_a_host_that_is_still_off_is_waited_for() {
+    const LAST: u8 = 1 << 5;
+    let opened = |play: &Play| !play.engine.ledger().incidents.is_empty();
+    let claims = |play: &Play| {
+        let written = |record: &cobaltcore_ha_engine::Record| {
+            matches!(record.entry, cobaltcore_ha_engine::Entry::ClaimIntended { .. })
+        };
+        play.journal.iter().any(written)
+    };
+    // Its power reads Off: proof enough, were the others not just as young.
+    let mut cold = switched_on(Some(1000));
+    seconds(&mut cold, 70, 0);
+    seconds(&mut cold, 480, LAST);
+    assert!(
+        opened(&cold) && held(&cold, HeldReason::WarmUp),
+        "{:?}",
+        cold.notices
+    );
+    assert!(!claims(&cold));
+    seconds(&mut cold, 120, LAST);
+    assert!(
+        claims(&cold),
+        "ten minutes after the start it counts as any other"
+    );
+    let mut warm = switched_on(None);
+    seconds(&mut warm, 70, 0);
+    seconds(&mut warm, 60, LAST);
+    assert!(claims(&warm) && !held(&warm, HeldReason::WarmUp));
+}
