@@ -460,8 +460,6 @@ pub(super) static KINDS: &[Kind] = &[
     Kind {
         group: "apiextensions.k8s.io",
         kind: "CustomResourceDefinition",
-        // Its own rules say more about it than any syntax.
-        name_rule: NameRule::PathSegment,
         plural: "customresourcedefinitions",
         singular: "customresourcedefinition",
         short_names: &["crd", "crds"],

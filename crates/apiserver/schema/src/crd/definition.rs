@@ -35,7 +35,7 @@ pub fn validate_crd(crd: &Value) -> Vec<FieldError> {
     let metadata = part(crd, "metadata");
     let spec = part(crd, "spec");
     let mut errors = validate_object_meta(metadata, false, NameRule::Subdomain, "metadata");
-    // The name follows from what the definition says; nothing else is asked of it.
+    // The syntax of the name is judged with the metadata of every kind; here, what it must be.
     errors.retain(|e| !is_about_name(e));
     check_name(metadata, spec, &mut errors);
     errors.extend(check_spec(spec, None));

@@ -63,16 +63,21 @@ async fn writing_an_object_as_it_is_moves_it_to_the_storage_version() {
     assert_eq!(rv(&again.body), rv(&moved.body));
 }
 
-/// The name of a definition follows from its content; whatever else is wrong with it is said once.
+/// The name of a definition is judged once for its syntax and once for what it must be.
 #[tokio::test]
-async fn names_of_definitions_are_judged_by_their_content() {
+async fn names_of_definitions_are_judged_once() {
     let server = TestServer::start().await;
     let mut crd = definition("widgets", "Widget", json!({"type": "object"}));
     crd["metadata"]["name"] = json!("widgets.Foo.com");
-    let reply = server.admin().post(CRDS, &crd).await;
+    let told = causes(&server.admin().post(CRDS, &crd).await.body);
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(
+        told[0].contains("a lowercase RFC 1123 subdomain must consist of"),
+        "{told:?}"
+    );
     assert_eq!(
-        causes(&reply.body),
-        ["metadata.name: Invalid value: \"widgets.Foo.com\": must be spec.names.plural+\".\"+spec.group"]
+        told[1],
+        "metadata.name: Invalid value: \"widgets.Foo.com\": must be spec.names.plural+\".\"+spec.group"
     );
     let mut none = definition("widgets", "Widget", json!({"type": "object"}));
     none["spec"].as_object_mut().unwrap().remove("versions");
