@@ -26,8 +26,6 @@ impl Engine {
         let Some(incident) = self.ledger.incidents.get(id).cloned() else {
             return Err(None);
         };
-        // A device may lie, and whoever answers contradicts it as long as somebody asks.
-        self.keep_asking(id, now);
         let Some(host) = self.hosts.get(&id.host) else {
             return Err(Some(HeldReason::IdentityMismatch));
         };

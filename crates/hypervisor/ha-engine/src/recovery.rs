@@ -241,6 +241,9 @@ impl Engine {
         }
         self.claim(id, now)?;
         self.stop_eviction(id, now);
+        // A device may lie, also about a host that somebody switched on again while its guests are moved. Whoever
+        // answers contradicts it as long as somebody asks.
+        self.keep_asking(id, now);
         self.check_hold(id, now);
         let required = self.config.required_grade;
         let fenced = |engine: &Self| {
