@@ -3,6 +3,7 @@
 //! after it has been saying so for a while, unchanged. A process that begins anew watches anew.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,22 +13,38 @@ use tokio::time::Instant;
 /// How long a claim must have been saying Off.
 pub(crate) const VIGIL: Duration = Duration::from_secs(30);
 
-/// What is watched: since when each claim has been saying Off, and in which generation of it. Cheap to
-/// clone; clones share.
+/// What is watched, by server. Cheap to clone; clones share.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Vigil(Arc<Mutex<BTreeMap<String, (Option<i64>, Instant)>>>);
+pub(crate) struct Vigil(Arc<Mutex<BTreeMap<String, Watched>>>);
+
+/// Since when a claim has been saying Off, and in which generation of it.
+#[derive(Debug)]
+struct Watched {
+    generation: Option<i64>,
+    since: Instant,
+}
 
 impl Vigil {
     /// The claim of a server says Off. For how much longer it must say so.
     pub(crate) fn off(&self, server: &str, generation: Option<i64>) -> Duration {
         let now = Instant::now();
-        let mut watched = self.0.lock();
-        let (known, since) = watched.entry(server.to_owned()).or_insert((generation, now));
-        if *known != generation {
-            // Somebody changed it and back between two looks.
-            (*known, *since) = (generation, now);
-        }
-        VIGIL.saturating_sub(now.duration_since(*since))
+        let begun = Watched {
+            generation,
+            since: now,
+        };
+        let mut claims = self.0.lock();
+        let watched = match claims.entry(server.to_owned()) {
+            Entry::Vacant(new) => new.insert(begun),
+            Entry::Occupied(known) => {
+                let known = known.into_mut();
+                if known.generation != generation {
+                    // Somebody changed it and back between two looks.
+                    *known = begun;
+                }
+                known
+            }
+        };
+        VIGIL.saturating_sub(now.duration_since(watched.since))
     }
 
     /// It does not.
