@@ -462,7 +462,9 @@ pub(crate) fn unsettled(world: &World) -> Option<(Invariant, String)> {
         let suspect = engine
             .host_status(&host.name, now)
             .is_some_and(|status| status.suspect);
-        if well && suspect {
+        // Whose device is that of another host, which is off, cannot be told to be on.
+        let misled = host.bmc.wired_to.is_some_and(|other| !world.hosts[other].power);
+        if well && suspect && !misled {
             return Some((Invariant::L4Calm, format!("n{h:02} is well and still suspect")));
         }
     }

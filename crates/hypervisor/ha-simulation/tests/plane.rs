@@ -82,12 +82,26 @@ fn a_guest_may_crash_at_any_moment() {
 /// its guests are locked; a stopped guest whose second host dies before it was stopped again; a record of Nova that nobody
 /// closes; an old look at a service that was enabled meanwhile; a new leader who has not asked yet whose host it is;
 /// maintenance that is still on its way back when its host turns out to be dead; a device that says Off of a host that
-/// somebody switched on while its guests are moved.
+/// somebody switched on while its guests are moved; a host that lives and whose device is that of a dead one.
 #[test]
 fn seeds_that_once_broke_a_promise_keep_it() {
     for seed in [
-        6697, 9580, 702_631, 704_681, 703_467, 808_928, 812_059, 5408, 9730, 100, 832, 2723, 701_834,
+        6697,
+        9580,
+        702_631,
+        704_681,
+        703_467,
+        808_928,
+        812_059,
+        5408,
+        9730,
+        100,
+        832,
+        2723,
+        701_834,
         47_000_418,
+        108_002_948,
+        111_003_486,
     ] {
         let run = run_seed(options(seed, false));
         assert!(run.violation.is_none(), "seed {seed}: {}", run.violation.unwrap());
