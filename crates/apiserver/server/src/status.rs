@@ -52,6 +52,13 @@ impl ApiError {
         Self::new(400, "BadRequest", message)
     }
 
+    /// 400 for an object that names another namespace than the request.
+    pub fn other_namespace() -> Self {
+        Self::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        )
+    }
+
     /// 404 for an object that does not exist.
     pub fn not_found(group: &str, plural: &str, name: &str) -> Self {
         Self::new(

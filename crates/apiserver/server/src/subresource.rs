@@ -562,9 +562,7 @@ fn check_scale(call: &Call, resource: &Resource, current: &Value, wanted: &Value
     }
     let namespace = meta::namespace(wanted);
     if !namespace.is_empty() && namespace != call.info.namespace {
-        return Err(ApiError::bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request",
-        ));
+        return Err(ApiError::other_namespace());
     }
     let replicas = match wanted["spec"].get("replicas") {
         None | Some(Value::Null) => 0,

@@ -259,9 +259,7 @@ impl Api {
         if given.is_empty() {
             meta::set(object, "namespace", json!(call.info.namespace));
         } else if given != call.info.namespace {
-            return Err(ApiError::bad_request(
-                "the namespace of the provided object does not match the namespace sent on the request",
-            ));
+            return Err(ApiError::other_namespace());
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::Edit;
 use super::locks::check_name;
-use super::refusals::{envelope_changed, refused, shown_start, undecodable};
+use super::refusals::{envelope_changed, judge, refused, shown_start, undecodable};
 use crate::api::Api;
 use crate::meta;
 use crate::registry::Resource;
@@ -55,9 +55,7 @@ impl Api {
             check_name(write.call, &patched)?;
         }
         if meta::namespace(&patched) != meta::namespace(old) {
-            return Err(ApiError::bad_request(
-                "the namespace of the provided object does not match the namespace sent on the request",
-            ));
+            return Err(ApiError::other_namespace());
         }
         let patched_text = shown_start(&patched);
         let reset = crate::write::resets_ownership(&patched);
@@ -76,21 +74,7 @@ impl Api {
             let mut problems: Vec<String> = unknown.iter().map(|p| crate::call::unknown_field(p)).collect();
             // A patched object has no order of its own any more.
             problems.sort();
-            write
-                .call
-                .judge_strictness(
-                    write.options.validation,
-                    &problems,
-                    &resource.kind,
-                    &resource.version,
-                )
-                .map_err(|_| {
-                    undecodable(
-                        resource,
-                        &patched_text,
-                        &format!("strict decoding error: {}", problems.join(", ")),
-                    )
-                })?;
+            judge(write, &problems, &patched_text)?;
         }
         Ok(patched)
     }

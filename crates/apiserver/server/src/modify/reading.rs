@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::Edit;
 use super::locks::check_name;
-use super::refusals::{shown_start, undecodable};
+use super::refusals::{judge, shown_start};
 use crate::call::duplicate_field;
 use crate::decode::{self, Decoded};
 use crate::meta;
@@ -44,22 +44,7 @@ pub(super) fn read_patch(write: &Write<'_>, media: &str) -> ApiResult<Edit> {
     if media == "application/json-patch+json" {
         problems.extend(strange_members(&decoded.value));
     }
-    let resource = write.resource;
-    write
-        .call
-        .judge_strictness(
-            write.options.validation,
-            &problems,
-            &resource.kind,
-            &resource.version,
-        )
-        .map_err(|_| {
-            undecodable(
-                resource,
-                &shown_start(&decoded.value),
-                &format!("strict decoding error: {}", problems.join(", ")),
-            )
-        })?;
+    judge(write, &problems, &shown_start(&decoded.value))?;
     let patch = decoded.value;
     let found = decode::json_type(&patch);
     match media {
@@ -152,9 +137,7 @@ fn read_configuration(write: &Write<'_>, decoded: Decoded) -> ApiResult<Edit> {
     }
     let namespace = meta::namespace(&config);
     if resource.namespaced && !namespace.is_empty() && namespace != write.call.info.namespace {
-        return Err(ApiError::bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request",
-        ));
+        return Err(ApiError::other_namespace());
     }
     Ok(Edit::Apply(config))
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::meta;
 use crate::registry::Resource;
-use crate::status::ApiError;
+use crate::status::{ApiError, ApiResult};
 use crate::write::Write;
 
 pub(super) fn envelope_changed(write: &Write<'_>, patched: &Value, old: &Value) -> ApiError {
@@ -54,6 +54,23 @@ pub(super) fn undecodable(resource: &Resource, shown: &str, why: &str) -> ApiErr
     );
     let why = why.strip_prefix(&prefix).unwrap_or(why);
     ApiError::invalid("", "", "", &[FieldError::invalid("patch", &json!(shown), why)])
+}
+
+/// What is strange about a patch or its result, told or refused as the client asked for it.
+pub(super) fn judge(write: &Write<'_>, problems: &[String], shown: &str) -> ApiResult<()> {
+    let resource = write.resource;
+    write
+        .call
+        .judge_strictness(
+            write.options.validation,
+            problems,
+            &resource.kind,
+            &resource.version,
+        )
+        .map_err(|_| {
+            let why = format!("strict decoding error: {}", problems.join(", "));
+            undecodable(resource, shown, &why)
+        })
 }
 
 /// As much of a value as an error text may show.

@@ -38,6 +38,11 @@ impl Reboot {
         }
     }
 
+    /// Whether its compute service was waited for so long, and never reported.
+    fn given_up(&self, now: Mono, patience: Duration) -> bool {
+        self.compute.is_none() && now.since(self.since) >= patience
+    }
+
     /// Its compute service reported.
     pub(crate) fn reported(&mut self, now: Mono) {
         self.compute.get_or_insert(now);
@@ -134,10 +139,10 @@ impl Engine {
             return false;
         };
         let patience = self.config.monitors.host_rebooted.compute_after;
-        let waited = |reboot: Reboot| reboot.compute.is_none() && now.mono.since(reboot.since) >= patience;
         let evidence = self.evidence(host, now);
         let nova = evidence.of(Group::N);
-        host.rebooted.is_some_and(waited)
+        host.rebooted
+            .is_some_and(|reboot| reboot.given_up(now.mono, patience))
             && evidence.of(Group::A).verdict == Verdict::Alive
             && nova.verdict == Verdict::Dead
             && !nova.untrusted
@@ -152,8 +157,9 @@ impl Engine {
             return true;
         };
         let patience = self.config.monitors.host_rebooted.compute_after;
-        let waits = |reboot: Reboot| reboot.compute.is_none() && now.mono.since(reboot.since) >= patience;
-        !host.rebooted.is_some_and(waits)
+        !host
+            .rebooted
+            .is_some_and(|reboot| reboot.given_up(now.mono, patience))
             || self.evidence(host, now).of(Group::N).verdict == Verdict::Alive
             || self.guests_run(host, now) == Some(true)
     }
