@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Names and identifiers as types, so that a host name cannot end up where a server id
-//! belongs. Each is checked once, where it enters.
+//! belongs. Each is checked once, where it enters. Copies are cheap: a short name lies in
+//! place, a longer one is shared.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use smol_str::{SmolStr, StrExt};
 
 /// A name or identifier that does not have the form its type promises.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,19 +29,30 @@ macro_rules! name_type {
     ($(#[$meta:meta])* $name:ident, $expected:literal, $normalise:path) => {
         $(#[$meta])*
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[serde(try_from = "String", into = "String")]
-        pub struct $name(String);
+        #[serde(try_from = "SmolStr", into = "SmolStr")]
+        pub struct $name(SmolStr);
 
         impl $name {
             /// Checks `text` and takes it.
-            pub fn new(text: impl Into<String>) -> Result<Self, InvalidName> {
+            pub fn new(text: impl Into<SmolStr>) -> Result<Self, InvalidName> {
                 let text = text.into();
-                $normalise(&text).map(Self).ok_or(InvalidName { expected: $expected, found: text })
+                match $normalise(&text) {
+                    Some(name) => Ok(Self(name)),
+                    None => Err(InvalidName { expected: $expected, found: text.into() }),
+                }
             }
 
             /// The text.
             pub fn as_str(&self) -> &str {
                 &self.0
+            }
+        }
+
+        impl TryFrom<SmolStr> for $name {
+            type Error = InvalidName;
+
+            fn try_from(text: SmolStr) -> Result<Self, InvalidName> {
+                Self::new(text)
             }
         }
 
@@ -51,9 +64,15 @@ macro_rules! name_type {
             }
         }
 
-        impl From<$name> for String {
+        impl From<$name> for SmolStr {
             fn from(name: $name) -> Self {
                 name.0
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(name: $name) -> Self {
+                name.0.into()
             }
         }
 
@@ -109,7 +128,7 @@ impl HostName {
 
 /// A DNS subdomain as Kubernetes wants object names: at most 253 characters, labels of lower
 /// case letters, digits and dashes.
-fn dns_subdomain(text: &str) -> Option<String> {
+fn dns_subdomain(text: &SmolStr) -> Option<SmolStr> {
     let label = |part: &str| {
         !part.is_empty()
             && !part.starts_with('-')
@@ -118,23 +137,28 @@ fn dns_subdomain(text: &str) -> Option<String> {
                 .bytes()
                 .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
     };
-    (text.len() <= 253 && text.split('.').all(label)).then(|| text.to_owned())
+    (text.len() <= 253 && text.split('.').all(label)).then(|| text.clone())
 }
 
 /// A UUID in 8-4-4-4-12 form; libvirt and Nova differ in case, so it is lowered.
-fn uuid(text: &str) -> Option<String> {
+fn uuid(text: &SmolStr) -> Option<SmolStr> {
     let groups = text.split('-').map(str::len);
     (groups.eq([8, 4, 4, 4, 12]) && text.bytes().all(|b| b == b'-' || b.is_ascii_hexdigit()))
-        .then(|| text.to_ascii_lowercase())
+        .then(|| lowered(text))
 }
 
 /// Keystone writes project ids with and without dashes.
-fn project(text: &str) -> Option<String> {
+fn project(text: &SmolStr) -> Option<SmolStr> {
     let plain = text.len() == 32 && text.bytes().all(|b| b.is_ascii_hexdigit());
-    if plain {
-        Some(text.to_ascii_lowercase())
+    if plain { Some(lowered(text)) } else { uuid(text) }
+}
+
+/// Shares the text if it is in lower case already, as it nearly always is.
+fn lowered(text: &SmolStr) -> SmolStr {
+    if text.bytes().any(|b| b.is_ascii_uppercase()) {
+        text.to_ascii_lowercase_smolstr()
     } else {
-        uuid(text)
+        text.clone()
     }
 }
 
