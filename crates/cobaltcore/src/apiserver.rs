@@ -146,6 +146,15 @@ pub(crate) struct ServeArgs {
     /// Setting blockOwnerDeletion needs the right to update the owner's finalizers
     #[arg(long, env = "COBALTCORE_KUBE_ENFORCE_OWNER_REFERENCES")]
     enforce_owner_references: bool,
+    /// Mark workloads as running although there is no kubelet to run them
+    ///
+    /// Deployments, StatefulSets, DaemonSets and ReplicaSets become available and Jobs complete, without any Pod, and
+    /// are annotated `cobaltcore.cloud/simulated: "true"`. Nothing is marked while a kubelet renews the lease of a Node.
+    #[arg(long, env = "COBALTCORE_KUBE_SIMULATE_WORKLOADS")]
+    simulate_workloads: bool,
+    /// How long a simulated workload takes
+    #[arg(long, env = "COBALTCORE_KUBE_WORKLOAD_DELAY", default_value = "200ms", value_parser = duration, value_name = "TIME")]
+    workload_delay: Duration,
     /// Append a JSON line per request to this file
     #[arg(long, env = "COBALTCORE_KUBE_AUDIT_LOG", value_name = "FILE")]
     audit_log: Option<PathBuf>,
@@ -197,6 +206,8 @@ impl ServeArgs {
             node_ports,
             webhook_service,
             enforce_owner_references,
+            simulate_workloads,
+            workload_delay,
             audit_log,
             manifests,
         } = self;
@@ -236,6 +247,7 @@ impl ServeArgs {
             node_ports,
             webhook_services: webhook_service.into_iter().collect::<BTreeMap<_, _>>(),
             enforce_owner_references,
+            simulate_workloads: simulate_workloads.then_some(workload_delay),
             audit_log,
             manifests,
         }

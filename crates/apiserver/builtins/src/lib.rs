@@ -33,6 +33,7 @@ mod times;
 mod tree;
 mod validate;
 mod warnings;
+mod workloads;
 
 pub use admission::{
     Priority, default_priority, default_service_account, default_tolerations, missing_priority_class,
@@ -61,3 +62,4 @@ pub use security::{SecurityMode, security_label_errors, security_violation};
 pub use selector::{selector_matches, selector_text};
 pub use table::{Definition, Descriptions, Field, FieldType, Form, Table, description, descriptions, table};
 pub use times::{age, parse_time};
+pub use workloads::{SIMULATED, fulfilled};

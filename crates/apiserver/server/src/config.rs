@@ -65,6 +65,8 @@ pub struct Config {
     pub webhook_services: BTreeMap<String, String>,
     /// Setting blockOwnerDeletion needs the right to update the owner's finalizers.
     pub enforce_owner_references: bool,
+    /// Workloads are marked as running this long after they changed; nothing runs them otherwise.
+    pub simulate_workloads: Option<Duration>,
     /// JSON lines about every request.
     pub audit_log: Option<PathBuf>,
     /// Manifests applied at start.
@@ -95,6 +97,7 @@ impl Default for Config {
             node_ports: (30_000, 32_767),
             webhook_services: BTreeMap::new(),
             enforce_owner_references: false,
+            simulate_workloads: None,
             audit_log: None,
             manifests: None,
         }

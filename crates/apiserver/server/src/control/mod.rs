@@ -8,6 +8,7 @@ mod leaving;
 pub(crate) mod owners;
 pub(crate) mod queue;
 mod upkeep;
+mod workloads;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,6 +83,7 @@ impl Api {
         self.collector_observes(table, event);
         self.leaving_observes(table, event);
         self.upkeep_observes(table, event);
+        self.workloads_observe(table, event);
     }
 
     /// Queues what a freshly loaded store may have left undone.
@@ -96,6 +98,7 @@ impl Api {
         if !record.facts.owners.is_empty() {
             self.queue.add(Work::Dependent(table.id, key.clone()));
         }
+        self.resume_workload(table, key);
         if record.facts.deleting {
             self.queue.add(Work::Owner(table.id, key.clone()));
         }
@@ -125,6 +128,15 @@ impl Api {
             Work::Budgets(namespace) => self.keep_budgets(namespace).await,
             Work::Quotas(namespace) => self.keep_quotas(namespace).await,
             Work::Roles => self.keep_roles().await,
+            Work::Workload(id, key) => {
+                self.await_workload(*id, key);
+                Ok(())
+            }
+            Work::Fulfil(id, key) => self.fulfil_workload(*id, key).await,
+            Work::Daemons => {
+                self.review_daemons();
+                Ok(())
+            }
             Work::Names(group) => self.review_names(group).await,
         }
     }

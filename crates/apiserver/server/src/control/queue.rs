@@ -32,6 +32,12 @@ pub(crate) enum Work {
     Quotas(String),
     /// Roles that collect the rules of others.
     Roles,
+    /// A workload that changed and is to be marked as running soon.
+    Workload(TypeId, Key),
+    /// A workload that is to be marked as running now.
+    Fulfil(TypeId, Key),
+    /// Workloads that run on every node.
+    Daemons,
     /// Definitions of a group whose names were taken.
     Names(String),
 }

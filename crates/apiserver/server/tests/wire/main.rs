@@ -55,6 +55,7 @@ mod policies;
 mod quotas;
 mod roles;
 mod rules_more;
+mod simulated;
 mod socket;
 mod structure;
 mod subresources;
