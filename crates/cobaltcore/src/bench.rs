@@ -282,6 +282,11 @@ async fn apiserver(args: ApiserverArgs) -> anyhow::Result<()> {
     };
     let report = cobaltcore_apiserver_bench::run(options).await?;
     say!("{}", print(&report, output)?.trim_end());
+    anyhow::ensure!(
+        report.failed.is_empty(),
+        "not everything could be measured: {}",
+        report.failed.join("; ")
+    );
     Ok(())
 }
 

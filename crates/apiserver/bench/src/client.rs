@@ -21,14 +21,14 @@ const KEPT: usize = 400;
 /// Longest head of an answer.
 const HEAD: usize = 64 << 10;
 
-/// A server to measure: where it is, who asks, and which processes it consists of.
+/// A server to measure: where it is, who asks, and which processes (or threads of this one) it consists of.
 #[derive(Clone)]
 pub(crate) struct Target {
     pub(crate) name: &'static str,
     pub(crate) address: SocketAddr,
     pub(crate) tls: Arc<rustls::ClientConfig>,
     pub(crate) token: Arc<str>,
-    pub(crate) pids: Vec<u32>,
+    pub(crate) tasks: Vec<u32>,
 }
 
 /// A client configuration that trusts exactly these certificates.

@@ -118,7 +118,7 @@ const QUICK: Scale = Scale {
 const FULL: Scale = Scale {
     rounds: 3,
     each: Duration::from_millis(1_500),
-    watch: Duration::from_secs(6),
+    watch: Duration::from_secs(4),
     repeats: 5,
     sizes: &[10, 100, 1_000, 10_000, 100_000],
     watchers: &[1, 50, 100, 1_000],
@@ -174,27 +174,25 @@ async fn measure(options: Options) -> Result<Report, BenchError> {
     let mut targets = vec![ours.target().clone()];
     targets.extend(reference.as_ref().map(|r| r.target().clone()));
     if wanted("operations") {
-        operations::measure(&targets, scale, &floors, say, &mut report).await?;
+        let done = operations::measure(&targets, scale, &floors, say, &mut report).await;
+        report.part("operations", done);
     }
     if wanted("watch") {
-        watchers::measure(&targets, scale, say, &mut report).await?;
+        let done = watchers::measure(&targets, scale, home.path(), say, &mut report).await;
+        report.part("watch", done);
     }
     if wanted("life") {
-        life::measure(&targets, scale, say, &mut report).await?;
+        let done = life::measure(&targets, scale, say, &mut report).await;
+        report.part("life", done);
     }
     if let Some(reference) = reference.take() {
         reference.stop().await;
     }
     ours.stop().await?;
     if wanted("size") {
-        size::growth(
-            &options.program,
-            &home.path().join("growth"),
-            scale,
-            say,
-            &mut report,
-        )
-        .await?;
+        let dir = home.path().join("growth");
+        let done = size::growth(&options.program, &dir, scale, say, &mut report).await;
+        report.part("size", done);
     }
     report.finish();
     Ok(report)

@@ -70,7 +70,7 @@ pub(crate) async fn run(
         connections.push(open.map_err(BenchError::io("connect to", target.address.to_string()))?);
     }
     let next = Arc::new(AtomicU64::new(0));
-    let cpu = process::cpu(&target.pids);
+    let cpu = process::cpu(&target.tasks);
     let began = Instant::now();
     let mut tasks = JoinSet::new();
     for connection in connections {
@@ -86,7 +86,7 @@ pub(crate) async fn run(
     Ok(Sample {
         requests: latencies.len() as u64,
         elapsed,
-        cpu: process::cpu(&target.pids).saturating_sub(cpu),
+        cpu: process::cpu(&target.tasks).saturating_sub(cpu),
         latencies,
     })
 }

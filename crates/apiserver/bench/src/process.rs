@@ -185,18 +185,20 @@ fn read_kubeconfig(text: &str, pid: u32) -> Result<Target, BenchError> {
         address,
         tls: trust([root])?,
         token: value("token:")?.into(),
-        pids: vec![pid],
+        tasks: vec![pid],
     })
 }
 
-/// CPU time of processes so far, user and system.
-pub(crate) fn cpu(pids: &[u32]) -> Duration {
-    let ticks: u64 = pids.iter().filter_map(|pid| ticks(*pid)).sum();
+/// CPU time of processes, or of threads of this one, so far; user and system.
+pub(crate) fn cpu(tasks: &[u32]) -> Duration {
+    let ticks: u64 = tasks.iter().filter_map(|id| ticks(*id)).sum();
     Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
-fn ticks(pid: u32) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+fn ticks(id: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/self/task/{id}/stat"))
+        .or_else(|_| std::fs::read_to_string(format!("/proc/{id}/stat")))
+        .ok()?;
     // The name in brackets may contain anything; the numbers follow its end.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     let user: u64 = fields.next()?.parse().ok()?;
@@ -219,9 +221,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_has_memory_and_uses_time() {
-        let me = [std::process::id()];
-        assert!(memory(&me) > 0.1);
+    fn this_process_has_memory_and_its_threads_use_time() {
+        assert!(memory(&[std::process::id()]) > 0.1);
+        let me = [rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned()];
         let before = cpu(&me);
         let mut sum = 0u64;
         while cpu(&me) == before {

@@ -66,7 +66,7 @@ impl Programs {
             address: SocketAddr::from(([127, 0, 0, 1], secure)),
             tls: trust([identity.certificate])?,
             token: TOKEN.into(),
-            pids: vec![etcd.pid(), apiserver.pid()],
+            tasks: vec![etcd.pid(), apiserver.pid()],
         };
         let began = Instant::now();
         while !ready(&target).await {

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use crate::goals;
+use crate::{BenchError, goals};
 
 /// Everything that was measured in one run.
 #[derive(Debug, Clone, Serialize)]
@@ -20,6 +20,9 @@ pub struct Report {
     pub reference_measured: bool,
     /// The measures.
     pub rows: Vec<Row>,
+    /// The parts that ended early, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub failed: Vec<String>,
 }
 
 /// The machine and how busy it was.
@@ -50,7 +53,7 @@ pub struct Row {
     pub title: String,
     /// What was measured.
     pub figures: Vec<Figure>,
-    /// The most requests per second this machine allows for it.
+    /// What this machine allows for it at best, in the unit of the first figure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub floor: Option<f64>,
     /// What the reference needs, in the order of the figures where known.
@@ -184,8 +187,14 @@ impl Row {
         ratio.is_finite().then_some(ratio)
     }
 
+    /// How much of what the machine allows the first figure reaches.
     fn of_floor(&self) -> Option<f64> {
-        Some(Self::get(&self.figures, "rate")? / self.floor.filter(|f| *f > 0.0)?)
+        let (first, floor) = (self.figures.first()?, self.floor.filter(|f| *f > 0.0)?);
+        Some(if first.label == "rate" {
+            first.median / floor
+        } else {
+            floor / first.median
+        })
     }
 }
 
@@ -210,6 +219,7 @@ impl Report {
             quick,
             reference_measured: false,
             rows: Vec::new(),
+            failed: Vec::new(),
         }
     }
 
@@ -221,6 +231,13 @@ impl Report {
     pub(crate) fn beside(&mut self, reference: Row) {
         if let Some(row) = self.rows.iter_mut().find(|row| row.id == reference.id) {
             row.reference = reference.figures;
+        }
+    }
+
+    /// Remembers that a part ended early, so that the others are measured and told all the same.
+    pub(crate) fn part(&mut self, name: &str, done: Result<(), BenchError>) {
+        if let Err(error) = done {
+            self.failed.push(format!("{name}: {error}"));
         }
     }
 
@@ -257,6 +274,9 @@ impl Report {
         let judged = self.rows.iter().filter(|r| r.verdict != Verdict::NoGoal).count();
         let met = self.rows.iter().filter(|r| r.verdict == Verdict::Met).count();
         let _ = writeln!(out, "\n{met} of {judged} goals met");
+        for failure in &self.failed {
+            let _ = writeln!(out, "not measured to the end: {failure}");
+        }
         out
     }
 

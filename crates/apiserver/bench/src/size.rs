@@ -28,7 +28,7 @@ pub(crate) async fn start_and_idle(
 ) -> Result<Vec<Row>, BenchError> {
     let mut times = vec![(ours.first_answer, ours.ready)];
     tokio::time::sleep(REST).await;
-    let idle = process::memory(&ours.target().pids);
+    let idle = process::memory(&ours.target().tasks);
     for round in 1..scale.repeats {
         let dir = home.join(format!("start-{round}"));
         let other = Ours::start(program, &dir).await?;
@@ -57,14 +57,14 @@ pub(crate) async fn growth(
     let ours = Ours::start(program, dir).await?;
     let target = ours.target();
     once(target, &kinds::namespace(NAMESPACE)).await?;
-    let empty = process::memory(&target.pids);
+    let empty = process::memory(&target.tasks);
     let mut there = 0;
     for size in scale.sizes.iter().copied() {
         say(&format!("size: {size} objects"));
         fill(target, there, size).await?;
         there = size;
         tokio::time::sleep(REST).await;
-        let memory = process::memory(&target.pids);
+        let memory = process::memory(&target.tasks);
         let each = (memory - empty).max(0.0) * f64::from(1 << 20) / size as f64;
         report.extend([
             Row::new(format!("memory-{size}"), format!("memory, {size} objects"))
@@ -114,7 +114,7 @@ pub(crate) async fn growth(
             format!("memory-{there}-again"),
             format!("memory, {there} objects, after a start"),
         )
-        .figure("memory", &[process::memory(&again.target().pids)]),
+        .figure("memory", &[process::memory(&again.target().tasks)]),
     ]);
     again.stop().await
 }
@@ -139,13 +139,13 @@ async fn list(target: &Target, id: &str, title: &str, path: &str, scale: Scale) 
     let request = Request::get(path);
     let mut bytes = connection.call(&request, false).await?.length;
     let mut times = Vec::new();
-    let cpu = process::cpu(&target.pids);
+    let cpu = process::cpu(&target.tasks);
     for _ in 0..scale.repeats {
         let began = Instant::now();
         bytes = connection.call(&request, false).await?.length;
         times.push(millis(began.elapsed()));
     }
-    let cpu = process::cpu(&target.pids).saturating_sub(cpu);
+    let cpu = process::cpu(&target.tasks).saturating_sub(cpu);
     Ok(Row::new(id, title)
         .figure("time", &times)
         .figure("cpu-ms", &[millis(cpu) / scale.repeats.max(1) as f64])

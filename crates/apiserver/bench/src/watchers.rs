@@ -2,12 +2,15 @@
 //! How long a change takes from the moment a client sends it to the moment a watcher has read it,
 //! with few and with many watchers, and what each delivery costs the server.
 
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 
 use crate::client::{Connection, Request, Target};
+use crate::floor::Fanout;
 use crate::kinds::{self, JSON};
 use crate::load::{once, quantile};
 use crate::report::{Report, Row};
@@ -23,33 +26,90 @@ const MARK: &[u8] = br#""value":"v"#;
 /// When each write was sent.
 type Sent = Arc<Vec<OnceLock<Instant>>>;
 
+/// What one number of watchers saw in one round.
+struct Sample {
+    p50: f64,
+    p99: f64,
+    max: f64,
+    /// Microseconds of the server per delivery.
+    cpu: f64,
+    deliveries: f64,
+}
+
+/// The rounds of one server, by the number of watchers.
+type Samples = BTreeMap<usize, Vec<Sample>>;
+
+/// Rounds alternate between the floor of this machine, the server and, where there is one, the
+/// reference.
 pub(crate) async fn measure(
     targets: &[Target],
     scale: Scale,
+    dir: &Path,
     say: fn(&str),
     report: &mut Report,
 ) -> Result<(), BenchError> {
-    for (at, target) in targets.iter().enumerate() {
+    let floor = Fanout::start(dir).await?;
+    let servers: Vec<&Target> = [&floor.target].into_iter().chain(targets).collect();
+    for target in targets {
         once(target, &kinds::namespace(NAMESPACE)).await?;
         let create = Request::new("POST", kinds::configmaps(NAMESPACE), 201);
         once(target, &create.with(JSON, kinds::configmap(NAMESPACE, 0, 0))).await?;
-        let mut first = 1;
-        for watchers in scale.watchers {
-            say(&format!("watch: {}, {watchers} watchers", target.name));
-            let writes = (scale.watch.as_secs_f64() * f64::from(WRITES_PER_SECOND)) as u64;
-            let row = one(target, *watchers, first, writes).await?;
-            first += writes;
-            if at == 0 {
-                report.extend([row]);
-            } else {
-                report.beside(row);
+    }
+    let mut samples: Vec<Samples> = servers.iter().map(|_| Samples::new()).collect();
+    let done = rounds(&servers, scale, say, &mut samples).await;
+    for watchers in scale.watchers {
+        let of = |server: usize| samples.get(server)?.get(watchers).map(Vec::as_slice);
+        let plural = if *watchers == 1 { "watcher" } else { "watchers" };
+        let (id, what) = (format!("watch-{watchers}"), format!("{watchers} {plural}"));
+        let title = format!("floor: commit and send to {what}");
+        let bare = row(format!("floor-{id}"), title, of(0).unwrap_or_default());
+        let title = format!("watch fan-out, {what}");
+        let served = row(id.clone(), title.clone(), of(1).unwrap_or_default());
+        let best = bare.figures.first().map_or(0.0, |p50| p50.median);
+        report.extend([bare, served.over(best)]);
+        if let Some(taken) = of(2) {
+            report.beside(row(id, title, taken));
+        }
+    }
+    done
+}
+
+/// Every server in turn, with ever more watchers.
+async fn rounds(
+    servers: &[&Target],
+    scale: Scale,
+    say: fn(&str),
+    samples: &mut [Samples],
+) -> Result<(), BenchError> {
+    let writes = (scale.watch.as_secs_f64() * f64::from(WRITES_PER_SECOND)) as u64;
+    let mut first = 1;
+    for round in 1..=scale.rounds {
+        for (target, taken) in servers.iter().zip(&mut *samples) {
+            for watchers in scale.watchers {
+                say(&format!(
+                    "watch: {}, round {round}, {watchers} watchers",
+                    target.name
+                ));
+                let sample = one(target, *watchers, first, writes).await?;
+                taken.entry(*watchers).or_default().push(sample);
+                first += writes;
             }
         }
     }
     Ok(())
 }
 
-async fn one(target: &Target, watchers: usize, first: u64, writes: u64) -> Result<Row, BenchError> {
+fn row(id: String, title: String, rounds: &[Sample]) -> Row {
+    let each = |value: fn(&Sample) -> f64| rounds.iter().map(value).collect::<Vec<f64>>();
+    Row::new(id, title)
+        .figure("p50", &each(|s| s.p50))
+        .figure("p99", &each(|s| s.p99))
+        .figure("max", &each(|s| s.max))
+        .figure("cpu", &each(|s| s.cpu))
+        .figure("deliveries", &each(|s| s.deliveries))
+}
+
+async fn one(target: &Target, watchers: usize, first: u64, writes: u64) -> Result<Sample, BenchError> {
     let sent: Sent = Arc::new((0..writes).map(|_| OnceLock::new()).collect());
     let mut tasks = JoinSet::new();
     for _ in 0..watchers {
@@ -59,7 +119,7 @@ async fn one(target: &Target, watchers: usize, first: u64, writes: u64) -> Resul
     let mut writer = Connection::open(target)
         .await
         .map_err(BenchError::io("connect to", target.address.to_string()))?;
-    let cpu = process::cpu(&target.pids);
+    let cpu = process::cpu(&target.tasks);
     let began = Instant::now();
     let mut ticks = tokio::time::interval(Duration::from_secs(1) / WRITES_PER_SECOND);
     for (n, slot) in (first..).zip(sent.iter()) {
@@ -80,18 +140,15 @@ async fn one(target: &Target, watchers: usize, first: u64, writes: u64) -> Resul
     let in_time = tokio::time::timeout(PATIENCE, collect).await;
     in_time.map_err(|_| BenchError::NotReady(format!("a watcher of {}", target.name), PATIENCE))??;
     let elapsed = began.elapsed();
-    let cpu = process::cpu(&target.pids).saturating_sub(cpu);
+    let cpu = process::cpu(&target.tasks).saturating_sub(cpu);
     times.sort_unstable();
-    let plural = if watchers == 1 { "watcher" } else { "watchers" };
-    Ok(Row::new(
-        format!("watch-{watchers}"),
-        format!("watch fan-out, {watchers} {plural}"),
-    )
-    .figure("p50", &[quantile(&times, 0.5)])
-    .figure("p99", &[quantile(&times, 0.99)])
-    .figure("max", &[quantile(&times, 1.0)])
-    .figure("cpu", &[cpu.as_secs_f64() * 1e6 / times.len().max(1) as f64])
-    .figure("deliveries", &[times.len() as f64 / elapsed.as_secs_f64()]))
+    Ok(Sample {
+        p50: quantile(&times, 0.5),
+        p99: quantile(&times, 0.99),
+        max: quantile(&times, 1.0),
+        cpu: cpu.as_secs_f64() * 1e6 / times.len().max(1) as f64,
+        deliveries: times.len() as f64 / elapsed.as_secs_f64(),
+    })
 }
 
 /// A watch, and what was read of it and not yet understood.

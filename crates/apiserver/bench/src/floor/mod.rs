@@ -1,22 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What this machine allows at best: how fast its disk makes data safe, how many commits SQLite
-//! gets through it, and how many requests TLS and HTTP carry when nobody does anything with them.
+//! gets through it, how many requests TLS and HTTP carry when nobody does anything with them, and
+//! how soon watchers have what was written when nothing else is done with it.
 
-use std::io::Write as _;
+mod disk;
+mod echo;
+mod fanout;
+
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-use crate::client::{Request, Target, trust};
-use crate::load::{self, Until, quantile};
+pub(crate) use fanout::Fanout;
+
+use crate::client::{Target, trust};
 use crate::report::Row;
-use crate::{BenchError, Scale, kinds};
+use crate::{BenchError, Scale};
 
 /// Changes per commit when eight clients write at once.
 const BATCH: u64 = 8;
@@ -38,15 +41,15 @@ impl Floors {
     pub(crate) async fn measure(dir: &Path, scale: Scale) -> Result<Self, BenchError> {
         let (path, time) = (dir.to_owned(), scale.each);
         let disk = tokio::task::spawn_blocking(move || -> Result<_, BenchError> {
-            let sync = fdatasync(&path.join("sync"), time)?;
-            let commits = sqlite(&path.join("one.db"), time, 1)?;
-            let batched = sqlite(&path.join("batch.db"), time, BATCH)?;
+            let sync = disk::fdatasync(&path.join("sync"), time)?;
+            let commits = disk::commits(&path.join("one.db"), time, 1)?;
+            let batched = disk::commits(&path.join("batch.db"), time, BATCH)?;
             Ok((sync, commits, batched))
         });
         let (sync, commits, batched) = disk
             .await
             .map_err(|e| BenchError::Ended("the floor of the disk".into(), e.to_string()))??;
-        let echo = echo(scale.each).await?;
+        let echo = echo::rates(scale.each).await?;
         Ok(Self {
             sync,
             commits,
@@ -79,51 +82,6 @@ impl Floors {
     }
 }
 
-fn fdatasync(path: &Path, time: Duration) -> Result<(f64, f64), BenchError> {
-    let failed = || path.display().to_string();
-    let mut file = std::fs::File::create(path).map_err(BenchError::io("create", failed()))?;
-    let (block, began) = (vec![0x5a; 8192], Instant::now());
-    let mut times = Vec::new();
-    while began.elapsed() < time {
-        let one = Instant::now();
-        file.write_all(&block)
-            .and_then(|()| file.sync_data())
-            .map_err(BenchError::io("write", failed()))?;
-        times.push(one.elapsed());
-    }
-    times.sort_unstable();
-    Ok((quantile(&times, 0.5), quantile(&times, 0.99)))
-}
-
-/// Changes per second: current state and history of one object each, like the server's.
-fn sqlite(path: &Path, time: Duration, batch: u64) -> Result<f64, BenchError> {
-    let mut db = rusqlite::Connection::open(path)?;
-    db.pragma_update(None, "page_size", 8192)?;
-    db.pragma_update(None, "journal_mode", "WAL")?;
-    db.pragma_update(None, "synchronous", "FULL")?;
-    db.pragma_update(None, "wal_autocheckpoint", 0)?;
-    db.execute_batch(
-        "create table objects(name text primary key, value blob not null) without rowid;
-         create table events(rev integer primary key, value blob not null);",
-    )?;
-    let (mut changes, began) = (0, Instant::now());
-    while began.elapsed() < time {
-        let transaction = db.transaction()?;
-        for _ in 0..batch {
-            let body = kinds::configmap(kinds::NAMESPACE, changes, changes);
-            transaction
-                .prepare_cached("insert into objects values(?1, ?2)")?
-                .execute(rusqlite::params![kinds::name(changes), body.as_bytes()])?;
-            transaction
-                .prepare_cached("insert into events values(?1, ?2)")?
-                .execute(rusqlite::params![changes.cast_signed(), body.as_bytes()])?;
-            changes += 1;
-        }
-        transaction.commit()?;
-    }
-    Ok(changes as f64 / began.elapsed().as_secs_f64())
-}
-
 /// A certificate for this machine's own address, signed by itself.
 pub(crate) struct Identity {
     pub(crate) certificate: CertificateDer<'static>,
@@ -147,7 +105,8 @@ impl Identity {
     }
 }
 
-async fn echo(time: Duration) -> Result<(f64, f64), BenchError> {
+/// A listener on loopback with a certificate of its own, and how to reach it.
+async fn listen(name: &'static str) -> Result<(TcpListener, TlsAcceptor, Target), BenchError> {
     let identity = Identity::new()?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ServerConfig::builder_with_provider(provider)
@@ -157,66 +116,18 @@ async fn echo(time: Duration) -> Result<(f64, f64), BenchError> {
                 .with_single_cert(vec![identity.certificate.clone()], identity.key)
         })
         .map_err(|e| BenchError::Tls(e.to_string()))?;
+    let failed = || BenchError::io("listen on", "127.0.0.1");
     let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0)))
         .await
-        .map_err(BenchError::io("listen on", "127.0.0.1"))?;
-    let address = listener
-        .local_addr()
-        .map_err(BenchError::io("listen on", "127.0.0.1"))?;
+        .map_err(failed())?;
     let target = Target {
-        name: "echo",
-        address,
+        name,
+        address: listener.local_addr().map_err(failed())?,
         tls: trust([identity.certificate])?,
         token: "none".into(),
-        pids: Vec::new(),
+        tasks: Vec::new(),
     };
-    let mut tasks = tokio::task::JoinSet::new();
-    tasks.spawn(accept(listener, TlsAcceptor::from(Arc::new(config))));
-    let until = Until {
-        time,
-        requests: u64::MAX,
-    };
-    let make: load::Maker = Arc::new(|n| {
-        let body = kinds::configmap(kinds::NAMESPACE, n, n);
-        Request::new("POST", kinds::configmaps(kinds::NAMESPACE), 200).with(kinds::JSON, body)
-    });
-    let one = load::run(&target, 1, until, make.clone()).await?.rate();
-    let eight = load::run(&target, 8, until, make).await?.rate();
-    tasks.shutdown().await;
-    Ok((one, eight))
-}
-
-async fn accept(listener: TcpListener, acceptor: TlsAcceptor) {
-    let mut clients = tokio::task::JoinSet::new();
-    while let Ok((socket, _)) = listener.accept().await {
-        let acceptor = acceptor.clone();
-        clients.spawn(async move {
-            // A client that goes away ends its own loop only.
-            let _ = answer_all(socket, acceptor).await;
-        });
-    }
-}
-
-/// Answers every request with a ConfigMap, having read no more of it than its length.
-async fn answer_all(socket: TcpStream, acceptor: TlsAcceptor) -> std::io::Result<()> {
-    socket.set_nodelay(true)?;
-    let mut stream = acceptor.accept(socket).await?;
-    let body = kinds::configmap(kinds::NAMESPACE, 0, 0);
-    let answer = format!(
-        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    let mut buffer = Vec::with_capacity(8 << 10);
-    loop {
-        while let Some(whole) = request_length(&buffer) {
-            buffer.drain(..whole);
-            stream.write_all(answer.as_bytes()).await?;
-            stream.flush().await?;
-        }
-        if stream.read_buf(&mut buffer).await? == 0 || buffer.len() > 1 << 20 {
-            return Ok(());
-        }
-    }
+    Ok((listener, TlsAcceptor::from(Arc::new(config)), target))
 }
 
 /// Length of the first request if all of it is there.
