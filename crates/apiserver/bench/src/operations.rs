@@ -70,7 +70,7 @@ pub(crate) async fn measure(
                     .figure("p99", &each(|s| s.millis(0.99)))
                     .figure("cpu", &each(Sample::cpu_micros))
             };
-            report.extend([row(0).over(floors.best(writing, clients))]);
+            report.extend([row(0).over_rate(floors.best(writing, clients))]);
             if targets.len() > 1 {
                 report.beside(row(1));
             }

@@ -53,9 +53,9 @@ pub struct Row {
     pub title: String,
     /// What was measured.
     pub figures: Vec<Figure>,
-    /// What this machine allows for it at best, in the unit of the first figure.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub floor: Option<f64>,
+    /// What this machine allows for it at best, where that was measured.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub floor: Vec<Figure>,
     /// What the reference needs, in the order of the figures where known.
     pub reference: Vec<Figure>,
     /// Whether every goal is met.
@@ -63,6 +63,9 @@ pub struct Row {
     /// The figures that miss their goals.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub missed: Vec<String>,
+    /// Those of them whose goal the floor of this machine misses too.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub out_of_reach: Vec<String>,
 }
 
 /// One figure of a measure: the median over rounds and how far rounds lay apart.
@@ -105,10 +108,11 @@ impl Row {
             id: id.into(),
             title: title.into(),
             figures: Vec::new(),
-            floor: None,
+            floor: Vec::new(),
             reference: Vec::new(),
             verdict: Verdict::NoGoal,
             missed: Vec::new(),
+            out_of_reach: Vec::new(),
         }
     }
 
@@ -118,8 +122,15 @@ impl Row {
         self
     }
 
-    pub(crate) fn over(mut self, floor: f64) -> Self {
-        self.floor = Some(floor);
+    /// Puts the most requests per second this machine allows beside it.
+    pub(crate) fn over_rate(mut self, best: f64) -> Self {
+        self.floor.extend(Figure::of("rate", &[best]));
+        self
+    }
+
+    /// Puts the floor that was measured as a row of its own beside it.
+    pub(crate) fn over(mut self, floor: &Self) -> Self {
+        self.floor.clone_from(&floor.figures);
         self
     }
 
@@ -137,21 +148,27 @@ impl Row {
                     .filter_map(|(label, value)| Figure::of(label, &[*value])),
             );
         }
-        self.missed.clear();
-        for (label, limit) in goal.limits {
-            let Some(value) = Self::get(&self.figures, label) else {
-                continue;
+        let misses = |figures: &[Figure], (label, limit): &(&str, Limit)| {
+            let Some(value) = Self::get(figures, label) else {
+                return false;
             };
-            let met = match limit {
-                Limit::Below(most) => value < *most,
+            match limit {
+                Limit::Below(most) => value >= *most,
                 Limit::Times(factor) => {
-                    Self::get(&self.reference, label).is_none_or(|reference| value >= reference * factor)
+                    Self::get(&self.reference, label).is_some_and(|reference| value < reference * factor)
                 }
-            };
-            if !met {
-                self.missed.push((*label).to_owned());
             }
-        }
+        };
+        let missed_by = |figures: &[Figure]| -> Vec<String> {
+            let missed = goal.limits.iter().filter(|goal| misses(figures, goal));
+            missed.map(|(label, _)| (*label).to_owned()).collect()
+        };
+        let (missed, beyond) = (missed_by(&self.figures), missed_by(&self.floor));
+        self.out_of_reach = beyond
+            .into_iter()
+            .filter(|label| missed.contains(label))
+            .collect();
+        self.missed = missed;
         self.verdict = if self.missed.is_empty() {
             Verdict::Met
         } else {
@@ -187,9 +204,20 @@ impl Row {
         ratio.is_finite().then_some(ratio)
     }
 
+    /// What is missed, and what of it no server could reach here.
+    fn misses(&self) -> String {
+        let words = |labels: &[String]| labels.iter().map(|l| word(l)).collect::<Vec<_>>().join(", ");
+        let missed = format!("missed: {}", words(&self.missed));
+        if self.out_of_reach.is_empty() {
+            return missed;
+        }
+        format!("{missed} (the floor misses {})", words(&self.out_of_reach))
+    }
+
     /// How much of what the machine allows the first figure reaches.
     fn of_floor(&self) -> Option<f64> {
-        let (first, floor) = (self.figures.first()?, self.floor.filter(|f| *f > 0.0)?);
+        let first = self.figures.first()?;
+        let floor = Self::get(&self.floor, &first.label).filter(|floor| *floor > 0.0)?;
         Some(if first.label == "rate" {
             first.median / floor
         } else {
@@ -295,12 +323,7 @@ impl Report {
         for row in &self.rows {
             let verdict = match row.verdict {
                 Verdict::Met => "met".to_owned(),
-                Verdict::Missed => {
-                    format!(
-                        "missed: {}",
-                        row.missed.iter().map(|l| word(l)).collect::<Vec<_>>().join(", ")
-                    )
-                }
+                Verdict::Missed => row.misses(),
                 Verdict::NoGoal => String::new(),
             };
             lines.push(vec![
@@ -471,6 +494,19 @@ mod tests {
     }
 
     #[test]
+    fn a_goal_that_the_floor_misses_is_out_of_reach() {
+        let floor = Row::new("floor-watch-50", "floor")
+            .figure("p50", &[1.6])
+            .figure("cpu", &[20.0]);
+        let watch = Row::new("watch-50", "watch")
+            .figure("p50", &[2.0])
+            .figure("cpu", &[40.0]);
+        let judged = judged(watch.over(&floor));
+        assert_eq!(judged.misses(), "missed: p50, CPU (the floor misses p50)");
+        assert_eq!(judged.of_floor(), Some(0.8));
+    }
+
+    #[test]
     fn a_measured_reference_replaces_the_documented_one() {
         let mut report = Report::begin(true);
         report.extend([Row::new("get-8", "get").figure("rate", &[5_000.0])]);
@@ -485,7 +521,7 @@ mod tests {
         let mut report = Report::begin(false);
         report.extend([Row::new("create-1", "create, 1 client")
             .figure("rate", &[900.0, 1_100.0, 1_000.0])
-            .over(2_000.0)]);
+            .over_rate(2_000.0)]);
         report.finish();
         let text = report.to_text();
         for part in [

@@ -65,8 +65,8 @@ pub(crate) async fn measure(
         let bare = row(format!("floor-{id}"), title, of(0).unwrap_or_default());
         let title = format!("watch fan-out, {what}");
         let served = row(id.clone(), title.clone(), of(1).unwrap_or_default());
-        let best = bare.figures.first().map_or(0.0, |p50| p50.median);
-        report.extend([bare, served.over(best)]);
+        let served = served.over(&bare);
+        report.extend([bare, served]);
         if let Some(taken) = of(2) {
             report.beside(row(id, title, taken));
         }
