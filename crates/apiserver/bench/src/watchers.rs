@@ -161,8 +161,10 @@ impl Watcher {
     /// Opens a watch and waits for the state it begins with: a server may read that after it answered, and would
     /// leave out what was written in between.
     async fn begin(target: &Target) -> Result<Self, BenchError> {
-        // No bookmarks: the reference refuses them on an etcd that cannot tell its progress.
-        let request = Request::get(format!("{}?watch=true", kinds::configmaps(NAMESPACE)));
+        // Beside an etcd that cannot tell its progress the reference refuses bookmarks and does not know
+        // what is newest, so neither is asked for.
+        let watch = "watch=true&resourceVersion=0";
+        let request = Request::get(format!("{}?{watch}", kinds::configmaps(NAMESPACE)));
         let failed = |why: String, status| BenchError::Answer {
             request: "a watch".into(),
             status,
