@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use cobaltcore_ha_wire::rest::{Host, HostState, IncidentDetail, IncidentSummary, Page, path};
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::task::JoinHandle;
 
 use crate::caller::Caller;
 use crate::fleet::Fleet;
@@ -153,6 +155,7 @@ async fn deaths(fleet: &Fleet, service: &mut Service, quick: bool) -> Result<Vec
     let size = fleet.hosts.len();
     let count = (size / 25).max(1);
     let apart = Duration::from_millis(if quick { 100 } else { 1700 });
+    let onlooker = Onlooker::new()?;
     let mut dead = Vec::new();
     for n in 0..count {
         let host = fleet
@@ -161,7 +164,7 @@ async fn deaths(fleet: &Fleet, service: &mut Service, quick: bool) -> Result<Vec
             .ok_or_else(|| set_up("a dead host")("there is none".into()))?;
         let power = n % 2 == 0;
         let at = fleet.lose(host, power)?;
-        let watcher = tokio::spawn(suspected(service.watcher(), host.clone()));
+        let watcher = onlooker.watch(service.watcher(), host);
         dead.push((host.clone(), at, power, watcher));
         tokio::time::sleep(apart).await;
     }
@@ -190,6 +193,37 @@ async fn deaths(fleet: &Fleet, service: &mut Service, quick: bool) -> Result<Vec
         });
     }
     Ok(found)
+}
+
+/// Looks on from a thread of its own: what keeps the simulated fleet busy does not keep it from looking.
+struct Onlooker {
+    thread: Handle,
+    runtime: Option<Runtime>,
+}
+
+impl Onlooker {
+    fn new() -> Result<Self, BenchError> {
+        let built = Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = built.map_err(|error| set_up("an onlooker")(error.into()))?;
+        Ok(Self {
+            thread: runtime.handle().clone(),
+            runtime: Some(runtime),
+        })
+    }
+
+    /// Begins to look at a host that has just died.
+    fn watch(&self, service: Caller, host: &str) -> JoinHandle<Option<f64>> {
+        self.thread.spawn(suspected(service, host.to_owned()))
+    }
+}
+
+impl Drop for Onlooker {
+    fn drop(&mut self) {
+        // A runtime must not be waited for within another one.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 /// How long after its last sign of life a host is suspected, in seconds: looked at every 20 ms.

@@ -254,8 +254,10 @@ impl Brain {
 
     /// One tick; says when the next agent will have been silent for too long.
     fn tick(&mut self) -> Option<tokio::time::Instant> {
+        // A silence that becomes too long while the step is taken is the next one, and not missed.
+        let began = self.clock.mono();
         self.step(Input::Tick);
-        let next = self.engine.next_silence(self.clock.mono())?;
+        let next = self.engine.next_silence(began)?;
         self.clock.instant_of(next).map(Into::into)
     }
 
