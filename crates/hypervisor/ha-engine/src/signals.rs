@@ -6,6 +6,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use smol_str::SmolStr;
+
 use crate::config::Config;
 use crate::evidence::{Evidence, Group, GroupVerdict, Verdict};
 use crate::ids::{BootId, Domain, Mono, Now, ReplicaId};
@@ -91,7 +93,7 @@ impl Agent {
 /// Something that reports to somebody else, whom we ask.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Beat {
-    token: Option<String>,
+    token: Option<SmolStr>,
     changed: Option<Mono>,
     /// Since when we have been watching without a gap.
     watching: Mono,
@@ -106,12 +108,12 @@ impl Beat {
         if gap {
             // The first look, and the first after a gap, show the past and not a sign of life.
             self.watching = now;
-            self.token = Some(token.to_owned());
+            self.token = Some(token.into());
             return false;
         }
         let changed = self.token.as_deref() != Some(token);
         if changed {
-            self.token = Some(token.to_owned());
+            self.token = Some(token.into());
             self.changed = Some(now);
         }
         changed

@@ -47,7 +47,7 @@ impl Engine {
                 result,
             } => {
                 let rack = match by {
-                    Prober::Peer(peer) => self.rack_of(peer),
+                    Prober::Peer(peer) => self.rack_of(peer).cloned(),
                     Prober::Replica(_) => None,
                 };
                 if let Some(host) = self.hosts.get_mut(host) {
@@ -80,8 +80,8 @@ impl Engine {
         }
     }
 
-    pub(crate) fn rack_of(&self, host: &HostName) -> Option<Domain> {
-        self.hosts.get(host)?.facts.as_ref()?.domains.last().cloned()
+    pub(crate) fn rack_of(&self, host: &HostName) -> Option<&Domain> {
+        self.hosts.get(host)?.rack()
     }
 
     fn heartbeat(&mut self, beat: &Heartbeat, now: Now) {

@@ -9,7 +9,7 @@ use cobaltcore_api::Maintenance;
 use cobaltcore_api::names::{HostName, ServerId};
 
 use crate::evidence::{Evidence, Group, GroupVerdict};
-use crate::ids::{Epoch, Grade, Mono};
+use crate::ids::{Domain, Epoch, Grade, Mono};
 use crate::input::{HostFacts, Identity, Inventory, MigrationFacts, Power, ServerFacts, ServiceFacts};
 use crate::ledger::IncidentState;
 use crate::monitors::{HostMonitors, Reboot, Suspicion};
@@ -41,6 +41,11 @@ pub(crate) struct Host {
 }
 
 impl Host {
+    /// The innermost of its failure domains.
+    pub(crate) fn rack(&self) -> Option<&Domain> {
+        self.facts.as_ref()?.domains.last()
+    }
+
     pub(super) fn told(&mut self, facts: &HostFacts) {
         if self.facts.as_ref() != Some(facts) {
             self.facts = Some(facts.clone());

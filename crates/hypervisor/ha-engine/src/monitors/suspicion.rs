@@ -151,12 +151,11 @@ impl Engine {
             .hosts
             .iter()
             .filter(lives)
-            .map(|(peer, _)| peer.clone())
-            .partition(|peer| self.rack_of(peer) == rack);
+            .partition(|(_, host)| host.rack() == rack);
         near.truncate(PEERS.saturating_sub(far.len().min(PEERS / 2)));
         far.truncate(PEERS - near.len());
         near.extend(far);
-        near
+        near.into_iter().map(|(peer, _)| peer.clone()).collect()
     }
 
     fn weigh(&mut self, name: &HostName, assessment: Assessment, now: Now) {
