@@ -179,5 +179,5 @@ fn start(program: &Path, folder: &Path, uri: &str, service: SocketAddr) -> Resul
         format!("--libvirt-uri={uri}"),
         format!("--host-root={}", folder.display()),
     ];
-    Role::start(program, folder, "agent", &args)
+    Role::start(program, folder, "agent", &args, &[])
 }

@@ -20,12 +20,13 @@ pub(crate) struct Role {
 }
 
 impl Role {
-    /// Starts `program` with `args`; what it says goes to a file in `folder`.
+    /// Starts `program` with `args` and what `env` sets; what it says goes to a file in `folder`.
     pub(crate) fn start(
         program: &Path,
         folder: &Path,
         name: &'static str,
         args: &[String],
+        env: &[(&str, &str)],
     ) -> Result<Self, BenchError> {
         let failed = |error: std::io::Error| set_up(name)(error.into());
         let log = folder.join(format!("{name}.log"));
@@ -38,6 +39,7 @@ impl Role {
             .arg("--log=warn")
             .args(args)
             .env_remove("LIBVIRT_SOCKET")
+            .envs(env.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(out)

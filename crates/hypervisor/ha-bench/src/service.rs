@@ -40,6 +40,9 @@ pub(crate) fn free_address() -> Result<SocketAddr, BenchError> {
     socket.local_addr().map_err(failed)
 }
 
+/// What its StatefulSet sets.
+const ENVIRONMENT: [(&str, &str); 1] = [("MIMALLOC_PURGE_DELAY", "0")];
+
 /// Where a service is and what it was told; it can be started again and again.
 #[derive(Clone)]
 pub(crate) struct Place {
@@ -104,7 +107,7 @@ impl Place {
     /// Starts it; it is not ready yet.
     pub(crate) fn start(&self, program: &Path) -> Result<Service, BenchError> {
         Ok(Service {
-            role: Role::start(program, &self.folder, "service", &self.args)?,
+            role: Role::start(program, &self.folder, "service", &self.args, &ENVIRONMENT)?,
             operator: Caller::new(self.address, OPERATOR),
             figures: Caller::new(self.metrics, ""),
             address: self.address,
