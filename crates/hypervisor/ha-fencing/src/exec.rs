@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A program as a fencing device: fence agents of the Linux-HA world, IPMI tools, or a script of
-//! one's own. It is run without a shell, with an empty environment, a time limit and a bound on
-//! what it may print; when its time is over, everything it started ends with it. Secrets reach it
-//! on standard input or in its environment, never as arguments that everybody can read.
+//! one's own. Secrets reach it on standard input or in its environment, never as arguments that
+//! everybody can read.
 
 use std::collections::BTreeMap;
-use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,19 +12,14 @@ use cobaltcore_ha_engine::{Identity, Power};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use serde::Deserialize;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::process::{Child, Command};
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 use crate::config::{Driver, Protocol};
 use crate::credentials::{Credentials, Source};
 use crate::device::Device;
 use crate::error::{Error, Result};
-
-/// Most bytes a program may print on either stream.
-const LONGEST_OUTPUT: u64 = 64 << 10;
-/// Where programs are looked for.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+use crate::program::{Ended, Failure, Program};
 
 /// A program for one host.
 #[derive(Debug)]
@@ -41,13 +34,6 @@ pub(crate) struct Exec {
     pub(crate) machine: Identity,
     pub(crate) limit: Duration,
     pub(crate) programs: Arc<Semaphore>,
-}
-
-/// What a program printed and how it ended.
-struct Ended {
-    code: Option<i32>,
-    output: Vec<u8>,
-    words: String,
 }
 
 /// What a program that speaks JSON prints.
@@ -74,81 +60,52 @@ impl Exec {
             .as_ref()
             .map(|source| source.of(&self.host))
             .transpose()?;
-        let work = async {
-            let turn = self.programs.acquire().await;
-            let _turn = turn.map_err(|_| self.failed(action, "the service is stopping"))?;
-            self.started(action, credentials.as_ref()).await
-        };
         let late = || Error::TimedOut {
             what: "running a fencing program",
             device: format!("{} for {}", self.command, self.host),
             limit: self.limit,
         };
-        tokio::time::timeout(self.limit, work).await.map_err(|_| late())?
+        let begun = Instant::now();
+        // Waiting for one's turn counts: whoever asks must have an answer in time.
+        let turn = tokio::time::timeout(self.limit, self.programs.acquire()).await;
+        let turn = turn.map_err(|_| late())?;
+        let _turn = turn.map_err(|_| self.failed(action, "the service is stopping"))?;
+        let program = self.program(action, credentials.as_ref());
+        let mut ended = match program.run(self.limit.saturating_sub(begun.elapsed())).await {
+            Ok(ended) => ended,
+            Err(Failure::Late) => return Err(late()),
+            Err(Failure::Other(detail)) => return Err(self.failed(action, detail)),
+        };
+        if let Some(who) = credentials.filter(|who| !who.password.reveal().is_empty()) {
+            ended.words = ended.words.replace(who.password.reveal(), "***");
+        }
+        Ok(ended)
     }
 
-    async fn started(&self, action: &'static str, credentials: Option<&Credentials>) -> Result<Ended> {
-        let mut command = Command::new(&self.command);
-        command
-            .args(&self.args)
-            .env_clear()
-            .env("PATH", PATH)
-            .env("LANG", "C.UTF-8")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .process_group(0)
-            .kill_on_drop(true);
-        let input = match self.protocol {
-            Protocol::FenceAgent => self.lines(action, credentials),
+    fn program<'a>(&'a self, action: &'a str, credentials: Option<&'a Credentials>) -> Program<'a> {
+        let mut program = Program {
+            command: &self.command,
+            args: self.args.iter().map(String::as_str).collect(),
+            ..Program::default()
+        };
+        match self.protocol {
+            Protocol::FenceAgent => program.input = self.lines(action, credentials),
             Protocol::Json => {
-                command
-                    .arg(action)
-                    .envs(&self.options)
-                    .env("FENCE_HOST", self.host.as_str());
+                program.args.push(action);
+                let options = self.options.iter();
+                program.environment = options
+                    .map(|(key, value)| (key.as_str(), value.as_str()))
+                    .collect();
+                program.environment.insert("FENCE_HOST", self.host.as_str());
                 if let Some(who) = credentials {
-                    command.env("FENCE_USERNAME", &who.username);
-                    command.env("FENCE_PASSWORD", who.password.reveal());
+                    program.environment.insert("FENCE_USERNAME", &who.username);
+                    program
+                        .environment
+                        .insert("FENCE_PASSWORD", who.password.reveal());
                 }
-                String::new()
             }
-        };
-        let child = command
-            .spawn()
-            .map_err(|error| self.failed(action, format!("cannot be started: {error}")))?;
-        let mut family = Family(child);
-        let child = &mut family.0;
-        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let write = async move {
-            if let Some(mut stdin) = stdin {
-                // A program that does not read its input ends the pipe; that is its own affair.
-                let _ = stdin.write_all(input.as_bytes()).await;
-            }
-        };
-        let ((), output, words) = tokio::join!(write, read(stdout), read(stderr));
-        let (Some(output), Some(words)) = (output, words) else {
-            return Err(self.failed(action, format!("it prints more than {LONGEST_OUTPUT} bytes")));
-        };
-        let status = child
-            .wait()
-            .await
-            .map_err(|error| self.failed(action, error.to_string()))?;
-        let words = String::from_utf8_lossy(&words);
-        let mut words: String = words
-            .split_whitespace()
-            .collect::<Vec<_>>()
-            .join(" ")
-            .chars()
-            .take(300)
-            .collect();
-        if let Some(who) = credentials.filter(|who| !who.password.reveal().is_empty()) {
-            words = words.replace(who.password.reveal(), "***");
         }
-        Ok(Ended {
-            code: status.code(),
-            output,
-            words,
-        })
+        program
     }
 
     /// What a fence agent reads on its standard input.
@@ -168,10 +125,7 @@ impl Exec {
     }
 
     fn ended_badly(&self, action: &'static str, ended: &Ended) -> Error {
-        let how = ended
-            .code
-            .map_or("was killed".to_owned(), |code| format!("ended with {code}"));
-        self.failed(action, format!("it {how}: {}", ended.words))
+        self.failed(action, ended.badly())
     }
 
     fn said(&self, action: &'static str, ended: &Ended) -> Result<Said> {
@@ -217,27 +171,6 @@ impl Exec {
             system_uuid, serial, ..
         } = self.said(ACTION, &ended)?;
         Ok(Identity { system_uuid, serial })
-    }
-}
-
-/// All that is printed, or nothing if it is too much.
-async fn read(stream: Option<impl AsyncRead + Unpin>) -> Option<Vec<u8>> {
-    let mut all = Vec::new();
-    if let Some(stream) = stream {
-        let _ = stream.take(LONGEST_OUTPUT + 1).read_to_end(&mut all).await;
-    }
-    (all.len() as u64 <= LONGEST_OUTPUT).then_some(all)
-}
-
-/// A program and everything it started; all of it ends with this value.
-struct Family(Child);
-
-impl Drop for Family {
-    fn drop(&mut self) {
-        let id = self.0.id().and_then(|id| i32::try_from(id).ok());
-        if let Some(group) = id.and_then(rustix::process::Pid::from_raw) {
-            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
-        }
     }
 }
 

@@ -20,6 +20,8 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod ceph;
+mod ceph_caps;
+mod ceph_clients;
 mod config;
 mod credentials;
 mod device;
@@ -31,10 +33,13 @@ mod manual;
 mod metal;
 mod network;
 mod nova_only;
+mod program;
 mod redfish;
 mod vigil;
 mod watchdog;
 
+pub use ceph_caps::Locks;
+pub use ceph_clients::CephClient;
 pub use config::{
     Auth, Config, DeviceConfig, Driver, HostConfig, Machine, MetalMode, Protocol, RequiredGrade,
 };

@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cobaltcore_api::Maintenance;
-use cobaltcore_api::names::{HostName, ServerId, ServiceId};
+use cobaltcore_api::names::{HostName, ServiceId};
 use cobaltcore_ha_engine::{HostFacts, Identity, Reserved, Room};
 use parking_lot::RwLock;
-use uuid::Uuid;
+
+use crate::disks::Guests;
 
 /// What is known of one host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -112,8 +113,10 @@ pub struct Directory {
     hosts: Arc<RwLock<BTreeMap<HostName, Arc<HostEntry>>>>,
     /// What the legacy call said in an earlier life of this process.
     remembered: Arc<RwLock<BTreeMap<HostName, bool>>>,
-    /// Guests all of whose disks are in Ceph, by the host that last listed them, in order.
-    in_ceph: Arc<RwLock<BTreeMap<HostName, Box<[Uuid]>>>>,
+    /// Guests all of whose disks are in Ceph.
+    pub in_ceph: Guests,
+    /// Guests whose disk, if it was made of an image, is on their host and nowhere else.
+    pub outside_ceph: Guests,
 }
 
 impl Directory {
@@ -164,23 +167,6 @@ impl Directory {
         }
         hosts.insert(host.clone(), Arc::new(after));
         true
-    }
-
-    /// Keeps in mind which guests of a host have all their disks in Ceph.
-    pub fn note_in_ceph(&self, host: &HostName, mut guests: Vec<Uuid>) {
-        guests.sort_unstable();
-        self.in_ceph
-            .write()
-            .insert(host.clone(), guests.into_boxed_slice());
-    }
-
-    /// Whether all disks of a guest are in Ceph, as its host last said. Not knowing is no.
-    pub fn in_ceph(&self, host: &HostName, server: &ServerId) -> bool {
-        let known = self.in_ceph.read();
-        let (Some(guests), Ok(server)) = (known.get(host), Uuid::try_parse(server.as_str())) else {
-            return false;
-        };
-        guests.binary_search(&server).is_ok()
     }
 
     /// Keeps in mind what the legacy call said of a host that is not listed yet.

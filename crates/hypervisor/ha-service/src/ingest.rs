@@ -22,6 +22,7 @@ use uuid::Uuid;
 use crate::commands::{Order, Waiting};
 use crate::config::{Config, Driver};
 use crate::directory::HostEntry;
+use crate::disks::{in_ceph, root_outside_ceph};
 use crate::http::{App, problem};
 use crate::store::Stored;
 
@@ -173,9 +174,13 @@ fn take_inventory(
         .change_known(host, |entry| entry.instances = inventory.domains.len());
     if fences_storage(&app.config()) {
         let listed = inventory.domains.iter().filter(|domain| in_ceph(domain));
-        let guests = listed.filter_map(|domain| number(&domain.uuid)).collect();
-        app.directory.note_in_ceph(host, guests);
+        app.directory.in_ceph.note(host, listed);
     }
+    let outside = inventory
+        .domains
+        .iter()
+        .filter(|domain| root_outside_ceph(domain));
+    app.directory.outside_ceph.note(host, outside);
     keep_inventory(app, host, inventory, received);
 }
 
@@ -191,18 +196,6 @@ fn fences_storage(config: &Config) -> bool {
     let own = config.fencing.hosts.values().flat_map(|host| &host.levels);
     let mut devices = config.fencing.levels.iter().chain(own).flatten();
     devices.any(|device| device.driver == Driver::CephFence)
-}
-
-/// Whether all disks of a guest are in Ceph. An empty drive is no disk; a guest whose disks were not
-/// listed may have any.
-fn in_ceph(domain: &DomainEntry) -> bool {
-    let rbd = |disk: &Disk| disk.kind == "network" && disk.source.starts_with("rbd:");
-    let mut disks = domain
-        .disks
-        .iter()
-        .filter(|disk| !disk.source.is_empty())
-        .peekable();
-    disks.peek().is_some() && disks.all(rbd)
 }
 
 /// Writes what changed since the last inventory of this host.
@@ -377,21 +370,6 @@ pub(crate) fn on_the_wire(waiting: Waiting, now: tokio::time::Instant) -> Comman
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_guest_is_in_ceph_when_all_its_disks_are() {
-        let guest = |disks: &[(&str, &str)]| {
-            let domain = serde_json::json!({
-                "uuid": "12e479eb-6bef-4fdb-bfdc-0388df68bed9", "name": "i", "state": "running",
-                "disks": disks.iter().map(|(kind, source)| serde_json::json!({"type": kind, "source": source})).collect::<Vec<_>>(),
-            });
-            in_ceph(&serde_json::from_value(domain).unwrap())
-        };
-        let rbd = ("network", "rbd:vms/a_disk");
-        assert!(guest(&[rbd]) && guest(&[rbd, ("file", "")]));
-        assert!(!guest(&[rbd, ("file", "/var/lib/x")]) && !guest(&[("network", "iscsi:x")]));
-        assert!(!guest(&[]) && !guest(&[("file", "")]), "nobody knows");
-    }
 
     #[test]
     fn classes_of_devices_are_told_once_each() {

@@ -24,6 +24,7 @@ pub mod commands;
 pub mod config;
 pub mod deps;
 pub mod directory;
+pub mod disks;
 pub mod error;
 pub mod heard;
 pub mod http;

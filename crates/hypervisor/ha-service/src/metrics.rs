@@ -44,6 +44,8 @@ labels! {
     OfCall { call, code }
     /// By call.
     OfCallOnly { call }
+    /// By what was looked at and what was found.
+    OfPreflight { check, of, result }
     /// By driver and result.
     OfDriver { driver, result }
     /// By what was refused and why.
@@ -161,6 +163,7 @@ metrics! {
     "Series that a scrape held twice" "pull_doubled" pull_doubled: Family<OfSource, Counter> = Family::default();
     "Whether a source answers" "pull_up" pull_up: Family<OfSource, Gauge> = Family::default();
     "Whether the service believes to be cut off" "self_isolated" self_isolated: Gauge = Gauge::default();
+    "What was found before it was needed" "preflight" preflight: Family<OfPreflight, Gauge> = Family::default();
     "Whether too many hosts died to go on" "storm_active" storm_active: Gauge = Gauge::default();
     "Whether this replica leads" "leader" leader: Gauge = Gauge::default();
     "Guests that are on two hosts" "zombies" zombies: Gauge = Gauge::default();

@@ -56,6 +56,7 @@ use crate::tasks::cluster::{self, Caches};
 use crate::tasks::fences::{self, FenceChecks};
 use crate::tasks::notices::Teller;
 use crate::tasks::nova::{LastAnswer, NovaWatch};
+use crate::tasks::preflight::Preflight;
 use crate::tasks::{cover, facts, housekeeping, pulls, reservations};
 
 /// What the process brings along.
@@ -197,6 +198,7 @@ impl Service {
             local_maintenance,
             peers,
             investigator,
+            preflight: Preflight::default(),
             metrics,
         });
         Ok(Self {
@@ -419,6 +421,13 @@ impl Tasks<'_> {
             brain: app.brain.clone(),
         };
         self.once("canaries", move |stop| canaries.run(stop));
+        let shared = Arc::clone(app);
+        self.once("preflight", move |stop| {
+            shared
+                .preflight
+                .clone()
+                .keep(shared.in_force.clone(), shared.metrics.clone(), stop)
+        });
         let shared = Arc::clone(app);
         self.once("pulls", move |stop| pulls::keep(shared, stop));
         if let Some(session) = openstack {

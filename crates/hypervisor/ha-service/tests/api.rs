@@ -675,6 +675,12 @@ async fn every_promised_figure_is_shown() {
         let described = figures.describes(&format!("kvm_ha_{name}"));
         assert!(described, "kvm_ha_{name}:\n{}", figures.0);
     }
+    let begins = r#"kvm_ha_vm_recoveries_total{result="needs-person",reason="VerifyFailed"} 0"#;
+    assert!(
+        figures.0.contains(begins),
+        "the first guest is seen as a growth: {}",
+        figures.0
+    );
     for (name, label, wanted) in [
         ("kvm_ha_ingest_events_total", "kind=\"lifecycle\"", 3.0),
         ("kvm_ha_ingest_batches_total", "code=\"200\"", 1.0),

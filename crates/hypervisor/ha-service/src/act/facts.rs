@@ -50,6 +50,10 @@ pub(super) struct Around<'a> {
     pub(super) user_action_ms: Option<u64>,
     /// All its disks are in Ceph, as its host last said.
     pub(super) in_ceph: bool,
+    /// The disk that was made of its image is not, as its host last said.
+    pub(super) outside_ceph: bool,
+    /// Where such disks are, as the configuration says.
+    pub(super) backend: EphemeralBackend,
 }
 
 /// A server as the engine knows it; nothing if Nova does not say enough.
@@ -62,12 +66,17 @@ pub(super) fn server(
     let id = ServerId::new(server.id.as_str()).ok()?;
     let state = vm_state(server.vm_state.as_ref()?)?;
     let word = |key: &str, image_key: &str| said(server, around, key, image_key);
-    let policy = policy_word(word(POLICY, IMAGE_POLICY).as_deref()).or_else(|| masakari(server));
+    // The owner's word comes first, in whose terms ever it was given.
+    let policy = policy_word(server.metadata.get(POLICY).map(String::as_str))
+        .or_else(|| masakari(server))
+        .or_else(|| policy_word(word(POLICY, IMAGE_POLICY).as_deref()));
     let priority = word(PRIORITY, IMAGE_PRIORITY).and_then(|text| text.trim().parse::<u16>().ok());
-    let backend = host
-        .as_ref()
-        .and_then(|host| recovery.ephemeral_backend_of.get(host.as_str()))
-        .unwrap_or(&recovery.ephemeral_backend);
+    // Whoever has the disk open knows better than a file that was written for many hosts.
+    let local = match around.backend {
+        EphemeralBackend::Local => true,
+        EphemeralBackend::Rbd => around.outside_ceph,
+        EphemeralBackend::Shared => false,
+    };
     Some(ServerFacts {
         id,
         name: server.name.clone(),
@@ -87,7 +96,7 @@ pub(super) fn server(
         group: server.metadata.get(GROUP).cloned().unwrap_or_default(),
         anti_affinity: around.anti_affinity.clone(),
         memory_mib: server.flavor.ram,
-        local_disk: server.image.is_some() && *backend == EphemeralBackend::Local,
+        local_disk: server.image.is_some() && local,
         on_fenced_storage: around.in_ceph,
         lock: server
             .locked
@@ -325,6 +334,17 @@ mod tests {
             (json!({}), &none, None),
             (masakari("True"), &none, Some(VmPolicy::Evacuate)),
             (masakari("false"), &none, Some(VmPolicy::Ignore)),
+            (masakari("false"), &around, Some(VmPolicy::Ignore)),
+            (
+                json!({"metadata": {MASAKARI: "false"}, "flavor": {"extra_specs": {POLICY: "evacuate"}}}),
+                &none,
+                Some(VmPolicy::Ignore),
+            ),
+            (
+                json!({"metadata": {MASAKARI: "true", POLICY: "ignore"}}),
+                &none,
+                Some(VmPolicy::Ignore),
+            ),
             (json!({"metadata": {POLICY: "sometimes"}}), &none, None),
         ] {
             assert_eq!(facts(&shown(extra.clone()), around).policy, wanted, "{extra}");
@@ -365,25 +385,29 @@ mod tests {
 
     #[test]
     fn a_disk_that_would_be_rebuilt_empty_is_known() {
-        let mut recovery = Recovery::default();
-        let local = |recovery: &Recovery, extra: Value| {
-            server(
-                &shown(extra),
-                HostName::new("n1").ok(),
-                &Around::default(),
-                recovery,
-            )
-            .unwrap()
-            .local_disk
+        let local = |backend, outside_ceph, extra: Value| {
+            let around = Around {
+                backend,
+                outside_ceph,
+                ..Around::default()
+            };
+            facts(&shown(extra), &around).local_disk
         };
-        assert!(!local(&recovery, json!({})));
-        recovery
-            .ephemeral_backend_of
-            .insert("n1".into(), EphemeralBackend::Local);
-        assert!(local(&recovery, json!({})));
+        let volume = || json!({"image": ""});
+        assert!(!local(EphemeralBackend::Rbd, false, json!({})));
+        assert!(local(EphemeralBackend::Local, false, json!({})));
         assert!(
-            !local(&recovery, json!({"image": ""})),
+            !local(EphemeralBackend::Local, false, volume()),
             "a guest on a volume keeps its disk"
+        );
+        assert!(
+            local(EphemeralBackend::Rbd, true, json!({})),
+            "its host says otherwise than the configuration"
+        );
+        assert!(!local(EphemeralBackend::Rbd, true, volume()));
+        assert!(
+            !local(EphemeralBackend::Shared, true, json!({})),
+            "a file on shared storage"
         );
     }
 

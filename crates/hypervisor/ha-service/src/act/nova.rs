@@ -24,9 +24,10 @@ use tokio::time::Instant;
 use super::facts::{self, Around};
 use super::pace::{Lane, Pace};
 use super::{Bounds, Outcome, named};
-use crate::config::Config;
+use crate::config::{Config, EphemeralBackend};
 use crate::deps::Deps;
 use crate::directory::Directory;
+use crate::disks::Guests;
 use crate::settings::InForce;
 
 /// What is known of images and groups is asked again after this.
@@ -337,19 +338,34 @@ impl Cloud {
             None => None,
         };
         let host = server.host.as_deref().and_then(|host| self.host_of(host));
-        let in_ceph = host
-            .as_ref()
-            .zip(ServerId::new(server.id.as_str()).ok())
-            .is_some_and(|(host, id)| self.directory.in_ceph(host, &id));
+        let config = self.in_force.get();
+        let listed = |guests: &Guests| {
+            let (Some(host), Ok(id)) = (&host, ServerId::new(server.id.as_str())) else {
+                return false;
+            };
+            guests.has(host, &id)
+        };
         let around = Around {
-            in_ceph,
+            in_ceph: listed(&self.directory.in_ceph),
+            outside_ceph: listed(&self.directory.outside_ceph),
+            backend: self.backend(host.as_ref(), &config),
             image: image.as_deref(),
             aggregates: &aggregates,
             anti_affinity: anti_affinity.map(ToString::to_string),
             user_action_ms,
         };
-        let config = self.in_force.get();
         Ok(facts::server(server, host, &around, &config.recovery))
+    }
+
+    /// Where the disks are that are made of images.
+    fn backend(&self, host: Option<&HostName>, config: &Config) -> EphemeralBackend {
+        let Some(host) = host else {
+            return config.recovery.ephemeral_backend;
+        };
+        let entry = self.directory.get(host).unwrap_or_default();
+        config
+            .recovery
+            .backend_of(host, entry.building_block(), entry.zone())
     }
 
     /// An image that is gone says nothing; a Glance that does not answer is no such image.

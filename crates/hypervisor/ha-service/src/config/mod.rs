@@ -6,6 +6,7 @@ mod access;
 mod evidence;
 mod fencing;
 mod monitors;
+mod preflight;
 mod recovery;
 mod sources;
 
@@ -24,6 +25,7 @@ pub use monitors::{
     AgentSilent, HostDown, HostRebooted, InstanceCrashed, IoErrorStorm, LibvirtUnreachable, MemoryFailure,
     Monitors, NovaServiceDown, WatchdogStorm,
 };
+pub use preflight::{CephClient, Preflight};
 pub use recovery::{
     Capacity, EphemeralBackend, Exclusion, Instance, InstancePolicy, LocalDiskWord, Maintenance, PolicyWord,
     Recovery, Release, ReleaseMode, StateAction, StateWord, Storm, Verify,
@@ -92,6 +94,8 @@ pub struct Config {
     pub release: Release,
     /// Whether the service itself is cut off.
     pub self_check: SelfCheck,
+    /// What is looked at before it is needed.
+    pub preflight: Preflight,
     /// How long things are kept.
     pub retention: Retention,
     /// What is logged, and in which form.
@@ -397,6 +401,7 @@ impl Config {
         fencing::check(&self.fencing, mistakes);
         self.storm.check(mistakes);
         self.recovery.check(mistakes);
+        self.preflight.check(mistakes);
         self.check_leader(mistakes);
         for (key, value) in [
             ("openstack.timeout", self.openstack.timeout),

@@ -174,7 +174,7 @@ pub struct Recovery {
     pub accept_data_loss: bool,
     /// Where ephemeral disks live.
     pub ephemeral_backend: EphemeralBackend,
-    /// Hosts where that differs.
+    /// Where that differs: by the name of a host, `bb/NAME` or `zone/NAME`.
     pub ephemeral_backend_of: BTreeMap<String, EphemeralBackend>,
     /// What is done with guests in a state, where that differs from the usual: `evacuate` or `skip`.
     pub states: BTreeMap<StateWord, StateAction>,
@@ -220,6 +220,15 @@ impl Default for Recovery {
 }
 
 impl Recovery {
+    /// Where the ephemeral disks of a host are: what is said of it, of its building block, of its zone, of all.
+    pub fn backend_of(&self, host: &HostName, bb: Option<&str>, zone: Option<&str>) -> EphemeralBackend {
+        let of = |key: &str| self.ephemeral_backend_of.get(key).copied();
+        of(host.as_str())
+            .or_else(|| of(&format!("bb/{}", bb?)))
+            .or_else(|| of(&format!("zone/{}", zone?)))
+            .unwrap_or(self.ephemeral_backend)
+    }
+
     pub(super) fn check(&self, mistakes: &mut Mistakes<'_>) {
         if self.local_disk == LocalDiskWord::Rebuild && !self.accept_data_loss {
             mistakes.add(

@@ -2,6 +2,7 @@
 //! What is shipped is good; what is wrong is told with its place.
 
 use super::*;
+use cobaltcore_api::names::HostName;
 
 fn mistakes(text: &str) -> Vec<String> {
     match Config::parse("c.yaml", text) {
@@ -279,4 +280,16 @@ fn who_a_pull_says_it_is_must_be_said_as_a_whole() {
         assert!(found.contains(wanted), "{more}: {found}");
         assert!(!found.contains("hunter2"), "{found}");
     }
+}
+
+#[test]
+fn where_disks_are_is_said_of_a_host_its_rack_its_zone_or_all() {
+    let text = "recovery:\n  ephemeral_backend: shared\n  \
+        ephemeral_backend_of: {n1: rbd, bb/bb1: local, zone/a: rbd}\n";
+    let recovery = Config::parse("c.yaml", text).unwrap().recovery;
+    let of = |host: &str, bb, zone| recovery.backend_of(&HostName::new(host).unwrap(), bb, zone);
+    assert_eq!(of("n1", Some("bb1"), Some("a")), EphemeralBackend::Rbd);
+    assert_eq!(of("n2", Some("bb1"), Some("a")), EphemeralBackend::Local);
+    assert_eq!(of("n3", Some("bb2"), Some("a")), EphemeralBackend::Rbd);
+    assert_eq!(of("n4", None, None), EphemeralBackend::Shared);
 }

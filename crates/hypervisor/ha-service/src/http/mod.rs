@@ -42,6 +42,7 @@ use crate::peers::{FORWARDED, Peers};
 use crate::probe::Investigator;
 use crate::settings::InForce;
 use crate::store::Store;
+use crate::tasks::preflight::Preflight;
 
 pub(crate) use call::{Answer, Body, Call, problem};
 pub use listen::{ApiListener, Port};
@@ -78,6 +79,8 @@ pub struct App {
     pub peers: Peers,
     /// Looks at hosts.
     pub investigator: Investigator,
+    /// What is known to be missing before it is needed.
+    pub preflight: Preflight,
     /// What is counted.
     pub metrics: Metrics,
     pub(crate) door: Door,

@@ -2,6 +2,7 @@
 //! What the engine wants people to know: one log line each, figures, and events on the Hypervisor
 //! where there is a cluster.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,7 +11,9 @@ use cobaltcore_api::field_managers::FieldManager;
 use cobaltcore_api::names::HostName;
 use cobaltcore_api::reasons::HaRecoveryReason;
 use cobaltcore_api::{Hypervisor, Maintenance};
-use cobaltcore_ha_engine::{Degraded, HeldReason, IncidentId, IncidentState, Notice, Severity};
+use cobaltcore_ha_engine::{
+    BlockedReason, Degraded, FailedReason, HeldReason, IncidentId, IncidentState, Notice, Severity,
+};
 use cobaltcore_kit::events::{Happening, Recorder};
 use cobaltcore_kit::watched::Watched;
 use cobaltcore_openstack::Session;
@@ -31,11 +34,28 @@ use crate::tasks::housekeeping::verdict_word;
 use crate::tasks::told::{told, trouble};
 
 const CALL_TIME: Duration = Duration::from_secs(10);
+const NEEDS_PERSON: &str = "needs-person";
+const OTHER: &str = "other";
 
 /// When an incident began, and when it began to be fenced.
 struct Since {
     opened: Instant,
     fencing: Option<Instant>,
+}
+
+/// Every word that tells why a guest needs a person. A series that begins with its first guest would not be seen to
+/// grow, so each begins with none.
+fn expect_guests(metrics: &Metrics) {
+    use BlockedReason::{ArrivalUnknown, NotStorageFenced, Resized, Unsupported};
+    use FailedReason::{AttemptsExhausted, NoValidHost, NovaError, VerifyFailed};
+    let failed =
+        [NoValidHost, NovaError, VerifyFailed, AttemptsExhausted].map(|reason| format!("{reason:?}"));
+    let blocked =
+        [Unsupported, Resized, NotStorageFenced, ArrivalUnknown].map(|reason| format!("{reason:?}"));
+    for reason in failed.into_iter().chain(blocked).chain([OTHER.to_owned()]) {
+        let result = NEEDS_PERSON.to_owned();
+        drop(metrics.vm_recoveries.get_or_create(&OfVm { result, reason }));
+    }
 }
 
 fn count_guest(metrics: &Metrics, result: &str, reason: &str) {
@@ -64,15 +84,17 @@ impl Teller {
     /// Tells until `stop`.
     pub async fn run(self, mut notices: mpsc::Receiver<Notice>, stop: CancellationToken) {
         let mut since: HashMap<IncidentId, Since> = HashMap::new();
+        expect_guests(&self.app.metrics);
         loop {
             let notice = tokio::select! {
                 () = stop.cancelled() => return,
                 notice = notices.recv() => notice,
             };
             let Some(notice) = notice else { return };
-            self.log(&notice).await;
+            let told = with_cause(&notice, self.app.preflight.suspicion());
+            self.log(&told).await;
             self.count(&notice, &mut since);
-            self.record(&notice);
+            self.record(&told);
             self.tell_progress(&notice).await;
             if let Notice::HostDegraded { host, what } = &notice
                 && self.app.leads()
@@ -223,8 +245,8 @@ impl Teller {
             }
             Notice::VmNeedsPerson { why, .. } => {
                 // A sentence names hosts; only the words of the plan are labels.
-                let word = if why.contains(' ') { "other" } else { why.as_str() };
-                count_guest(metrics, "needs-person", word);
+                let word = if why.contains(' ') { OTHER } else { why.as_str() };
+                count_guest(metrics, NEEDS_PERSON, word);
             }
             Notice::VmStuck { .. } => {
                 metrics.vms_stuck.inc();
@@ -359,6 +381,20 @@ impl Teller {
             recorder.record(hypervisor.as_ref(), happening);
         }
     }
+}
+
+/// A guest that Nova has running and the agent of its new host has not may be waiting for its disk. What was known
+/// about that before is told with it.
+fn with_cause(notice: &Notice, suspicion: Option<String>) -> Cow<'_, Notice> {
+    let mut told = Cow::Borrowed(notice);
+    if let Notice::VmNeedsPerson { why, .. } = notice
+        && *why == format!("{:?}", FailedReason::VerifyFailed)
+        && let Some(said) = suspicion
+        && let Notice::VmNeedsPerson { why, .. } = told.to_mut()
+    {
+        why.push_str(&format!(", probably because {said}"));
+    }
+    told
 }
 
 fn incident_of(notice: &Notice) -> Option<&IncidentId> {
@@ -515,4 +551,35 @@ fn happening(notice: &Notice) -> Option<Happening> {
         ),
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cobaltcore_api::names::ServerId;
+    use cobaltcore_ha_engine::Epoch;
+
+    #[test]
+    fn a_guest_that_does_not_run_where_it_was_moved_is_told_with_what_was_known_before() {
+        let needs = |why: &str| Notice::VmNeedsPerson {
+            incident: IncidentId {
+                epoch: Epoch(1),
+                n: 1,
+                host: HostName::new("n1").unwrap(),
+            },
+            server: ServerId::new("00000000-0000-4000-8000-000000000001").unwrap(),
+            why: why.to_owned(),
+        };
+        let said = "client.nova may not break locks in ceph";
+        let told = |why: &str, known: Option<&str>| {
+            let notice = needs(why);
+            let told = with_cause(&notice, known.map(str::to_owned)).into_owned();
+            happening(&told).unwrap().note
+        };
+        assert!(
+            told("VerifyFailed", Some(said)).ends_with(&format!("VerifyFailed, probably because {said}"))
+        );
+        assert!(told("VerifyFailed", None).ends_with("needs a person: VerifyFailed"));
+        assert!(told("NoValidHost", Some(said)).ends_with("needs a person: NoValidHost"));
+    }
 }

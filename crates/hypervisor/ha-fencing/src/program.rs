@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Running a program: without a shell, with nothing in its environment that was not given to it, with a
+//! time limit and a bound on what it may print. When its time is over, everything it started ends
+//! with it.
+
+use std::collections::BTreeMap;
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::process::{Child, Command};
+
+/// Most bytes a program may print on either stream.
+const LONGEST_OUTPUT: u64 = 64 << 10;
+/// Where programs are looked for.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// A program that is to be run.
+#[derive(Debug, Default)]
+pub(crate) struct Program<'a> {
+    pub(crate) command: &'a str,
+    pub(crate) args: Vec<&'a str>,
+    pub(crate) environment: BTreeMap<&'a str, &'a str>,
+    /// What it reads on its standard input.
+    pub(crate) input: String,
+}
+
+/// What a program printed and how it ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    /// Its exit code; nothing if a signal ended it.
+    pub(crate) code: Option<i32>,
+    pub(crate) output: Vec<u8>,
+    /// What it said on its error stream, in one short line.
+    pub(crate) words: String,
+}
+
+impl Ended {
+    /// How it ended, for whoever expected something else.
+    pub(crate) fn badly(&self) -> String {
+        let how = self
+            .code
+            .map_or("was killed".to_owned(), |code| format!("ended with {code}"));
+        format!("it {how}: {}", self.words)
+    }
+}
+
+/// Why there is no end to tell of.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    Late,
+    Other(String),
+}
+
+impl Program<'_> {
+    /// Runs it to its end, or ends it after `limit`.
+    pub(crate) async fn run(self, limit: Duration) -> Result<Ended, Failure> {
+        let ended = tokio::time::timeout(limit, self.to_its_end()).await;
+        ended.map_err(|_| Failure::Late)?.map_err(Failure::Other)
+    }
+
+    async fn to_its_end(self) -> Result<Ended, String> {
+        let mut command = Command::new(self.command);
+        command
+            .args(&self.args)
+            .env_clear()
+            .env("PATH", PATH)
+            .env("LANG", "C.UTF-8")
+            .envs(&self.environment)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true);
+        let child = command
+            .spawn()
+            .map_err(|error| format!("cannot be started: {error}"))?;
+        let mut family = Family(child);
+        let child = &mut family.0;
+        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let input = self.input;
+        let write = async move {
+            if let Some(mut stdin) = stdin {
+                // A program that does not read its input ends the pipe; that is its own affair.
+                let _ = stdin.write_all(input.as_bytes()).await;
+            }
+        };
+        let ((), output, words) = tokio::join!(write, read(stdout), read(stderr));
+        let (Some(output), Some(words)) = (output, words) else {
+            return Err(format!("it prints more than {LONGEST_OUTPUT} bytes"));
+        };
+        let status = child.wait().await.map_err(|error| error.to_string())?;
+        let words = String::from_utf8_lossy(&words);
+        let words: Vec<&str> = words.split_whitespace().collect();
+        Ok(Ended {
+            code: status.code(),
+            output,
+            words: words.join(" ").chars().take(300).collect(),
+        })
+    }
+}
+
+/// All that is printed, or nothing if it is too much.
+async fn read(stream: Option<impl AsyncRead + Unpin>) -> Option<Vec<u8>> {
+    let mut all = Vec::new();
+    if let Some(stream) = stream {
+        let _ = stream.take(LONGEST_OUTPUT + 1).read_to_end(&mut all).await;
+    }
+    (all.len() as u64 <= LONGEST_OUTPUT).then_some(all)
+}
+
+/// A program and everything it started; all of it ends with this value.
+#[derive(Debug)]
+struct Family(Child);
+
+impl Drop for Family {
+    fn drop(&mut self) {
+        let id = self.0.id().and_then(|id| i32::try_from(id).ok());
+        if let Some(group) = id.and_then(rustix::process::Pid::from_raw) {
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        }
+    }
+}
