@@ -621,3 +621,56 @@ async fn a_host_that_is_cut_off_stops_its_guests_and_its_watchdog() {
         "and not disarmed by the end of the agent"
     );
 }
+
+/// Where agents do not reach each other, an outage of the service would look like isolation to every host at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watchdog_is_not_armed_while_nobody_could_be_asked() {
+    let (scene, service, place) = (Scene::new(1).await, Service::start().await, Place::new());
+    let device = place.path("watchdog");
+    std::fs::write(&device, "").unwrap();
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    // Bound, so that it is nobody else's, and not listening yet.
+    service.known.lock().peers = vec![format!("http://{}", socket.local_addr().unwrap())];
+    let fence = format!(
+        "self_fence: {{enabled: true, device: {}, timeout: 30s, feed_interval: 100ms, lease_ttl: 10s}}",
+        device.display()
+    );
+    place.configure(&[service.url()], &fence);
+    let agent = Agent::start(place.start(&scene.uri));
+    service
+        .until("it would arm its watchdog, and goes on without", |known| {
+            let waiting = known
+                .heartbeats
+                .iter()
+                .filter(|beat| beat.self_fence.timeout_s == 30);
+            (waiting.count() > 3).then_some(())
+        })
+        .await;
+    assert!(
+        service
+            .known
+            .lock()
+            .heartbeats
+            .iter()
+            .all(|beat| !beat.self_fence.armed)
+    );
+    assert_eq!(std::fs::read(&device).unwrap(), b"", "nobody opened it");
+
+    let peer = axum::Router::new().route(
+        "/readyz/service-lease",
+        axum::routing::get(|| async { "[+]service-lease ok\n" }),
+    );
+    let listener = socket.listen(16).unwrap();
+    tokio::spawn(async move { axum::serve(listener, peer).await.unwrap() });
+    service
+        .until("armed, now that somebody answers", |known| {
+            known
+                .heartbeats
+                .last()
+                .filter(|beat| beat.self_fence.armed)
+                .map(|_| ())
+        })
+        .await;
+    agent.stop().await;
+}

@@ -139,3 +139,31 @@ async fn without_a_device_the_word_of_everybody_who_looked_is_what_counts() {
     scene.check();
     service.stop().await;
 }
+
+/// Nobody told the service that this host keeps disks of its own; its agent did.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_that_only_the_dead_host_has_is_not_rebuilt_empty_whatever_the_configuration_says() {
+    let scene = Scene::new(4, 2).await;
+    let guests = scene.guests_of_the_dead();
+    let [local, other] = guests.as_slice() else {
+        panic!("two guests were asked for: {guests:?}");
+    };
+    scene.on_their_host.lock().push(*local);
+    let service = scene.start(&scene.config(ALONE), None).await;
+    scene.heard(&service).await;
+    scene.world.power_off(DEAD).unwrap();
+    until_state(&service, &["Recovered"]).await;
+    let moved = scene.evacuations();
+    assert_eq!(moved.get(&other.to_string()), Some(&1));
+    assert_eq!(moved.get(&local.to_string()), None, "its disk would be lost");
+    let id = incident(&service).await.unwrap()["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let (_, shown) = service.get(&format!("/api/v1/incidents/{id}")).await;
+    let vms = shown["vms"].as_array().unwrap();
+    let left = vms.iter().find(|vm| vm["server"] == local.to_string()).unwrap();
+    assert!(left["progress"].to_string().contains("LocalDisk"), "{left}");
+    scene.check();
+    service.stop().await;
+}

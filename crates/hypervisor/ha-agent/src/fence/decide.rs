@@ -35,6 +35,13 @@ pub fn lease_holds(contacts: &[Option<Duration>], lease: Duration) -> bool {
     reached * 2 > contacts.len()
 }
 
+/// Whether enough neighbours answer to be asked one day. Where they cannot be reached, an outage of the service would look
+/// to every host as if it were cut off itself, and all would reset at once.
+pub fn neighbours_answer(peers: &[Option<bool>]) -> bool {
+    let reached = peers.iter().flatten().count();
+    reached > 0 && reached * 2 >= peers.len()
+}
+
 /// Decides.
 pub fn decide(situation: &Situation) -> Verdict {
     if lease_holds(&situation.contacts, situation.lease) {
@@ -48,8 +55,7 @@ pub fn decide(situation: &Situation) -> Verdict {
     // If the others lost it too, it is the service that is gone, not this host. A host that reaches
     // fewer than half of its neighbours knows nothing of others: it is cut off with a few that are
     // cut off as well, and the service takes all of them for dead.
-    let connected = !reached.is_empty() && reached.len() * 2 >= peers.len();
-    if connected && lost * 2 >= reached.len() {
+    if neighbours_answer(peers) && lost * 2 >= reached.len() {
         Verdict::Feed
     } else {
         Verdict::Fence
@@ -93,6 +99,22 @@ mod tests {
             (&[Some(2)], Some(&[has]), Verdict::Feed),
         ] {
             assert_eq!(verdict(ages, peers), wanted, "{ages:?} {peers:?}");
+        }
+    }
+
+    #[test]
+    fn whoever_cannot_ask_most_neighbours_arms_nothing() {
+        let (has, lacks, away) = (Some(true), Some(false), None);
+        for (peers, wanted) in [
+            (&[][..], false),
+            (&[away], false),
+            (&[away, away, away], false),
+            (&[has, away, away], false),
+            (&[has, away], true),
+            (&[lacks, lacks, away], true),
+            (&[has, has, has, has, has], true),
+        ] {
+            assert_eq!(neighbours_answer(peers), wanted, "{peers:?}");
         }
     }
 

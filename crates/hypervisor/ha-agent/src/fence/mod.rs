@@ -44,7 +44,7 @@ pub(crate) async fn run(context: Context, stop: CancellationToken) -> Result<(),
         }
         match (&mut watchdog, settings.enabled) {
             (None, false) => context.board.set_fence(SelfFence::default()),
-            (None, true) => match arm(&context, &settings) {
+            (None, true) => match arm(&context, &settings).await {
                 Ok(Some(armed)) => watchdog = Some(armed),
                 Ok(None) => {}
                 Err(why) => {
@@ -86,17 +86,25 @@ fn contacts(context: &Context) -> Vec<Option<Duration>> {
         .collect()
 }
 
-/// Opens the watchdog once it is safe to: the service is reached, and it has named peers. Without peers an outage of
-/// the service would look like isolation, on every host at once.
-fn arm(context: &Context, settings: &config::SelfFence) -> Result<Option<Watchdog>, String> {
-    if !decide::lease_holds(&contacts(context), settings.lease_ttl.0) || peers(context).is_empty() {
-        // The service names peers to those that say they will need them.
-        context.board.set_fence(SelfFence {
-            armed: false,
-            timeout_s: settings.timeout.0.as_secs() as u32,
-            lease_ttl_s: settings.lease_ttl.0.as_secs() as u32,
-        });
+/// Opens the watchdog once it is safe to: the service is reached, it has named peers, and those answer. Without peers an
+/// outage of the service would look like isolation, on every host at once.
+async fn arm(context: &Context, settings: &config::SelfFence) -> Result<Option<Watchdog>, String> {
+    // The service names peers to those that say they will need them.
+    context.board.set_fence(SelfFence {
+        armed: false,
+        timeout_s: settings.timeout.0.as_secs() as u32,
+        lease_ttl_s: settings.lease_ttl.0.as_secs() as u32,
+    });
+    let neighbours = peers(context);
+    if !decide::lease_holds(&contacts(context), settings.lease_ttl.0) || neighbours.is_empty() {
         return Ok(None);
+    }
+    if !decide::neighbours_answer(&ask(&neighbours).await) {
+        let places = neighbours.join(", ");
+        return Err(format!(
+            "fewer than half of the agents answer that it would ask before it takes its host out: {places}; \
+             see that the port of metrics.listen is open on every host"
+        ));
     }
     let watchdog = Watchdog::open(&settings.device, &context.start.host_root, settings.timeout.0)?;
     let timeout_s = watchdog.timeout().as_secs() as u32;

@@ -9,7 +9,8 @@ use std::time::Duration;
 use cobaltcore_api::Hypervisor;
 use cobaltcore_apiserver::testkit::TestServer;
 use cobaltcore_ha_wire::{
-    BatchAnswer, Command, CommandKind, DomainEntry, DomainState, Job, Machine, ProbeOutcome, ProbeReport,
+    BatchAnswer, Command, CommandKind, Disk, DomainEntry, DomainState, Job, Machine, ProbeOutcome,
+    ProbeReport,
 };
 use cobaltcore_sim::bmc;
 use cobaltcore_sim::world::{MigrationKind, Power};
@@ -36,6 +37,8 @@ pub(crate) struct Scene {
     pub(crate) watch: AbortOnDropHandle<()>,
     pub(crate) silence: Silence,
     pub(crate) muted: Arc<Mutex<Vec<String>>>,
+    /// Guests whose root disk is a file on their host, as their agents say; of the others they say nothing.
+    pub(crate) on_their_host: Arc<Mutex<Vec<uuid::Uuid>>>,
 }
 
 /// An address where nobody answers: a full queue of connections, whose kernel drops whoever knocks.
@@ -98,6 +101,7 @@ impl Scene {
         .unwrap();
         let services: Arc<Mutex<Vec<String>>> = Arc::default();
         let muted: Arc<Mutex<Vec<String>>> = Arc::default();
+        let on_their_host: Arc<Mutex<Vec<uuid::Uuid>>> = Arc::default();
         let names: Vec<String> = world.read(|state| state.hosts.keys().map(ToString::to_string).collect());
         let agents = names
             .iter()
@@ -107,6 +111,7 @@ impl Scene {
                     name.clone(),
                     Arc::clone(&services),
                     Arc::clone(&muted),
+                    Arc::clone(&on_their_host),
                 )))
             })
             .collect();
@@ -129,6 +134,7 @@ impl Scene {
             watch,
             silence,
             muted,
+            on_their_host,
         }
     }
 
@@ -248,7 +254,13 @@ impl Scene {
 }
 
 /// An agent on a host of the world: it speaks while the host has power and is not cut off.
-async fn live(world: World, name: String, services: Arc<Mutex<Vec<String>>>, muted: Arc<Mutex<Vec<String>>>) {
+async fn live(
+    world: World,
+    name: String,
+    services: Arc<Mutex<Vec<String>>>,
+    muted: Arc<Mutex<Vec<String>>>,
+    on_their_host: Arc<Mutex<Vec<uuid::Uuid>>>,
+) {
     let mut agent = Agent::new(&name);
     let client = super::client();
     let mut version = 0;
@@ -281,7 +293,15 @@ async fn live(world: World, name: String, services: Arc<Mutex<Vec<String>>>, mut
                         persistent: true,
                         autostart: false,
                         job: Job::None,
-                        disks: Vec::new(),
+                        disks: on_their_host
+                            .lock()
+                            .iter()
+                            .filter(|guest| **guest == domain.uuid)
+                            .map(|guest| Disk {
+                                kind: "file".to_owned(),
+                                source: format!("/var/lib/nova/instances/{guest}/disk"),
+                            })
+                            .collect(),
                     })
                 })
                 .collect();

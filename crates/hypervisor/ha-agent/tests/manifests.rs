@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is shipped for clusters fits together: agents reach every replica, and each other.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+
+use cobaltcore_ha_agent::config::{Config, Discover};
+
+fn read(path: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../deploy");
+    std::fs::read_to_string(root.join(path)).unwrap()
+}
+
+#[test]
+fn agents_report_to_every_replica() {
+    let config = Config::parse("config.yaml", &read("ha-agent/config.yaml")).unwrap();
+    assert_eq!(config.service.discover, Discover::Dns);
+    let services = read("ha-service/services.yaml");
+    for endpoint in &config.service.endpoints {
+        let host = endpoint.trim_start_matches("https://").split('.').next().unwrap();
+        let named = format!("metadata: {{name: {host}, ");
+        let service = services
+            .split("\n---\n")
+            .find(|text| text.contains(&named))
+            .unwrap();
+        // Any other name leads to one replica at a time, and the others would take the host for silent.
+        assert!(service.contains("clusterIP: None"), "{host}:\n{service}");
+        assert!(
+            service.contains("publishNotReadyAddresses: true"),
+            "{host}:\n{service}"
+        );
+    }
+}
+
+#[test]
+fn agents_answer_each_other_at_the_addresses_of_their_hosts() {
+    let config = Config::parse("config.yaml", &read("ha-agent/config.yaml")).unwrap();
+    let port = config.metrics.listen.rsplit(':').next().unwrap();
+    let pods = read("ha-agent/daemonset.yaml");
+    assert!(
+        pods.contains(&format!("containerPort: {port}, hostPort: {port}")),
+        "{pods}"
+    );
+}
