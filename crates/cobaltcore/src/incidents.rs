@@ -155,6 +155,9 @@ enum Command {
         /// Do it
         #[arg(long)]
         commit: bool,
+        /// How to print it
+        #[arg(short, long, value_enum, default_value = "table")]
+        output: Output,
     },
     /// Tell why a host is judged as it is: what every signal says, and the rule that blocks
     Explain {
@@ -248,6 +251,7 @@ async fn obey(desk: &Desk, command: Command) -> anyhow::Result<()> {
             state,
             reason,
             commit,
+            output,
         } => {
             let filter = BulkFilter {
                 zone,
@@ -262,7 +266,9 @@ async fn obey(desk: &Desk, command: Command) -> anyhow::Result<()> {
                 commit,
             };
             let answer = desk.bulk(&wanted).await.map_err(told)?;
-            say!("{}", people::bulk(&answer));
+            let value = || serde_json::to_value(&answer).unwrap_or_default();
+            let text = printed(output, value, |_| people::bulk(&answer))?;
+            say!("{}", text.trim_end());
             Ok(())
         }
         Command::Explain { host, form } => explain(desk, &host, &form).await,
@@ -279,11 +285,11 @@ async fn obey(desk: &Desk, command: Command) -> anyhow::Result<()> {
         }
         Command::Pauses { output } => {
             let found = desk.pauses().await.map_err(told)?;
-            let text = match output {
-                Output::Table | Output::Wide => people::pauses(&found, Timestamp::now()),
-                Output::Json => serde_json::to_string_pretty(&Desk::listed(&found))?,
-                Output::Yaml => cobaltcore_api::yaml::to_yaml(&Desk::listed(&found)),
-            };
+            let text = printed(
+                output,
+                || Desk::listed(&found),
+                |_| people::pauses(&found, Timestamp::now()),
+            )?;
             say!("{}", text.trim_end());
             Ok(())
         }

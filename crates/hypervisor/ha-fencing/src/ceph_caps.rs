@@ -15,7 +15,7 @@ pub enum Locks {
 }
 
 /// What the capabilities of a client for the monitors (`caps mon`) let it do.
-pub fn locks(caps: &str) -> Locks {
+pub(crate) fn locks(caps: &str) -> Locks {
     let grants: Vec<Vec<Word>> = grants(caps);
     let mut all = Rights::default();
     for grant in &grants {

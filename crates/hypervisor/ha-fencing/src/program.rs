@@ -55,11 +55,11 @@ pub(crate) enum Failure {
 impl Program<'_> {
     /// Runs it to its end, or ends it after `limit`.
     pub(crate) async fn run(self, limit: Duration) -> Result<Ended, Failure> {
-        let ended = tokio::time::timeout(limit, self.to_its_end()).await;
+        let ended = tokio::time::timeout(limit, self.ended()).await;
         ended.map_err(|_| Failure::Late)?.map_err(Failure::Other)
     }
 
-    async fn to_its_end(self) -> Result<Ended, String> {
+    async fn ended(self) -> Result<Ended, String> {
         let mut command = Command::new(self.command);
         command
             .args(&self.args)

@@ -224,18 +224,13 @@ impl Desk {
         let request = self
             .request(Method::POST, &path::recover(&segment(host)?))?
             .json(&body);
-        self.ask(&format!("having {host} recovered"), request).await
+        known(host, self.ask(&format!("having {host} recovered"), request).await)
     }
 
     /// Why a host is judged as it is.
     pub async fn evidence(&self, host: &str) -> Result<HostEvidence, Refused> {
         let request = self.request(Method::GET, &path::evidence(&segment(host)?))?;
-        match self.ask(&format!("asking about {host}"), request).await {
-            Err(Refused::No(text)) if text == MISSING => Err(no(format!(
-                "The HA service knows no host {host}; `kubectl get hypervisors` names those there are"
-            ))),
-            other => other,
-        }
+        known(host, self.ask(&format!("asking about {host}"), request).await)
     }
 
     /// One decision for many incidents; without `commit` nothing is done, and the answer says what would be.
@@ -382,6 +377,16 @@ impl Desk {
             }
             _ => said,
         }
+    }
+}
+
+/// An answer about a host, which may not be one.
+fn known<T>(host: &str, answer: Result<T, Refused>) -> Result<T, Refused> {
+    match answer {
+        Err(Refused::No(text)) if text == MISSING => Err(no(format!(
+            "The HA service knows no host {host}; `kubectl get hypervisors` names those there are"
+        ))),
+        other => other,
     }
 }
 

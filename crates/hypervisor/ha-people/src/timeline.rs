@@ -2,7 +2,7 @@
 //! The journal of an incident in sentences. Every record becomes one line; nothing is left out,
 //! because what is left out is what somebody asks for later.
 
-use cobaltcore_ha_engine::{Entry, VmProgress};
+use cobaltcore_ha_engine::{BlockedReason, Entry, FailedReason, VmProgress};
 
 /// What a record says, for people.
 pub fn words(entry: &Entry) -> String {
@@ -62,10 +62,34 @@ pub(crate) fn progress_words(progress: &VmProgress) -> String {
         VmProgress::InFlight { migration } => format!("moving (migration {})", migration.0),
         VmProgress::Verifying { destination } => format!("on {destination}, being verified"),
         VmProgress::Recovered { destination } => format!("recovered on {destination}"),
-        VmProgress::Failed { reason } => format!("FAILED ({reason:?})"),
+        VmProgress::Failed { reason } => format!("FAILED ({reason:?}): {}", failed(*reason)),
         VmProgress::Skipped { reason } => format!("left alone ({reason:?})"),
-        VmProgress::Blocked { reason } => format!("BLOCKED ({reason:?}); a person has to decide"),
+        VmProgress::Blocked { reason } => format!("BLOCKED ({reason:?}): {}", blocked(*reason)),
         VmProgress::Conflict { seen_on } => format!("CONFLICT: it already runs on {seen_on}"),
+    }
+}
+
+const fn failed(reason: FailedReason) -> &'static str {
+    match reason {
+        FailedReason::NoValidHost => "Nova found no place for it",
+        FailedReason::NovaError => "Nova refused or failed; the service's log has its words",
+        FailedReason::VerifyFailed => {
+            "Nova has it running, its new host has not; is it waiting for its disk?"
+        }
+        FailedReason::AttemptsExhausted => "it was tried often enough",
+    }
+}
+
+const fn blocked(reason: BlockedReason) -> &'static str {
+    match reason {
+        BlockedReason::Unsupported => "Nova can never move it; the service's log has its words",
+        BlockedReason::Resized => "it is on two hosts until its resize is confirmed or reverted",
+        BlockedReason::NotStorageFenced => {
+            "its host is cut off from Ceph only, and not all its disks are there"
+        }
+        BlockedReason::ArrivalUnknown => {
+            "it may have arrived on a host that does not speak; find out, then retry"
+        }
     }
 }
 
@@ -76,4 +100,23 @@ pub(crate) fn kebab(value: &impl serde::Serialize) -> String {
         .and_then(serde_json::Value::as_str)
         .unwrap_or_default()
         .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_that_needs_a_person_says_what_is_wrong_with_it() {
+        let reason = FailedReason::VerifyFailed;
+        assert_eq!(
+            progress_words(&VmProgress::Failed { reason }),
+            "FAILED (VerifyFailed): Nova has it running, its new host has not; is it waiting for its disk?"
+        );
+        let reason = BlockedReason::Resized;
+        assert_eq!(
+            progress_words(&VmProgress::Blocked { reason }),
+            "BLOCKED (Resized): it is on two hosts until its resize is confirmed or reverted"
+        );
+    }
 }

@@ -303,8 +303,15 @@ async fn pauses_are_made_listed_and_ended() {
     *far.refuse.lock() = Some((404, "no".into()));
     let error = desk.unpause("host/n1").await.unwrap_err().to_string();
     assert!(error.contains("is not paused"), "{error}");
-    let error = desk.evidence("n1").await.unwrap_err().to_string();
-    assert!(error.contains("knows no host n1"), "{error}");
+    for error in [
+        desk.evidence("n1").await.unwrap_err().to_string(),
+        desk.recover("n1", "it hangs", "n1")
+            .await
+            .unwrap_err()
+            .to_string(),
+    ] {
+        assert!(error.contains("knows no host n1"), "{error}");
+    }
 }
 
 #[tokio::test]

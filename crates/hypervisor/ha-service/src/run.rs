@@ -416,6 +416,7 @@ impl Tasks<'_> {
         let canaries = Canaries {
             kubernetes: client.filter(|_| app.config().kubernetes.enabled),
             nova: openstack.is_some().then(|| answered.clone()),
+            keystone: openstack.clone(),
             in_force: app.in_force.clone(),
             clock: app.clock,
             brain: app.brain.clone(),

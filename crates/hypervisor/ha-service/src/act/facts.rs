@@ -387,8 +387,8 @@ mod tests {
     fn a_disk_that_would_be_rebuilt_empty_is_known() {
         let local = |backend, outside_ceph, extra: Value| {
             let around = Around {
-                backend,
                 outside_ceph,
+                backend,
                 ..Around::default()
             };
             facts(&shown(extra), &around).local_disk

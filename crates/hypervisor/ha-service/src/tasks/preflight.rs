@@ -83,7 +83,7 @@ impl Preflight {
                         return;
                     }
                 }
-                std::future::pending().await
+                std::future::pending::<()>().await;
             };
             tokio::select! {
                 () = stop.cancelled() => return,
