@@ -283,6 +283,10 @@ impl Desk {
             ));
         }
         let scope = checked_scope(scope)?;
+        if let Some(host) = scope.strip_prefix("host/") {
+            // A pause of a host that is called differently would protect nobody.
+            self.evidence(host).await?;
+        }
         let body = PauseRequest {
             reason: reason.trim().to_owned(),
             until,

@@ -309,6 +309,7 @@ async fn pauses_are_made_listed_and_ended() {
             .await
             .unwrap_err()
             .to_string(),
+        desk.pause("host/n1", "x", until).await.unwrap_err().to_string(),
     ] {
         assert!(error.contains("knows no host n1"), "{error}");
     }
