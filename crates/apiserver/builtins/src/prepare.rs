@@ -120,7 +120,7 @@ impl Kind {
                 pod_status(new, old);
             }
             ("apps", "Deployment") => take_over_metadata(new, old, "labels"),
-            ("storage.k8s.io", "VolumeAttachment") | ("apiextensions.k8s.io", _) => {
+            ("storage.k8s.io", "VolumeAttachment") => {
                 for name in [
                     "labels",
                     "annotations",

@@ -89,7 +89,12 @@ impl Trees {
                 format: Some("date-time".to_owned()),
                 ..Schema::default()
             },
-            Form::Raw | Form::Fields => Schema {
+            // Nobody knows what its parts mean, so it is owned as a whole.
+            Form::Raw => Schema {
+                map_type: MapType::Atomic,
+                ..opaque_object()
+            },
+            Form::Fields => Schema {
                 map_type: MapType::Granular,
                 ..opaque_object()
             },

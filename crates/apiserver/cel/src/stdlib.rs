@@ -149,7 +149,7 @@ fn opaque_function<'a>(name: &str, value: &Opaque, rest: &[Value<'a>]) -> R<Opti
 }
 
 /// Type conversions.
-fn convert<'a>(to: &str, value: &Value<'a>) -> R<Value<'a>> {
+pub(crate) fn convert<'a>(to: &str, value: &Value<'a>) -> R<Value<'a>> {
     let fail = |target: &str| {
         Fail::Error(format!(
             "type conversion error from '{}' to '{target}'",

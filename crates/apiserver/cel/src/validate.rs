@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checks after the types fit: literals handed to `duration`, `timestamp` and `matches` must be
-//! valid, and list and map literals must not mix types. Literal patterns are compiled here.
+//! Checks after the types fit: literals handed to `duration`, `timestamp`, `matches` and conversions
+//! must be valid, and list and map literals must not mix types. Literal patterns are compiled here.
 
 use crate::check::mismatch;
 use crate::error::Issue;
+use crate::eval::Fail;
 use crate::node::{Call, Entry, Item, Kind, Node};
 use crate::time::{Time, parse_duration};
 use crate::ty::Ty;
@@ -109,6 +110,17 @@ fn literal(call: &mut Call, found: &mut Found<'_>) {
             if !valid {
                 let at = call.args.first().map_or(0, |a| a.at);
                 issues.push(invalid(at, call.name));
+            }
+        }
+        // Literals are converted when the program is made, not when it runs.
+        "bool" | "bytes" | "double" | "int" | "string" | "uint" => {
+            if let Some(Node {
+                kind: Kind::Const(value),
+                ..
+            }) = call.args.first()
+                && let Err(Fail::Error(why)) = crate::stdlib::convert(call.name, value)
+            {
+                found.unplannable = found.unplannable.take().or(Some(why));
             }
         }
         "matches" | "find" | "findAll" => {

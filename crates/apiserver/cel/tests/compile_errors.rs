@@ -254,6 +254,15 @@ fn a_broken_pattern_of_find_fails_when_the_program_is_made() {
 }
 
 #[test]
+fn a_literal_that_cannot_be_converted_fails_when_the_program_is_made() {
+    let error = compile("int('a') == 1", &env()).expect_err("refused");
+    assert!(error.is_instantiation());
+    assert_eq!(error.to_string(), "type conversion error from 'string' to 'int'");
+    assert!(compile("int('1') == 1", &env()).is_ok());
+    assert!(compile("int(self.s) == 1", &env()).is_ok());
+}
+
+#[test]
 fn what_is_known_of_a_program() {
     let program = |e: &str| compile(e, &env()).expect("compiles");
     assert!(program("self.i > 1").result_is_bool());

@@ -109,8 +109,7 @@ impl Api {
                     "metadata": {"name": name, "labels": {"kube-aggregator.kubernetes.io/automanaged": "onstart"}},
                     "spec": {"group": group, "version": &*version.name, "groupPriorityMinimum": minimum,
                         "versionPriority": priority},
-                    "status": {"conditions": [{"type": "Available", "status": "True", "lastTransitionTime": now,
-                        "reason": "Local", "message": "Local APIServices are always available"}]},
+                    "status": {"conditions": [local_service(&now)]},
                 });
                 if group.is_empty() {
                     meta::fields(&mut service["spec"]).remove("group");
@@ -152,7 +151,7 @@ impl Api {
     }
 
     /// The change that creates a built-in object as the server itself.
-    fn creation(&self, mut object: Value) -> ApiResult<Change> {
+    pub(crate) fn creation(&self, mut object: Value) -> ApiResult<Change> {
         let api_version = object["apiVersion"].as_str().unwrap_or_default().to_owned();
         let (group, version) = meta::split_api_version(&api_version);
         let kind = object["kind"].as_str().unwrap_or_default();
@@ -194,8 +193,14 @@ impl Api {
     }
 }
 
+/// The condition of an APIService that is served here.
+pub(crate) fn local_service(now: &str) -> Value {
+    json!({"type": "Available", "status": "True", "lastTransitionTime": now,
+        "reason": "Local", "message": "Local APIServices are always available"})
+}
+
 /// How far ahead of others a built-in group and a version of it stand; `None` for other groups.
-fn priority(group: &str, version: &str) -> Option<(u32, u32)> {
+pub(crate) fn priority(group: &str, version: &str) -> Option<(u32, u32)> {
     let minimum = match group {
         "" => return Some((18_000, 1)),
         "apps" => 17_800,

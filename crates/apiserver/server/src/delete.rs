@@ -452,7 +452,15 @@ pub(crate) fn check_preconditions(
     options: &DeleteOptions,
 ) -> ApiResult<()> {
     let name = meta::name(object);
-    let conflict = |why: String| {
+    // Namespaces and definitions are deleted by code of their own, which has its own words.
+    let own_words = resource.is("", "Namespace") || resource.is_definition();
+    let conflict = |what: &str, wanted: &str, found: &str, why: String| {
+        if own_words {
+            let why = format!(
+                "Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}"
+            );
+            return Err(ApiError::conflict(&resource.group, &resource.plural, name, &why));
+        }
         Err(ApiError::new(
             409,
             "Conflict",
@@ -466,9 +474,10 @@ pub(crate) fn check_preconditions(
     };
     let uid = meta::text(object, "uid");
     if let Some(wanted) = options.uid.as_deref().filter(|wanted| *wanted != uid) {
-        return conflict(format!(
+        let why = format!(
             "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The object might have been deleted and then recreated"
-        ));
+        );
+        return conflict("UID", wanted, uid, why);
     }
     let version = meta::text(object, "resourceVersion");
     if let Some(wanted) = options
@@ -476,9 +485,10 @@ pub(crate) fn check_preconditions(
         .as_deref()
         .filter(|wanted| *wanted != version)
     {
-        return conflict(format!(
+        let why = format!(
             "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record ({version}). The object might have been modified"
-        ));
+        );
+        return conflict("ResourceVersion", wanted, version, why);
     }
     Ok(())
 }

@@ -128,6 +128,10 @@ impl Resource {
     /// Everything wrong with a new object.
     pub fn validate_create(&self, object: &Value, budget: &mut Budget) -> Vec<FieldError> {
         let mut errors = self.check_meta(object);
+        if self.is_definition() {
+            // The rest of its metadata is judged with a definition.
+            errors.retain(|e| matches!(e.field.as_str(), "metadata.name" | "metadata.generateName"));
+        }
         errors.extend(match &self.model {
             Model::Builtin(_) if self.is_definition() => crd::validate_crd(object),
             Model::Builtin(kind) => {
@@ -150,13 +154,19 @@ impl Resource {
         budget: &mut Budget,
     ) -> Vec<FieldError> {
         let mut errors = self.check_meta(new);
+        let own = errors.len();
         errors.extend(validate_object_meta_update(
             &new["metadata"],
             &old["metadata"],
             "metadata",
         ));
-        // Metadata is checked before the kind's own rules and again as part of them.
-        errors.extend_from_within(..);
+        // Metadata is checked before the kind's own rules and again as part of them, where those
+        // of definitions (which do so themselves) and custom resources look at the change only.
+        match &self.model {
+            Model::Builtin(_) if self.is_definition() => {}
+            Model::Builtin(_) => errors.extend_from_within(..),
+            Model::Custom(_) => errors.extend_from_within(own..),
+        }
         errors.extend(match &self.model {
             Model::Builtin(_) if self.is_definition() && subresource == Some("status") => {
                 crd::validate_crd_status_update(new, old)
@@ -267,9 +277,7 @@ impl Resource {
                 &["metadata", "deletionTimestamp"],
                 &["metadata", "ownerReferences"],
             ],
-            ("apiextensions.k8s.io", _) | ("storage.k8s.io", "VolumeAttachment") => {
-                &[&["spec"], &["metadata"]]
-            }
+            ("storage.k8s.io", "VolumeAttachment") => &[&["spec"], &["metadata"]],
             _ => &[&["spec"]],
         }
     }

@@ -221,6 +221,12 @@ impl DeleteOptions {
             raw["gracePeriodSeconds"].is_null() || raw["gracePeriodSeconds"].is_i64(),
             "int64",
         )?;
+        let preconditions = &raw["preconditions"];
+        typed(
+            "preconditions",
+            matches!(preconditions, Value::Null | Value::Object(_)),
+            "v1.Preconditions",
+        )?;
         if policy.is_some() && orphan.is_some() {
             errors.push(FieldError::invalid(
                 "propagationPolicy",
@@ -280,7 +286,7 @@ pub struct ListOptions {
     /// Continue token.
     pub token: String,
     /// Watch: seconds until the stream ends.
-    pub timeout: Option<u64>,
+    pub timeout: Option<i64>,
     /// Watch: bookmarks wanted.
     pub bookmarks: bool,
     /// Watch: begin with the present state.
@@ -290,14 +296,13 @@ pub struct ListOptions {
 impl ListOptions {
     /// Reads and checks the options.
     pub fn parse(query: &Query, watch: bool) -> ApiResult<Self> {
-        let number = |key: &str| -> ApiResult<Option<u64>> {
-            match query.get(key) {
-                None => Ok(None),
-                Some(text) => match text.parse::<i64>() {
-                    Ok(n) => Ok(Some(n.max(0) as u64)),
-                    Err(e) => Err(ApiError::bad_request(unreadable("ParseInt", text, &e))),
-                },
-            }
+        let number = |key: &str| -> ApiResult<Option<i64>> {
+            let text = query.get(key);
+            text.map(|text| {
+                text.parse()
+                    .map_err(|e| ApiError::bad_request(unreadable("ParseInt", text, &e)))
+            })
+            .transpose()
         };
         let raw_match = query.get("resourceVersionMatch").unwrap_or_default();
         let options = Self {
@@ -309,7 +314,7 @@ impl ListOptions {
                 "Exact" => Some(Match::Exact),
                 _ => None,
             },
-            limit: number("limit")?.unwrap_or(0) as usize,
+            limit: number("limit")?.unwrap_or(0).max(0) as usize,
             token: query.get("continue").unwrap_or_default().to_owned(),
             timeout: number("timeoutSeconds")?,
             bookmarks: query.flag("allowWatchBookmarks"),
@@ -400,20 +405,30 @@ impl ListOptions {
         errors
     }
 
-    /// The revision asked for; `None` when absent or empty.
+    /// The revision a watch asks for; `None` when absent or empty.
     pub fn revision(&self) -> ApiResult<Option<u64>> {
-        if self.resource_version.is_empty() {
-            return Ok(None);
-        }
-        let text = &self.resource_version;
-        text.parse().map(Some).map_err(|e| {
-            ApiError::bad_request(format!(
-                "invalid resource version: resourceVersion: Invalid value: {}: {}",
-                go::quote(text),
-                unreadable("ParseUint", text, &e)
-            ))
-        })
+        revision(&self.resource_version).map_err(ApiError::bad_request)
     }
+
+    /// The revision a list asks for, which says more about one that cannot be read.
+    pub fn list_revision(&self) -> ApiResult<Option<u64>> {
+        revision(&self.resource_version)
+            .map_err(|why| ApiError::bad_request(format!("invalid resource version: {why}")))
+    }
+}
+
+/// The number of a `resourceVersion` parameter; `None` when absent or empty.
+pub(crate) fn revision(text: &str) -> Result<Option<u64>, String> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    text.parse().map(Some).map_err(|e| {
+        format!(
+            "resourceVersion: Invalid value: {}: {}",
+            go::quote(text),
+            unreadable("ParseUint", text, &e)
+        )
+    })
 }
 
 /// Why a number could not be read, in the words of the reference.

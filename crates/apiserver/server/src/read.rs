@@ -196,11 +196,8 @@ impl Api {
     /// One object.
     pub async fn get(&self, call: &Call, registry: &Registry, resource: &Resource) -> ApiResult<Answer> {
         let form = Form::negotiate(&call.headers, &call.query, true)?.for_object()?;
-        let options = ListOptions {
-            resource_version: call.query.get("resourceVersion").unwrap_or_default().into(),
-            ..ListOptions::default()
-        };
-        if let Some(revision) = options.revision()? {
+        let asked = call.query.get("resourceVersion").unwrap_or_default();
+        if let Some(revision) = crate::options::revision(asked).map_err(ApiError::bad_request)? {
             self.wait_for(revision).await?;
         }
         let key = self.key_of(call, resource);
@@ -247,14 +244,18 @@ impl Api {
         if !options.token.is_empty() {
             return self.next_page(view, options, filter).await;
         }
-        let asked = options.revision()?;
+        let asked = options.list_revision()?;
         if let Some(revision) = asked {
-            self.wait_for(revision).await?;
             // A limit with an exact or positive revision pages through that state; anything else
             // is answered from the newest one, which is at least as new as asked for.
             let exact = options.version_match == Some(Match::Exact)
                 || (options.version_match.is_none() && options.limit > 0 && revision > 0);
             if exact {
+                let newest = self.store.revision();
+                if revision > newest {
+                    // A state that is asked for by its number is not waited for.
+                    return Err(ApiError::too_new(revision, newest));
+                }
                 let items = self
                     .store
                     .at(table, filter.namespace.as_deref(), revision)
@@ -265,6 +266,7 @@ impl Api {
                 let items = self.selectable(view, filter, items).await?;
                 return Ok(page(view, filter, items, revision, options.limit));
             }
+            self.wait_for(revision).await?;
         }
         let limit = if asked == Some(0) { 0 } else { options.limit };
         if limit > 0 && filter.takes_all() {
@@ -319,12 +321,12 @@ impl Api {
     }
 
     async fn next_page(&self, view: &View<'_>, options: &ListOptions, filter: &Filter) -> ApiResult<Listing> {
+        let token = Token::decode(&options.token)?;
         if !options.resource_version.is_empty() && options.resource_version != "0" {
             return Err(ApiError::bad_request(
                 "specifying resource version is not allowed when using continue",
             ));
         }
-        let token = Token::decode(&options.token)?;
         let table = &view.resource.table;
         let state = self
             .store
@@ -351,7 +353,7 @@ impl Api {
         if revision <= self.store.revision() || self.store.reached(revision, PATIENCE).await {
             return Ok(());
         }
-        Err(ApiError::too_new(revision, self.store.revision()))
+        Err(ApiError::too_new(revision, self.store.revision()).retry_after(1))
     }
 
     /// The key of the object a request names.
@@ -378,9 +380,8 @@ fn page(
     let mut records = Vec::new();
     let mut last: Option<Key> = None;
     for (at, (key, record)) in items.into_iter().enumerate() {
-        if !all && !filter.wants(view, &key, &record) {
-            continue;
-        }
+        // A full page is followed by another when anything is left, wanted or not: what is left is
+        // looked at when it is asked for.
         if limit > 0 && records.len() == limit {
             return Listing {
                 revision,
@@ -389,8 +390,10 @@ fn page(
                 remaining: all.then_some(total - at),
             };
         }
-        records.push(record);
-        last = Some(key);
+        if all || filter.wants(view, &key, &record) {
+            records.push(record);
+            last = Some(key);
+        }
     }
     Listing {
         revision,

@@ -391,7 +391,9 @@ impl FieldSelector {
             return Err("invalid field selector: too long".into());
         }
         let mut terms = Vec::new();
-        for part in split_terms(text) {
+        let mut parts = split_terms(text);
+        parts.sort_unstable();
+        for part in parts {
             if part.is_empty() {
                 continue;
             }
@@ -471,7 +473,8 @@ fn unescape(text: &str) -> Result<String, String> {
             },
             ',' | '=' => {
                 return Err(format!(
-                    "invalid field selector: unescaped character in value: {c}"
+                    "invalid field selector: unescaped character in value: {}",
+                    u32::from(c)
                 ));
             }
             c => out.push(c),

@@ -267,7 +267,6 @@ impl ApiError {
             "causes".into(),
             json!([{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]),
         );
-        error.0.details.insert("retryAfterSeconds".into(), json!(1));
         error
     }
 

@@ -129,6 +129,13 @@ impl Api {
             let wanted = self.wanted_scale(call, write, &current)?;
             let replicas = check_scale(call, resource, &current, &wanted)?;
             if negotiate::body_type(&call.headers) == "application/apply-patch+yaml" {
+                if resource.as_custom().is_some() {
+                    return Err(ApiError::bad_request(format!(
+                        "failed to convert new object ({}/{}; autoscaling/v1, Kind=Scale) to proper version: request to convert CR to an invalid group/version: autoscaling/v1",
+                        meta::namespace(&wanted),
+                        meta::name(&wanted)
+                    )));
+                }
                 let mut config = json!({"apiVersion": resource.api_version(), "kind": &*resource.kind,
                     "metadata": {"name": meta::name(&parent), "namespace": parent["metadata"]["namespace"]}});
                 meta::set(
@@ -274,8 +281,32 @@ impl Api {
             old: None,
             options: json!({}),
         };
+        self.own_part(write, body);
         self.mutate(&attempt, body).await?;
         Ok(attempt)
+    }
+
+    /// Notes who made a body that is created at a subresource; nothing else of it is kept.
+    fn own_part(&self, write: &Write<'_>, body: &mut Value) {
+        let definition = match body["kind"].as_str() {
+            Some("Binding") => "io.k8s.api.core.v1.Binding",
+            Some("Eviction") => "io.k8s.api.policy.v1.Eviction",
+            Some("TokenRequest") => "io.k8s.api.authentication.v1.TokenRequest",
+            _ => return,
+        };
+        let api_version = body["apiVersion"].as_str().unwrap_or_default().to_owned();
+        let request = cobaltcore_patch::UpdateRequest {
+            old: None,
+            schema: cobaltcore_builtins::definition_schema(definition),
+            versions: None,
+            manager: &write.manager(),
+            api_version: &api_version,
+            subresource: write.subresource,
+            // The status of a request for a token is the server's answer.
+            filter: &cobaltcore_patch::Filter::without_status(),
+            now: &self.clock.stamp(),
+        };
+        cobaltcore_patch::update(request, body);
     }
 
     /// Removes a pod unless a disruption budget forbids it.
@@ -435,6 +466,12 @@ impl Api {
         let options = WriteOptions::parse(&call.query, "CreateOptions", false)?;
         let mut body = call.decode_body("TokenRequest")?.value;
         fill_envelope(&mut body, "authentication.k8s.io/v1", "TokenRequest");
+        cobaltcore_builtins::default_token_request(&mut body);
+        // Who admits it sees what the answer will have.
+        meta::fields(&mut body["spec"])
+            .entry("boundObjectRef")
+            .or_insert(Value::Null);
+        body["status"] = json!({"token": "", "expirationTimestamp": null});
         let write = Write {
             call,
             registry,
@@ -444,13 +481,16 @@ impl Api {
             form: Form::JSON,
         };
         let attempt = self.admit_part(&write, &call.info.name, &mut body).await?;
-        self.validate(&attempt, Some(&body)).await?;
         let key = self.key_of(call, accounts);
         let account = accounts
             .table
             .get(&key)
             .ok_or_else(|| accounts.not_found(&call.info.name))?
             .parse();
+        let mut shown = body.clone();
+        meta::copy(&mut shown, &account, &["name", "namespace", "uid"]);
+        meta::set(&mut shown, "creationTimestamp", json!(self.clock.stamp()));
+        self.validate(&attempt, Some(&shown)).await?;
         let answer = cobaltcore_access::tokens::token_request(
             &self.authenticator,
             &body,

@@ -130,7 +130,7 @@ impl Api {
             alarm: Box::pin(tokio::time::sleep_until(now)),
             queue: VecDeque::new(),
             handed: now,
-            ended: false,
+            ended: options.timeout.is_some_and(|seconds| seconds < 0),
             remaining,
             _count: count,
         };
@@ -139,7 +139,7 @@ impl Api {
             watch.fail(&too_old(asked.unwrap_or(0), self.store.revision()));
         }
         let initial = options.initial_events.unwrap_or(matches!(asked, None | Some(0)));
-        if expired {
+        if expired || watch.ended {
             // Nothing else follows.
         } else if initial {
             // By the time the wait is over the answer has begun, so a failure is an event of it.
@@ -519,7 +519,7 @@ fn jittered(base: Duration) -> Duration {
 
 fn timeout_of(options: &ListOptions) -> Duration {
     match options.timeout {
-        Some(seconds) if seconds > 0 => Duration::from_secs(seconds.min(7 * 24 * 3600)),
+        Some(seconds) if seconds > 0 => Duration::from_secs(seconds.unsigned_abs().min(7 * 24 * 3600)),
         _ => Duration::from_secs_f64(1_800.0 * (1.0 + random())),
     }
 }

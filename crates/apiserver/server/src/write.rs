@@ -358,7 +358,7 @@ pub(crate) fn receive(write: &Write<'_>, decoded: Decoded) -> ApiResult<Value> {
         repeated,
     } = decoded;
     check_envelope(write, &mut value)?;
-    let reset = resets_ownership(&value);
+    let reset = resets_ownership(write.resource, &value);
     let unknown = write.resource.decode(&mut value)?;
     if reset {
         meta::set(&mut value, "managedFields", json!([{}]));
@@ -406,11 +406,13 @@ pub(crate) fn unmarshal_errors(repeated: &[String]) -> String {
     format!("yaml: unmarshal errors:\n  {}", repeated.join("\n  "))
 }
 
-/// Whether an object says that nobody owns anything: an empty list, which decoding would drop.
-pub(crate) fn resets_ownership(object: &Value) -> bool {
-    object["metadata"]["managedFields"]
-        .as_array()
-        .is_some_and(Vec::is_empty)
+/// Whether an object says that nobody owns anything: an empty list, which decoding would drop. In
+/// custom resources an empty list says nothing.
+pub(crate) fn resets_ownership(resource: &Resource, object: &Value) -> bool {
+    resource.as_builtin().is_some()
+        && object["metadata"]["managedFields"]
+            .as_array()
+            .is_some_and(Vec::is_empty)
 }
 
 /// Custom resources are read in three steps, and what is wrong is told in that order: keys that

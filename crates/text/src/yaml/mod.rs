@@ -8,7 +8,7 @@ mod write;
 
 use serde_json::{Number, Value};
 
-pub use read::{decode, decode_all};
+pub use read::{decode, decode_all, decode_first};
 pub use write::{encode, encode_where, is_reserved};
 
 /// Deepest nesting accepted.

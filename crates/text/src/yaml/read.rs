@@ -24,8 +24,17 @@ pub fn decode(bytes: &[u8]) -> Result<Decoded, String> {
     }
 }
 
+/// Reads the first document of a YAML stream and does not look at what follows it.
+pub fn decode_first(bytes: &[u8]) -> Result<Decoded, String> {
+    Ok(read(bytes, 1)?.pop().unwrap_or_default())
+}
+
 /// Reads all documents of a YAML stream, skipping empty ones.
 pub fn decode_all(bytes: &[u8]) -> Result<Vec<Decoded>, String> {
+    read(bytes, usize::MAX)
+}
+
+fn read(bytes: &[u8], most: usize) -> Result<Vec<Decoded>, String> {
     let text = std::str::from_utf8(bytes).map_err(|e| format!("yaml: invalid UTF-8: {e}"))?;
     let budget = (text.len() * EXPANSION).max(MIN_BUDGET);
     let mut documents = Vec::new();
@@ -42,6 +51,9 @@ pub fn decode_all(bytes: &[u8]) -> Result<Vec<Decoded>, String> {
                         duplicates: done.duplicates,
                         repeated: done.repeated,
                     });
+                }
+                if documents.len() == most {
+                    break;
                 }
             }
             other => {

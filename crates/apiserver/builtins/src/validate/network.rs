@@ -331,16 +331,7 @@ pub(super) fn endpoints(errors: &mut Errors, object: &Value, old: Option<&Value>
         }
         for part in ["addresses", "notReadyAddresses"] {
             for (index, address) in list(subset, part).iter().enumerate() {
-                let field = format!("{path}.{part}[{index}]");
-                let before = errors.list.len();
-                errors.ip(text(address, "ip"), &format!("{field}.ip"), &[]);
-                if errors.list.len() == before {
-                    errors.endpoint_ip(text(address, "ip"), &format!("{field}.ip"));
-                }
-                let host = text(address, "hostname");
-                if !host.is_empty() {
-                    errors.all(&format!("{field}.hostname"), host, names::dns1123_label(host));
-                }
+                endpoint_address(errors, address, &format!("{path}.{part}[{index}]"));
             }
         }
         let ports = list(subset, "ports");
@@ -359,6 +350,24 @@ pub(super) fn endpoints(errors: &mut Errors, object: &Value, old: Option<&Value>
                 &["SCTP", "TCP", "UDP"],
             );
         }
+    }
+}
+
+/// What is no address at all is said so twice: by the rule for addresses and by that for endpoints.
+fn endpoint_address(errors: &mut Errors, address: &Value, path: &str) {
+    let (field, ip) = (format!("{path}.ip"), text(address, "ip"));
+    errors.ip(ip, &field, &[]);
+    let host = text(address, "hostname");
+    if !host.is_empty() {
+        errors.all(&format!("{path}.hostname"), host, names::dns1123_label(host));
+    }
+    if let Some(node) = at(address, "nodeName").and_then(Value::as_str) {
+        errors.all(&format!("{path}.nodeName"), node, names::dns1123_subdomain(node));
+    }
+    if ip.parse::<std::net::IpAddr>().is_ok() {
+        errors.endpoint_ip(ip, &field);
+    } else {
+        errors.invalid(field, ip, "must be a valid IP address");
     }
 }
 

@@ -327,16 +327,16 @@ fn metric(errors: &mut Errors, metric: &Value, path: &str) {
     if kind.is_empty() {
         errors.required(format!("{path}.type"), "must specify a metric source type");
     }
+    if !TYPES.contains(&kind) {
+        errors.not_supported(format!("{path}.type"), kind, &TYPES);
+    }
     let expected = match kind {
         "Object" => "object",
         "Pods" => "pods",
         "Resource" => "resource",
         "External" => "external",
         "ContainerResource" => "containerResource",
-        _ => {
-            errors.not_supported(format!("{path}.type"), kind, &TYPES);
-            ""
-        }
+        _ => "",
     };
     let sources = ["object", "external", "pods", "resource", "containerResource"];
     let given: Vec<&str> = sources
@@ -345,6 +345,10 @@ fn metric(errors: &mut Errors, metric: &Value, path: &str) {
         .collect();
     if let Some(first) = given.first() {
         metric_source(errors, metric, first, path);
+    }
+    if expected.is_empty() {
+        // A type nobody knows has no source either, and is named once more.
+        errors.not_supported(format!("{path}.type"), kind, &TYPES);
     }
     if !expected.is_empty() && !given.contains(&expected) {
         errors.required(

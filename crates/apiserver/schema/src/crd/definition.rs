@@ -190,6 +190,7 @@ fn check_spec(spec: &Value, old: Option<&Value>) -> Vec<FieldError> {
         errors.extend(check_version(version, i, &shared, demands, versions, old));
     }
     check_version_list(versions, part(spec, "versions").is_array(), &shared, &mut errors);
+    check_first_version(versions, &mut errors);
     let names = part(spec, "names");
     for key in ["plural", "singular", "kind", "listKind"] {
         if text(names, key).is_empty() {
@@ -351,6 +352,16 @@ fn check_version_list(versions: &[Value], given: bool, shared: &Shared, errors: 
         != 1
     {
         refuse("must have exactly one version marked as storage version");
+    }
+}
+
+/// The first version also stands in the spec itself, where its name is judged once more.
+fn check_first_version(versions: &[Value], errors: &mut Vec<FieldError>) {
+    let name = versions.first().map_or("", |first| text(first, "name"));
+    let problems = names::dns1035_label(name);
+    if !name.is_empty() && !problems.is_empty() {
+        let detail = problems.join(",");
+        errors.push(FieldError::invalid("spec.version", &Value::from(name), &detail));
     }
 }
 

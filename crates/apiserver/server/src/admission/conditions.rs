@@ -122,15 +122,87 @@ pub(super) fn environment() -> &'static Env {
         Env::new()
             .variable("object", DeclType::Dyn)
             .variable("oldObject", DeclType::Dyn)
-            .variable("namespaceObject", DeclType::Dyn)
+            .variable("namespaceObject", namespace_type())
             .variable("request", request_type())
             .variable("authorizer", DeclType::Authorizer)
             .variable("authorizer.requestResource", DeclType::ResourceCheck)
     })
 }
 
+fn text() -> DeclType {
+    DeclType::String { max: None }
+}
+
+fn texts() -> DeclType {
+    DeclType::List {
+        element: Arc::new(text()),
+        kind: ListKind::Atomic,
+        max: None,
+    }
+}
+
+fn text_map() -> DeclType {
+    DeclType::Map {
+        value: Arc::new(text()),
+        max: None,
+    }
+}
+
+/// What a namespace shows of itself. Its uid cannot be asked for: the reference declares it in
+/// capitals, under which no namespace has it.
+fn namespace_type() -> DeclType {
+    let metadata = record(
+        "kubernetes.NamespaceMetadata",
+        vec![
+            ("name", text()),
+            ("generateName", text()),
+            ("namespace", text()),
+            ("labels", text_map()),
+            ("annotations", text_map()),
+            ("UID", text()),
+            ("creationTimestamp", DeclType::Timestamp),
+            ("deletionGracePeriodSeconds", DeclType::Int),
+            ("deletionTimestamp", DeclType::Timestamp),
+            ("generation", DeclType::Int),
+            ("resourceVersion", text()),
+            ("finalizers", texts()),
+        ],
+    );
+    let condition = record(
+        "kubernetes.NamespaceCondition",
+        vec![
+            ("status", text()),
+            ("type", text()),
+            ("lastTransitionTime", DeclType::Timestamp),
+            ("message", text()),
+            ("reason", text()),
+        ],
+    );
+    let conditions = DeclType::List {
+        element: Arc::new(condition),
+        kind: ListKind::Atomic,
+        max: None,
+    };
+    record(
+        "kubernetes.Namespace",
+        vec![
+            ("metadata", metadata),
+            (
+                "spec",
+                record("kubernetes.NamespaceSpec", vec![("finalizers", texts())]),
+            ),
+            (
+                "status",
+                record(
+                    "kubernetes.NamespaceStatus",
+                    vec![("conditions", conditions), ("phase", text())],
+                ),
+            ),
+        ],
+    )
+}
+
 fn request_type() -> DeclType {
-    let text = || DeclType::String { max: None };
     let kind = || {
         record(
             "kubernetes.GroupVersionKind",
@@ -142,11 +214,6 @@ fn request_type() -> DeclType {
             "kubernetes.GroupVersionResource",
             vec![("group", text()), ("version", text()), ("resource", text())],
         )
-    };
-    let texts = || DeclType::List {
-        element: Arc::new(text()),
-        kind: ListKind::Atomic,
-        max: None,
     };
     let user = record(
         "kubernetes.UserInfo",

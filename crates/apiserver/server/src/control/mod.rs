@@ -7,6 +7,7 @@ mod internal;
 mod leaving;
 pub(crate) mod owners;
 pub(crate) mod queue;
+mod registrations;
 mod upkeep;
 mod workloads;
 
@@ -84,6 +85,7 @@ impl Api {
         self.leaving_observes(table, event);
         self.upkeep_observes(table, event);
         self.workloads_observe(table, event);
+        self.registrations_observe(table, event);
     }
 
     /// Queues what a freshly loaded store may have left undone.
@@ -101,6 +103,9 @@ impl Api {
         self.resume_workload(table, key);
         if record.facts.deleting {
             self.queue.add(Work::Owner(table.id, key.clone()));
+        }
+        if (&*table.group, &*table.plural) == ("apiextensions.k8s.io", "customresourcedefinitions") {
+            self.queue_registrations(key);
         }
         match (&*table.group, &*table.plural) {
             ("", "namespaces") if record.facts.deleting => {
@@ -137,6 +142,7 @@ impl Api {
                 self.review_daemons();
                 Ok(())
             }
+            Work::Registrations(group) => self.keep_registrations(group).await,
             Work::Names(group) => self.review_names(group).await,
         }
     }

@@ -40,6 +40,8 @@ pub(crate) enum Work {
     Daemons,
     /// Definitions of a group whose names were taken.
     Names(String),
+    /// The registrations of what definitions of a group serve.
+    Registrations(String),
 }
 
 /// The list.

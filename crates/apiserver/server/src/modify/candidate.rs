@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::Edit;
 use super::locks::check_name;
-use super::refusals::{envelope_changed, judge, refused, shown_start, undecodable};
+use super::refusals::{envelope_changed, judge, refused, shown_start, unconvertible, undecodable};
 use crate::api::Api;
 use crate::meta;
 use crate::registry::Resource;
@@ -45,11 +45,19 @@ impl Api {
             if patched[field] == old[field] {
                 continue;
             }
-            // A strategic patch is merged into the type itself, which has no other name.
-            if !matches!(edit, Edit::Strategic(_)) {
+            // A strategic patch is merged into the type itself, which has no other name; built-in
+            // kinds are read as what they are when they do not say so.
+            let nameless = resource.as_builtin().is_some() && patched[field].is_null();
+            if !nameless && !matches!(edit, Edit::Strategic(_)) {
                 return Err(envelope_changed(write, &patched, old));
             }
             meta::fields(&mut patched).insert(field.into(), old[field].clone());
+        }
+        if !matches!(patched["metadata"], Value::Object(_) | Value::Null) {
+            let shown = shown_start(&patched);
+            resource
+                .decode(&mut patched)
+                .map_err(|e| undecodable(resource, &shown, e.message()))?;
         }
         if meta::name(&patched) != name {
             check_name(write.call, &patched)?;
@@ -58,10 +66,12 @@ impl Api {
             return Err(ApiError::other_namespace());
         }
         let patched_text = shown_start(&patched);
-        let reset = crate::write::resets_ownership(&patched);
+        let reset = crate::write::resets_ownership(resource, &patched);
         // Strictness of an apply concerns its configuration and was judged when that was read.
         let unknown = resource.decode(&mut patched).map_err(|e| {
-            if e.code() == 400 {
+            if let Edit::Apply(config) = edit {
+                unconvertible(resource, config, &e)
+            } else if e.code() == 400 {
                 undecodable(resource, &patched_text, e.message())
             } else {
                 e

@@ -33,7 +33,9 @@ impl Api {
         };
         let live = meta::text(old, "resourceVersion");
         match edit {
-            Edit::Replace(_) if asked.is_empty() || asked == "0" => {
+            Edit::Apply(_) if asked.is_empty() => return Ok(false),
+            // A patch may take the resource version away, which leaves an update without one.
+            _ if asked.is_empty() || asked == "0" => {
                 if resource.unconditional_update() {
                     return Ok(false);
                 }
@@ -53,7 +55,6 @@ impl Api {
             Edit::Replace(_) => {}
             // A patch that does not touch the resource version leaves the stored one in place.
             _ if asked == live && !patch_names_version(edit) => return Ok(false),
-            _ if asked.is_empty() => return Ok(false),
             _ => {}
         }
         let Ok(_) = asked.parse::<u64>() else {

@@ -29,6 +29,7 @@ use crate::write::{Outcome, Write, receive};
 use locks::{check_name, keep_server_owned, uid_conflict};
 use reading::{read_patch, unsupported_patch};
 pub(crate) use refusals::other_envelope;
+use refusals::unconvertible;
 
 /// A candidate is rebuilt whenever somebody else was faster: a change that names no version never
 /// fails for that. Every round some writer succeeds, so this is far beyond any real contention.
@@ -186,7 +187,8 @@ impl Api {
                         value: object,
                         ..Decoded::default()
                     },
-                )?;
+                )
+                .map_err(|e| unconvertible(resource, config, &e))?;
                 self.insert(write, object, Some(())).await
             }
             _ => Err(resource.not_found(name)),
@@ -218,7 +220,9 @@ impl Api {
             // A patch is an update to those who admit it.
             options: json!({"kind": "UpdateOptions", "apiVersion": "meta.k8s.io/v1"}),
         };
-        if !edit.is_apply() {
+        // Through the Scale of a custom resource nobody comes to own anything.
+        let untold = write.subresource == Some("scale") && resource.as_custom().is_some();
+        if !edit.is_apply() && !untold {
             // What admission adds belongs to nobody.
             self.own(write, Some(&old), &mut new);
         }

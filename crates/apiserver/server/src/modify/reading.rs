@@ -32,9 +32,13 @@ pub(super) fn read_patch(write: &Write<'_>, media: &str) -> ApiResult<Edit> {
             format!("error decoding patch: {e}")
         })
     })?;
-    if strategic && decoded.value.is_null() {
+    if decoded.value.is_null() {
         // Nothing is changed by nothing.
-        decoded.value = json!({});
+        match media {
+            "application/strategic-merge-patch+json" => decoded.value = json!({}),
+            "application/json-patch+json" => decoded.value = json!([]),
+            _ => {}
+        }
     }
     let mut problems: Vec<String> = decoded
         .duplicates

@@ -19,6 +19,11 @@ pub(super) fn envelope_changed(write: &Write<'_>, patched: &Value, old: &Value) 
         patched["apiVersion"].as_str().unwrap_or_default(),
     );
     if resource.as_custom().is_some() {
+        if kind.is_empty() {
+            let shown = shown_start(patched);
+            let why = format!("Object 'Kind' is missing in '{shown}'");
+            return undecodable(resource, &shown, &why);
+        }
         return other_envelope(resource, meta::name(old), kind, version);
     }
     let why = crate::write::foreign(write.registry, resource, kind, version);
@@ -41,7 +46,8 @@ pub(crate) fn other_envelope(resource: &Resource, name: &str, kind: &str, versio
         let must = format!("must be {expected}");
         errors.push(FieldError::invalid("apiVersion", &json!(version), &must));
     }
-    ApiError::invalid(&resource.group, kind, name, &errors)
+    let (group, _) = meta::split_api_version(version);
+    ApiError::invalid(group, kind, name, &errors)
 }
 
 /// A patched object that does not decode is the patch's fault; which object it was is not said.
@@ -54,6 +60,20 @@ pub(super) fn undecodable(resource: &Resource, shown: &str, why: &str) -> ApiErr
     );
     let why = why.strip_prefix(&prefix).unwrap_or(why);
     ApiError::invalid("", "", "", &[FieldError::invalid("patch", &json!(shown), why)])
+}
+
+/// 400 for a configuration whose result is no object of the type.
+pub(super) fn unconvertible(resource: &Resource, config: &Value, error: &ApiError) -> ApiError {
+    let kind = &resource.kind;
+    let why = error.message();
+    let why = why
+        .split_once(&format!(" cannot be handled as a {kind}: "))
+        .map_or(why, |(_, why)| why);
+    let (namespace, name) = (meta::namespace(config), meta::name(config));
+    let typed = format!("{}/{}, Kind={kind}", resource.group, resource.version);
+    ApiError::bad_request(format!(
+        "failed to convert new object ({namespace}/{name}; {typed}) to proper version: unable to convert unstructured object to {typed}: {why}"
+    ))
 }
 
 /// What is strange about a patch or its result, told or refused as the client asked for it.

@@ -211,7 +211,7 @@ async fn policies_are_checked_when_they_are_made() {
         (
             json!({"validations": [{"expression": "variables.x"}]}),
             "spec.validations[0].expression",
-            "undefined field 'x'",
+            "undeclared reference to 'variables'",
         ),
         (
             json!({"validations": [{"expression": "true", "reason": "Whatever"}]}),

@@ -234,6 +234,9 @@ pub(super) fn environments(spec: &Value, given: &Env) -> (Env, Env) {
     if spec["paramKind"].is_object() {
         base = base.variable("params", DeclType::Dyn);
     }
+    if spec["variables"].as_array().is_none_or(Vec::is_empty) {
+        return (base.clone(), base);
+    }
     let mut env = base.clone().variable(
         "variables",
         DeclType::Object {
