@@ -4,7 +4,11 @@
 //! A request may carry `Impersonate-*` headers. Each part of the wanted identity must be allowed
 //! to the caller: first by the constrained verbs (`impersonate:<mode>` together with
 //! `impersonate-on:<mode>:<verb>` for this very request), else by the plain verb `impersonate`.
-//! When nothing allows it, the first refusal is the answer, as in the reference.
+//! When nothing allows it, the first refusal is the answer, as in the reference; the right that let a
+//! user act as somebody last is asked for first the next time.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
 
 use cobaltcore_text::go;
 
@@ -90,21 +94,74 @@ fn unescape(key: &str) -> String {
     String::from_utf8(out).unwrap_or_else(|_| key.to_owned())
 }
 
+/// As many users are remembered; then it is begun anew.
+const REMEMBERED: usize = 10_000;
+
+/// By which mode each user acted as somebody else last: most use one mode only, and a refusal then
+/// speaks of the right they would expect to need.
+#[derive(Debug, Default)]
+pub struct LastModes(Mutex<HashMap<String, Mode>>);
+
+/// A constrained mode; `None` is the plain verb `impersonate`.
+type Mode = Option<&'static str>;
+
+impl LastModes {
+    fn of(&self, user: &str) -> Option<Mode> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(user).copied()
+    }
+
+    fn note(&self, user: &str, mode: Mode) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.get(user) == Some(&mode) {
+            return;
+        }
+        if known.len() >= REMEMBERED {
+            known.clear();
+        }
+        known.insert(user.to_owned(), mode);
+    }
+}
+
 type Authorize<'f> = dyn Fn(&Attributes<'_>) -> Decision + 'f;
 
 /// Whether the caller may act as `wanted` for this request, and the identity that results.
 ///
-/// `request` are the attributes of the request itself, with the caller as user; `authorize` is
-/// the authoriser in force.
+/// `request` are the attributes of the request itself, with the caller as user; `last` is what
+/// is remembered of the caller; `authorize` is the authoriser in force.
 pub fn impersonate(
     wanted: &User,
     request: &Attributes<'_>,
+    last: &LastModes,
     authorize: &Authorize<'_>,
 ) -> Result<User, Refusal> {
+    let mut modes = fitting_modes(wanted, request);
+    if let Some(at) = last
+        .of(&request.user.name)
+        .and_then(|mode| modes.iter().position(|m| *m == mode))
+    {
+        let known = modes.remove(at);
+        modes.insert(0, known);
+    }
+    let mut first: Option<Refusal> = None;
+    for mode in modes {
+        match try_mode(mode, wanted, request, authorize) {
+            Ok(user) => {
+                last.note(&request.user.name, mode);
+                return Ok(user);
+            }
+            Err(refusal) => first = first.or(Some(refusal)),
+        }
+    }
+    Err(first.unwrap_or_else(|| Refusal::BadRequest("all impersonation modes failed".into())))
+}
+
+/// The modes such an identity can be asked for by, the narrowest first, the plain verb last.
+fn fitting_modes(wanted: &User, request: &Attributes<'_>) -> Vec<Mode> {
     let only_name = wanted.uid.is_none() && wanted.groups.is_empty() && wanted.extra.is_empty();
     let node = split_node(&wanted.name);
     let account = split_service_account(&wanted.name);
-    let mut modes: Vec<&str> = Vec::new();
+    let mut modes: Vec<Mode> = Vec::new();
     if let (true, Some(node)) = (only_name, node) {
         let own_node = request
             .user
@@ -112,46 +169,40 @@ pub fn impersonate(
             .get(NODE_NAME)
             .is_some_and(|v| v.as_slice() == [node]);
         if own_node && split_service_account(&request.user.name).is_some() {
-            modes.push("associated-node");
+            modes.push(Some("associated-node"));
         }
-        modes.push("arbitrary-node");
+        modes.push(Some("arbitrary-node"));
     }
     if only_name && account.is_some() {
-        modes.push("serviceaccount");
+        modes.push(Some("serviceaccount"));
     }
     if node.is_none() && account.is_none() {
-        modes.push("user-info");
+        modes.push(Some("user-info"));
     }
-    let mut first: Option<Refusal> = None;
-    for mode in modes {
+    modes.push(None);
+    modes
+}
+
+fn try_mode(
+    mode: Mode,
+    wanted: &User,
+    request: &Attributes<'_>,
+    authorize: &Authorize<'_>,
+) -> Result<User, Refusal> {
+    if let Some(mode) = mode {
         let on = format!("impersonate-on:{mode}:{}", request.verb);
-        let allowed = check(
-            authorize,
-            &Attributes {
-                verb: &on,
-                ..*request
-            },
-        )
-        .and_then(|()| {
-            Check {
-                authorize,
-                requestor: request.user,
-                mode: Some(mode),
-            }
-            .run(wanted)
-        });
-        match allowed {
-            Ok(user) => return Ok(user),
-            Err(refusal) => first = first.or(Some(refusal)),
-        }
+        let this = Attributes {
+            verb: &on,
+            ..*request
+        };
+        check(authorize, &this)?;
     }
-    let plain = Check {
+    Check {
         authorize,
         requestor: request.user,
-        mode: None,
+        mode,
     }
-    .run(wanted);
-    plain.map_err(|refusal| first.unwrap_or(refusal))
+    .run(wanted)
 }
 
 fn check(authorize: &Authorize<'_>, attributes: &Attributes<'_>) -> Result<(), Refusal> {

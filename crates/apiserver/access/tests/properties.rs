@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Whatever arrives from outside: no panic, and nobody gets in by chance.
 
-use cobaltcore_access::impersonation::{impersonate, wanted_user};
+use cobaltcore_access::impersonation::{LastModes, impersonate, wanted_user};
 use cobaltcore_access::pki::{CertificateInfo, Pki, PkiOptions, client_identity};
 use cobaltcore_access::rbac::{PolicyRule, aggregate, authorize, covers};
 use cobaltcore_access::recorder::{Records, to_yaml};
@@ -152,7 +152,7 @@ proptest! {
             let me = User::new("me", ["system:authenticated"]);
             let index = Index::new();
             let request = Attributes::resource(&me, "get", "", "pods");
-            prop_assert!(impersonate(&wanted, &request, &|a| authorize(&index, a)).is_err());
+            prop_assert!(impersonate(&wanted, &request, &LastModes::default(), &|a| authorize(&index, a)).is_err());
         }
     }
 

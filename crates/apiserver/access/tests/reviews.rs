@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Acting as somebody else, and asking who one is and what one may.
 
-use cobaltcore_access::impersonation::{impersonate, wanted_user};
+use cobaltcore_access::impersonation::{LastModes, impersonate, wanted_user};
 use cobaltcore_access::rbac::authorize;
 use cobaltcore_access::review::{
     local_subject_access_review, self_subject_access_review, self_subject_review, self_subject_rules_review,
@@ -31,9 +31,13 @@ fn wanted(headers: &[(&str, &str)]) -> User {
 }
 
 fn try_as(rules: &Value, headers: &[(&str, &str)]) -> Result<User, Refusal> {
+    try_again_as(rules, headers, &LastModes::default())
+}
+
+fn try_again_as(rules: &Value, headers: &[(&str, &str)], last: &LastModes) -> Result<User, Refusal> {
     let (index, boss) = (index(rules), boss());
     let request = Attributes::resource(&boss, "list", "", "pods").in_namespace("n");
-    impersonate(&wanted(headers), &request, &|attributes| {
+    impersonate(&wanted(headers), &request, last, &|attributes| {
         authorize(&index, attributes)
     })
 }
@@ -337,5 +341,19 @@ fn rules_reviews_list_what_the_caller_holds() {
     assert_eq!(
         (refusal.code(), refusal.message().as_str()),
         (400, "no namespace on request")
+    );
+}
+
+#[test]
+fn whoever_acted_by_the_plain_verb_is_told_of_the_plain_verb() {
+    let (rules, last) = (json!([plain("", "users", &["bob"])]), LastModes::default());
+    let eve = [("Impersonate-User", "eve")];
+    let before = try_again_as(&rules, &eve, &last).expect_err("eve");
+    assert!(before.message().contains("impersonate-on:user-info:list"));
+    try_again_as(&rules, &[("Impersonate-User", "bob")], &last).expect("bob");
+    let after = try_again_as(&rules, &eve, &last).expect_err("eve");
+    assert_eq!(
+        after.message(),
+        "users \"eve\" is forbidden: User \"boss\" cannot impersonate resource \"users\" in API group \"\" at the cluster scope"
     );
 }

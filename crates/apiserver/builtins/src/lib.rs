@@ -27,6 +27,7 @@ pub mod quantity;
 mod quota;
 mod scale;
 mod security;
+mod security_checks;
 mod selector;
 mod table;
 mod times;
@@ -58,7 +59,7 @@ pub use quota::{
     Usage, quota_add, quota_covers, quota_difference, quota_limits, quota_refusal, quota_status, quota_usage,
 };
 pub use scale::validate_scale;
-pub use security::{SecurityMode, security_label_errors, security_violation};
+pub use security::{SecurityMode, security_label_errors, security_relabel_warnings, security_violation};
 pub use selector::{selector_matches, selector_text};
 pub use table::{Definition, Descriptions, Field, FieldType, Form, Table, description, descriptions, table};
 pub use times::{age, parse_time};

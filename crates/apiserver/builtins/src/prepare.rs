@@ -308,8 +308,20 @@ fn node(object: &mut Value) {
     }
 }
 
-/// dataSource and dataSourceRef mirror each other for volumes and snapshots.
+/// Whether something is a claim or a snapshot; `dataSource` can name nothing else.
+fn is_claim_or_snapshot(source: &Value) -> bool {
+    matches!(
+        (text(source, "kind"), text(source, "apiGroup")),
+        ("PersistentVolumeClaim", "") | ("VolumeSnapshot", "snapshot.storage.k8s.io")
+    )
+}
+
+/// dataSource and dataSourceRef mirror each other for volumes and snapshots; a dataSource that is
+/// neither is forgotten.
 fn data_sources(object: &mut Value) {
+    if at(object, "spec.dataSource").is_some_and(|source| !is_claim_or_snapshot(source)) {
+        ensure(object, "spec").remove("dataSource");
+    }
     let source = at(object, "spec.dataSource").cloned();
     let reference = at(object, "spec.dataSourceRef").cloned();
     match (source, reference) {
@@ -321,11 +333,7 @@ fn data_sources(object: &mut Value) {
             if let Some(fields) = mirrored.as_object_mut() {
                 fields.remove("namespace");
             }
-            let claim =
-                text(&mirrored, "kind") == "PersistentVolumeClaim" && text(&mirrored, "apiGroup").is_empty();
-            let snapshot = text(&mirrored, "kind") == "VolumeSnapshot"
-                && text(&mirrored, "apiGroup") == "snapshot.storage.k8s.io";
-            if claim || snapshot {
+            if is_claim_or_snapshot(&mirrored) {
                 ensure(object, "spec").insert("dataSource".to_owned(), mirrored);
             }
         }

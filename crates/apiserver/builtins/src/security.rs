@@ -3,62 +3,16 @@
 //! or `restricted`. Levels come from the namespace's labels; what breaks them is told in the words
 //! of the reference, baseline first. Acting on it is the server's part.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use cobaltcore_schema::FieldError;
 use cobaltcore_text::go;
 use serde_json::Value;
 
-use crate::json::{at, flag, int, list, strings, text};
+use crate::json::at;
+use crate::security_checks::findings;
 
 const PREFIX: &str = "pod-security.kubernetes.io/";
-const DEFAULT_CAPABILITIES: [&str; 13] = [
-    "AUDIT_WRITE",
-    "CHOWN",
-    "DAC_OVERRIDE",
-    "FOWNER",
-    "FSETID",
-    "KILL",
-    "MKNOD",
-    "NET_BIND_SERVICE",
-    "SETFCAP",
-    "SETGID",
-    "SETPCAP",
-    "SETUID",
-    "SYS_CHROOT",
-];
-const SAFE_SYSCTLS: [&str; 11] = [
-    "kernel.shm_rmid_forced",
-    "net.ipv4.ip_local_port_range",
-    "net.ipv4.ip_local_reserved_ports",
-    "net.ipv4.ip_unprivileged_port_start",
-    "net.ipv4.ping_group_range",
-    "net.ipv4.tcp_fin_timeout",
-    "net.ipv4.tcp_keepalive_intvl",
-    "net.ipv4.tcp_keepalive_probes",
-    "net.ipv4.tcp_keepalive_time",
-    "net.ipv4.tcp_rmem",
-    "net.ipv4.tcp_syncookies",
-];
-const OPEN_VOLUMES: [&str; 9] = [
-    "configMap",
-    "csi",
-    "downwardAPI",
-    "emptyDir",
-    "ephemeral",
-    "image",
-    "persistentVolumeClaim",
-    "projected",
-    "secret",
-];
-const SELINUX_TYPES: [&str; 5] = [
-    "",
-    "container_t",
-    "container_init_t",
-    "container_kvm_t",
-    "container_engine_t",
-];
-
 /// What a namespace does about pods that break its level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SecurityMode {
@@ -77,8 +31,9 @@ impl SecurityMode {
     }
 }
 
+/// How much a namespace forbids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Level {
+pub(crate) enum Level {
     Privileged,
     Baseline,
     Restricted,
@@ -128,373 +83,112 @@ fn is_version(text: &str) -> bool {
     text == "latest" || text.strip_prefix("v1.").is_some_and(digits)
 }
 
+/// A level as it was understood in one release of Kubernetes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Policy<'a> {
+    level: Level,
+    /// As the labels name it.
+    name: &'a str,
+    /// As the labels name it.
+    version: &'a str,
+}
+
+impl<'a> Policy<'a> {
+    /// What a namespace asks for; who is not told when to warn is warned of what is enforced.
+    fn of(namespace: &'a Value, mode: SecurityMode) -> Option<Self> {
+        let version = |mode: &str| label(namespace, &format!("{mode}-version"));
+        let own = label(namespace, mode.label());
+        let (name, version) = match (own, mode) {
+            (Some(name), _) => (name, version(mode.label())),
+            (None, SecurityMode::Warn) => (
+                label(namespace, "enforce")?,
+                version("warn").or_else(|| version("enforce")),
+            ),
+            (None, SecurityMode::Enforce) => return None,
+        };
+        Some(Self {
+            level: Level::parse(name)?,
+            name,
+            version: version.unwrap_or("latest"),
+        })
+    }
+
+    /// The minor number of the release; the latest one knows everything.
+    fn release(self) -> u32 {
+        let minor = self.version.strip_prefix("v1.");
+        minor.and_then(|minor| minor.parse().ok()).unwrap_or(u32::MAX)
+    }
+}
+
+impl std::fmt::Display for Policy<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "\"{}:{}\"", self.name, self.version)
+    }
+}
+
 /// How a pod spec breaks the level its namespace asks for: `"restricted:latest": a (why), b (why)`.
 pub fn security_violation(namespace: &Value, mode: SecurityMode, spec: &Value) -> Option<String> {
-    let mode = mode.label();
-    let name = label(namespace, mode)?;
-    let level = Level::parse(name)?;
-    let findings = findings(spec, level);
+    let policy = Policy::of(namespace, mode)?;
+    let findings = findings(spec, policy.level, policy.release());
     if findings.is_empty() {
         return None;
     }
-    let version = label(namespace, &format!("{mode}-version")).unwrap_or("latest");
     let texts: Vec<String> = findings
         .into_iter()
         .map(|(reason, detail)| format!("{reason} ({detail})"))
         .collect();
-    Some(format!("\"{name}:{version}\": {}", texts.join(", ")))
+    Some(format!("{policy}: {}", texts.join(", ")))
 }
 
-type Finding = (&'static str, String);
-
-fn findings(spec: &Value, level: Level) -> Vec<Finding> {
-    let mut found = Vec::new();
-    if level >= Level::Baseline {
-        baseline(spec, level == Level::Restricted, &mut found);
-    }
-    if level == Level::Restricted {
-        restricted(spec, &mut found);
-    }
-    found
-}
-
-fn containers(spec: &Value) -> impl Iterator<Item = &Value> {
-    ["initContainers", "containers", "ephemeralContainers"]
-        .into_iter()
-        .flat_map(|key| list(spec, key))
-}
-
-fn quoted<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
-    names.into_iter().map(go::quote).collect::<Vec<_>>().join(", ")
-}
-
-/// `container "a"` or `containers "a", "b"`.
-fn named(names: &[&str]) -> String {
-    let word = if names.len() == 1 {
-        "container"
-    } else {
-        "containers"
+/// Which of the pods of a namespace (their names and specs) break the level it begins to enforce.
+/// They stay; whoever changes the labels is warned.
+pub fn security_relabel_warnings<'a>(
+    new: &Value,
+    old: &Value,
+    pods: impl IntoIterator<Item = (&'a str, &'a Value)>,
+) -> Vec<String> {
+    let before = Policy::of(old, SecurityMode::Enforce);
+    let Some(policy) = Policy::of(new, SecurityMode::Enforce) else {
+        return Vec::new();
     };
-    format!("{word} {}", quoted(names.iter().copied()))
-}
-
-/// The names of the containers that do something.
-fn those(spec: &Value, does: impl Fn(&Value) -> bool) -> Vec<&str> {
-    containers(spec)
-        .filter(|c| does(c))
-        .map(|c| text(c, "name"))
-        .collect()
-}
-
-/// A finding about containers, if there are any.
-fn about(found: &mut Vec<Finding>, reason: &'static str, names: &[&str], rest: &str) {
-    if !names.is_empty() {
-        found.push((reason, format!("{} {rest}", named(names))));
+    let eased = before.is_some_and(|b| b.version == policy.version && policy.level <= b.level);
+    if policy.level == Level::Privileged || eased {
+        return Vec::new();
     }
-}
-
-/// Values that the pod or containers must not set: `pod and container "a" must not set ...`.
-fn setters<'a>(
-    spec: &'a Value,
-    path: &str,
-    bad: impl Fn(&Value) -> bool,
-) -> (Vec<String>, BTreeSet<&'a str>) {
-    let path = format!("securityContext.{path}");
-    let mut who = Vec::new();
-    let mut values = BTreeSet::new();
-    if let Some(value) = at(spec, &path).filter(|v| bad(v)) {
-        who.push("pod".to_owned());
-        values.extend(value.as_str());
-    }
-    let mut names = Vec::new();
-    for container in containers(spec) {
-        if let Some(value) = at(container, &path).filter(|v| bad(v)) {
-            names.push(text(container, "name"));
-            values.extend(value.as_str());
-        }
-    }
-    if !names.is_empty() {
-        who.push(named(&names));
-    }
-    (who, values)
-}
-
-fn baseline(spec: &Value, overridden: bool, found: &mut Vec<Finding>) {
-    let (who, values) = setters(spec, "appArmorProfile.type", |v| v == "Unconfined");
-    if !who.is_empty() {
-        let detail = format!(
-            "{} must not set AppArmor profile type to {}",
-            who.join(" and "),
-            quoted(values)
-        );
-        found.push(("forbidden AppArmor profile", detail));
-    }
-    if !overridden {
-        added_capabilities(spec, &DEFAULT_CAPABILITIES, "non-default capabilities", found);
-    }
-    let shared: Vec<String> = ["hostNetwork", "hostPID", "hostIPC"]
-        .into_iter()
-        .filter(|key| flag(spec, key))
-        .map(|key| format!("{key}=true"))
-        .collect();
-    if !shared.is_empty() {
-        found.push(("host namespaces", shared.join(", ")));
-    }
-    if !overridden {
-        volumes(spec, |kind| kind != "hostPath", "hostPath volumes", false, found);
-    }
-    host_ports(spec, found);
-    let privileged = those(spec, |c| flag(c, "securityContext.privileged"));
-    about(
-        found,
-        "privileged",
-        &privileged,
-        "must not set securityContext.privileged=true",
-    );
-    let unmasked = |c: &Value| !matches!(text(c, "securityContext.procMount"), "" | "Default");
-    let kinds: BTreeSet<&str> = containers(spec)
-        .filter(|c| unmasked(c))
-        .map(|c| text(c, "securityContext.procMount"))
-        .collect();
-    let rest = format!("must not set securityContext.procMount to {}", quoted(kinds));
-    about(found, "procMount", &those(spec, unmasked), &rest);
-    selinux(spec, found);
-    if !overridden {
-        let (who, values) = setters(spec, "seccompProfile.type", |v| v == "Unconfined");
-        seccomp(&who, values, found);
-    }
-    let sysctls: Vec<&str> = list(spec, "securityContext.sysctls")
-        .iter()
-        .map(|sysctl| text(sysctl, "name"))
-        .filter(|name| !SAFE_SYSCTLS.contains(name))
-        .collect();
-    if !sysctls.is_empty() {
-        found.push(("forbidden sysctls", sysctls.join(", ")));
-    }
-    let (who, _) = setters(spec, "windowsOptions.hostProcess", |v| v == true);
-    if !who.is_empty() {
-        let detail = "must not set securityContext.windowsOptions.hostProcess=true";
-        found.push(("hostProcess", format!("{} {detail}", who.join(" and "))));
-    }
-}
-
-fn restricted(spec: &Value, found: &mut Vec<Finding>) {
-    let escalating = those(spec, |c| {
-        at(c, "securityContext.allowPrivilegeEscalation") != Some(&Value::Bool(false))
-    });
-    about(
-        found,
-        "allowPrivilegeEscalation != false",
-        &escalating,
-        "must set securityContext.allowPrivilegeEscalation=false",
-    );
-    let keeping = those(spec, |c| {
-        !strings(c, "securityContext.capabilities.drop").contains(&"ALL")
-    });
-    let mut parts = Vec::new();
-    if !keeping.is_empty() {
-        let detail = "must set securityContext.capabilities.drop=[\"ALL\"]";
-        parts.push(format!("{} {detail}", named(&keeping)));
-    }
-    let mut added = Vec::new();
-    added_capabilities(spec, &["NET_BIND_SERVICE"], "", &mut added);
-    parts.extend(added.into_iter().map(|(_, detail)| detail));
-    if !parts.is_empty() {
-        found.push(("unrestricted capabilities", parts.join("; ")));
-    }
-    volumes(
-        spec,
-        |kind| OPEN_VOLUMES.contains(&kind),
-        "restricted volume types",
-        true,
-        found,
-    );
-    must_set(
-        spec,
-        "runAsNonRoot",
-        "runAsNonRoot != true",
-        "securityContext.runAsNonRoot=true",
-        |v| v == true,
-        "securityContext.runAsNonRoot=false",
-        found,
-    );
-    let (who, _) = setters(spec, "runAsUser", |v| v.as_i64() == Some(0));
-    if !who.is_empty() {
-        found.push((
-            "runAsUser=0",
-            format!("{} must not set runAsUser=0", who.join(" and ")),
-        ));
-    }
-    let valid = |v: &Value| v == "RuntimeDefault" || v == "Localhost";
-    let (who, values) = setters(spec, "seccompProfile.type", |v| !valid(v));
-    if who.is_empty() {
-        must_set(
-            spec,
-            "seccompProfile.type",
-            "seccompProfile",
-            "securityContext.seccompProfile.type to \"RuntimeDefault\" or \"Localhost\"",
-            valid,
-            "",
-            found,
-        );
-    } else {
-        seccomp(&who, values, found);
-    }
-}
-
-/// What the pod sets for all containers, or each for itself.
-fn must_set(
-    spec: &Value,
-    path: &str,
-    reason: &'static str,
-    wanted: &str,
-    good: impl Fn(&Value) -> bool,
-    unwanted: &str,
-    found: &mut Vec<Finding>,
-) {
-    let (who, _) = setters(spec, path, |v| !good(v));
-    if !who.is_empty() {
-        found.push((reason, format!("{} must not set {unwanted}", who.join(" and "))));
-        return;
-    }
-    let path = format!("securityContext.{path}");
-    if at(spec, &path).is_some_and(&good) {
-        return;
-    }
-    let silent = those(spec, |c| at(c, &path).is_none());
-    if !silent.is_empty() {
-        found.push((reason, format!("pod or {} must set {wanted}", named(&silent))));
-    }
-}
-
-fn seccomp(who: &[String], values: BTreeSet<&str>, found: &mut Vec<Finding>) {
-    if !who.is_empty() {
-        let detail = format!(
-            "{} must not set securityContext.seccompProfile.type to {}",
-            who.join(" and "),
-            quoted(values)
-        );
-        found.push(("seccompProfile", detail));
-    }
-}
-
-fn added_capabilities(spec: &Value, allowed: &[&str], reason: &'static str, found: &mut Vec<Finding>) {
-    let forbidden = |c: &Value| -> Vec<String> {
-        strings(c, "securityContext.capabilities.add")
+    let mut breaches: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for (name, spec) in pods {
+        let reasons: Vec<&str> = findings(spec, policy.level, policy.release())
             .into_iter()
-            .filter(|name| !allowed.contains(name))
-            .map(str::to_owned)
-            .collect()
-    };
-    let names = those(spec, |c| !forbidden(c).is_empty());
-    let all: BTreeSet<String> = containers(spec).flat_map(forbidden).collect();
-    let rest = format!(
-        "must not include {} in securityContext.capabilities.add",
-        quoted(all.iter().map(String::as_str))
-    );
-    about(found, reason, &names, &rest);
-}
-
-fn volumes(
-    spec: &Value,
-    allowed: impl Fn(&str) -> bool,
-    reason: &'static str,
-    with_kinds: bool,
-    found: &mut Vec<Finding>,
-) {
-    let kind = |volume: &Value| -> Option<String> {
-        let keys = volume.as_object()?.keys();
-        keys.filter(|key| *key != "name").map(String::to_owned).next()
-    };
-    let bad: Vec<(&str, String)> = list(spec, "volumes")
-        .iter()
-        .filter_map(|volume| Some((text(volume, "name"), kind(volume)?)))
-        .filter(|(_, kind)| !allowed(kind))
-        .collect();
-    if bad.is_empty() {
-        return;
-    }
-    let names = quoted(bad.iter().map(|(name, _)| *name));
-    let kinds: BTreeSet<&str> = bad.iter().map(|(_, kind)| kind.as_str()).collect();
-    let several = bad.len() > 1;
-    let mut detail = format!("volume{} {names}", if several { "s" } else { "" });
-    if with_kinds {
-        let verb = if several { "use" } else { "uses" };
-        let types = if kinds.len() > 1 { "types" } else { "type" };
-        detail.push_str(&format!(" {verb} restricted volume {types} {}", quoted(kinds)));
-    }
-    found.push((reason, detail));
-}
-
-fn host_ports(spec: &Value, found: &mut Vec<Finding>) {
-    let ports = |c: &Value| -> Vec<i64> {
-        list(c, "ports")
-            .iter()
-            .filter_map(|port| int(port, "hostPort"))
-            .filter(|port| *port != 0)
-            .collect()
-    };
-    let names = those(spec, |c| !ports(c).is_empty());
-    let all: BTreeSet<i64> = containers(spec).flat_map(ports).collect();
-    let shown: Vec<String> = all.iter().map(i64::to_string).collect();
-    let verb = if names.len() == 1 { "uses" } else { "use" };
-    let word = if all.len() == 1 { "hostPort" } else { "hostPorts" };
-    about(
-        found,
-        "hostPort",
-        &names,
-        &format!("{verb} {word} {}", shown.join(", ")),
-    );
-}
-
-fn selinux(spec: &Value, found: &mut Vec<Finding>) {
-    let options = |owner: &Value| {
-        at(owner, "securityContext.seLinuxOptions")
-            .cloned()
-            .unwrap_or_default()
-    };
-    let bad = |owner: &Value| {
-        let options = options(owner);
-        !SELINUX_TYPES.contains(&text(&options, "type"))
-            || !text(&options, "user").is_empty()
-            || !text(&options, "role").is_empty()
-    };
-    let mut who = Vec::new();
-    if bad(spec) {
-        who.push("pod".to_owned());
-    }
-    let names = those(spec, bad);
-    if !names.is_empty() {
-        who.push(named(&names));
-    }
-    if who.is_empty() {
-        return;
-    }
-    let owners: Vec<Value> = std::iter::once(spec)
-        .chain(containers(spec))
-        .map(options)
-        .collect();
-    let types: BTreeSet<&str> = owners
-        .iter()
-        .map(|o| text(o, "type"))
-        .filter(|t| !SELINUX_TYPES.contains(t))
-        .collect();
-    let mut parts = Vec::new();
-    if !types.is_empty() {
-        let word = if types.len() == 1 { "type" } else { "types" };
-        parts.push(format!("{word} {}", quoted(types)));
-    }
-    for (key, words) in [("user", "user may not be set"), ("role", "role may not be set")] {
-        if owners.iter().any(|o| !text(o, key).is_empty()) {
-            parts.push(words.to_owned());
+            .map(|(reason, _)| reason)
+            .collect();
+        if !reasons.is_empty() {
+            breaches.entry(reasons.join(", ")).or_default().push(name);
         }
     }
-    let detail = format!(
-        "{} set forbidden securityContext.seLinuxOptions: {}",
-        who.join(" and "),
-        parts.join("; ")
+    if breaches.is_empty() {
+        return Vec::new();
+    }
+    let namespace = go::quote(
+        at(new, "metadata.name")
+            .and_then(Value::as_str)
+            .unwrap_or_default(),
     );
-    found.push(("seLinuxOptions", detail));
+    let mut lines: Vec<String> = breaches
+        .into_iter()
+        .map(|(reasons, pods)| {
+            let first = pods.iter().min().copied().unwrap_or_default();
+            match pods.len() - 1 {
+                0 => format!("{first}: {reasons}"),
+                1 => format!("{first} (and 1 other pod): {reasons}"),
+                others => format!("{first} (and {others} other pods): {reasons}"),
+            }
+        })
+        .collect();
+    lines.sort();
+    let head =
+        format!("existing pods in namespace {namespace} violate the new PodSecurity enforce level {policy}");
+    lines.insert(0, head);
+    lines
 }
 
 #[cfg(test)]
@@ -593,5 +287,62 @@ mod tests {
                 ),
             ]
         );
+    }
+
+    #[test]
+    fn a_level_is_that_of_the_release_named() {
+        let plain = json!({"containers": [{"name": "a", "image": "x"}]});
+        let namespace = |version: &str| {
+            json!({"metadata": {"name": "n", "labels": {
+                format!("{PREFIX}enforce"): "restricted", format!("{PREFIX}enforce-version"): version}}})
+        };
+        let old = security_violation(&namespace("v1.18"), SecurityMode::Enforce, &plain).unwrap();
+        assert_eq!(
+            old,
+            "\"restricted:v1.18\": allowPrivilegeEscalation != false (container \"a\" must set securityContext.allowPrivilegeEscalation=false), runAsNonRoot != true (pod or container \"a\" must set securityContext.runAsNonRoot=true)"
+        );
+        let warned = security_violation(&namespace("v1.18"), SecurityMode::Warn, &plain);
+        assert_eq!(
+            warned,
+            Some(old),
+            "who is not told when to warn is warned of what is enforced"
+        );
+        let probed = json!({"containers": [{"name": "a", "livenessProbe": {"httpGet": {"host": "h"}}}]});
+        let baseline = |version: &str| {
+            json!({"metadata": {"labels": {
+                format!("{PREFIX}enforce"): "baseline", format!("{PREFIX}enforce-version"): version}}})
+        };
+        assert_eq!(
+            security_violation(&baseline("v1.33"), SecurityMode::Enforce, &probed),
+            None
+        );
+        assert_eq!(
+            security_violation(&baseline("v1.34"), SecurityMode::Enforce, &probed).unwrap(),
+            "\"baseline:v1.34\": probe or lifecycle host (container \"a\" uses probe or lifecycle host \"h\")"
+        );
+    }
+
+    #[test]
+    fn pods_that_break_a_new_level_are_named() {
+        let labelled =
+            |level: &str| json!({"metadata": {"name": "n", "labels": {format!("{PREFIX}enforce"): level}}});
+        let (plain, shared) = (
+            json!({"containers": [{"name": "a"}]}),
+            json!({"hostNetwork": true}),
+        );
+        let pods = [("b", &shared), ("a", &shared), ("c", &plain)];
+        let warnings = |new: &str, old: &str| security_relabel_warnings(&labelled(new), &labelled(old), pods);
+        assert_eq!(
+            warnings("baseline", "privileged"),
+            [
+                "existing pods in namespace \"n\" violate the new PodSecurity enforce level \"baseline:latest\"",
+                "a (and 1 other pod): host namespaces"
+            ]
+        );
+        assert!(
+            warnings("baseline", "restricted").is_empty(),
+            "a level that is eased breaks nothing"
+        );
+        assert_eq!(warnings("restricted", "baseline").len(), 3);
     }
 }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 use cobaltcore_access::identity::User;
+use cobaltcore_access::impersonation::LastModes;
 use cobaltcore_access::pki::Pki;
 use cobaltcore_access::rbac::{Attributes, Decision, Index};
 use cobaltcore_access::recorder::Recorder;
@@ -44,6 +45,8 @@ pub struct Api {
     pub recorder: Recorder,
     /// Tokens.
     pub authenticator: Authenticator,
+    /// By which right each user acted as somebody else last.
+    pub impersonations: LastModes,
     /// Configured admission webhooks.
     pub webhooks: Webhooks,
     /// Admission policies and their bindings.
@@ -144,10 +147,7 @@ impl Api {
             return Ok(());
         }
         self.metrics.rbac_denied();
-        Err(ApiError::from(cobaltcore_access::rbac::forbidden(
-            attributes,
-            &decision.reason(),
-        )))
+        Err(ApiError::from(cobaltcore_access::rbac::forbidden(attributes, &decision.reason())).unsniffed())
     }
 
     /// The table of a type by group and plural.

@@ -153,7 +153,7 @@ impl Call {
                     })
                     .map_err(|error| unreadable(error.to_string()))
             }
-            _ => Err(ApiError::unsupported_media_type()),
+            _ => Err(ApiError::unsupported_media_type(self.has_protobuf_form(kind))),
         }?;
         self.check_part(kind, &decoded.value)?;
         Ok(decoded)

@@ -96,12 +96,15 @@ impl Api {
             }
         })?;
         let resources: Vec<Value> = entry.served().flat_map(resource_entries).collect();
-        let document = json!({
+        let mut document = json!({
             "kind": "APIResourceList",
-            "apiVersion": "v1",
             "groupVersion": meta::api_version(group, version),
             "resources": resources,
         });
+        // The list of the core group is the one without a version of its own.
+        if !group.is_empty() {
+            document["apiVersion"] = json!("v1");
+        }
         self.document(call, &document)
     }
 }

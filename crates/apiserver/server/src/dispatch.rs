@@ -14,6 +14,7 @@ use http::{HeaderMap, Method};
 
 use crate::api::Api;
 use crate::call::{Answer, Call};
+use crate::negotiate;
 use crate::registry::{Registry, Resource};
 use crate::reqinfo::{Query, RequestInfo};
 use crate::status::{ApiError, ApiResult};
@@ -101,7 +102,8 @@ impl Api {
         };
         let request = self.attributes(&user, &head.info);
         let authorize = |attributes: &Attributes<'_>| self.authorize(attributes);
-        impersonation::impersonate(&wanted, &request, &authorize).map_err(ApiError::from)
+        impersonation::impersonate(&wanted, &request, &self.impersonations, &authorize)
+            .map_err(ApiError::from)
     }
 
     /// What the request wants to do, for the authoriser.
@@ -206,6 +208,9 @@ impl Api {
             return Err(ApiError::bad_request(format!(
                 "Name parameter invalid: {name}: {why}"
             )));
+        }
+        if resource.as_builtin().is_some() && !negotiate::takes_objects(&call.headers) {
+            return Err(ApiError::no_representation());
         }
         if info.subresource.is_empty() {
             self.main_endpoint(call, &registry, &resource).await

@@ -214,6 +214,9 @@ impl Api {
         if origin.check_host {
             self.check_host(head)?;
         }
+        if head.info.verb != "watch" {
+            crate::deadline::check(&head.query)?;
+        }
         let user = self.authenticate(head, &origin.credentials)?;
         entry.user.clone_from(&user.name);
         self.faults.strike(&user, &head.info).await?;
@@ -348,7 +351,7 @@ fn render_error(error: &ApiError, form: Form) -> Response<ResponseBody> {
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
-    if error.as_text().is_some() {
+    if error.is_unsniffed() {
         headers.insert(
             http::header::X_CONTENT_TYPE_OPTIONS,
             HeaderValue::from_static("nosniff"),

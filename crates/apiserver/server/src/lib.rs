@@ -25,6 +25,7 @@ mod clock;
 mod config;
 mod control;
 mod convert;
+mod deadline;
 mod decode;
 mod definitions;
 mod delete;

@@ -92,7 +92,7 @@ impl Form {
         shapes: bool,
         offered: &[Format],
     ) -> ApiResult<Option<Self>> {
-        let pretty = query.maybe_flag("pretty").unwrap_or_else(|| is_browser(headers));
+        let pretty = wants_pretty(query).unwrap_or_else(|| is_browser(headers));
         let accept: Vec<&str> = headers
             .get_all(ACCEPT)
             .iter()
@@ -125,7 +125,7 @@ impl Form {
                 ..form
             },
             Err(_) => Self {
-                pretty: query.flag("pretty"),
+                pretty: wants_pretty(&query).unwrap_or(false),
                 ..Self::JSON
             },
         }
@@ -161,6 +161,30 @@ impl Form {
             Format::Yaml => "application/yaml",
         }
     }
+}
+
+/// Whether any of the media types asked for is one objects are sent in, whatever their shape.
+pub(crate) fn takes_objects(headers: &HeaderMap) -> bool {
+    let mut asked = headers
+        .get_all(ACCEPT)
+        .iter()
+        .filter_map(|v| v.to_str().ok())
+        .flat_map(|v| v.split(','))
+        .map(|clause| clause.split(';').next().unwrap_or_default().trim())
+        .filter(|media| !media.is_empty())
+        .peekable();
+    asked.peek().is_none()
+        || asked.any(|media| {
+            ["*/*", "application/json", "application/yaml"]
+                .iter()
+                .any(|known| media.eq_ignore_ascii_case(known))
+        })
+}
+
+/// What `pretty` asks for; without a value it asks for nothing.
+fn wants_pretty(query: &Query) -> Option<bool> {
+    let value = query.get("pretty").filter(|v| !v.is_empty())?;
+    Some(matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True"))
 }
 
 /// Refuses whoever does not take JSON, at paths that have nothing else.

@@ -5,12 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use http::Method;
+use http::header::{CACHE_CONTROL, X_CONTENT_TYPE_OPTIONS};
 use serde_json::json;
 
 use crate::api::Api;
 use crate::call::{Answer, Call};
 use crate::status::{ApiError, ApiResult};
 
+/// How long clients may keep the keys tokens are checked with.
+const KEYS_MAY_BE_KEPT: &str = "public, max-age=3600";
 /// Paths listed at `/`, besides the groups.
 const PATHS: [&str; 14] = [
     "/.well-known/openid-configuration",
@@ -46,7 +49,7 @@ impl Api {
         if !matches!(call.method, Method::GET | Method::HEAD) {
             // Health is told to whoever asks, however they ask.
             if let ["healthz" | "livez" | "readyz", rest @ ..] = segments.as_slice() {
-                return self.health(call, rest, segments.first() == Some(&"readyz"));
+                return self.told_health(call, rest, segments.first() == Some(&"readyz"));
             }
             let known = matches!(
                 segments.first(),
@@ -63,8 +66,8 @@ impl Api {
         }
         match segments.as_slice() {
             [] => Ok(Answer::json(200, &json!({"paths": self.paths()}))),
-            ["healthz" | "livez", rest @ ..] => self.health(call, rest, false),
-            ["readyz", rest @ ..] => self.health(call, rest, true),
+            ["healthz" | "livez", rest @ ..] => self.told_health(call, rest, false),
+            ["readyz", rest @ ..] => self.told_health(call, rest, true),
             ["version"] => {
                 crate::negotiate::only_json(&call.headers)?;
                 Ok(Answer::json(200, &version()))
@@ -81,11 +84,13 @@ impl Api {
                     .header(&http::header::HOST)
                     .unwrap_or("kubernetes.default.svc")
                     .to_owned();
-                Ok(Answer::json(200, &self.authenticator.openid_configuration(&host)))
+                let document = self.authenticator.openid_configuration(&host);
+                Ok(Answer::json(200, &document).with(CACHE_CONTROL, KEYS_MAY_BE_KEPT))
             }
             ["openid", "v1", "jwks"] => {
                 let body = serde_json::to_vec(&self.authenticator.jwks()).unwrap_or_default();
-                Ok(Answer::bytes(200, "application/jwk-set+json", body.into()))
+                let keys = Answer::bytes(200, "application/jwk-set+json", body.into());
+                Ok(keys.with(CACHE_CONTROL, KEYS_MAY_BE_KEPT))
             }
             ["debug", "rbac"] => self.rbac_report(call),
             _ => Err(ApiError::no_such_path()),
@@ -121,6 +126,12 @@ impl Api {
             "not-stopping" => Some(!self.stop.is_cancelled()),
             _ => None,
         }
+    }
+
+    /// Health is plain text, whatever a browser may take it for.
+    fn told_health(&self, call: &Call, rest: &[&str], readiness: bool) -> ApiResult<Answer> {
+        let answer = self.health(call, rest, readiness)?;
+        Ok(answer.with(X_CONTENT_TYPE_OPTIONS, "nosniff"))
     }
 
     fn health(&self, call: &Call, rest: &[&str], readiness: bool) -> ApiResult<Answer> {

@@ -372,6 +372,7 @@ fn open_api(config: Config, pki: &Arc<Pki>) -> Result<Api, ServerError> {
         quotas: tokio::sync::Mutex::new(()),
         queue: crate::control::queue::Queue::default(),
         leaving: parking_lot::Mutex::default(),
+        impersonations: cobaltcore_access::impersonation::LastModes::default(),
         second_looks: parking_lot::Mutex::default(),
         stop: CancellationToken::new(),
         ready: AtomicBool::new(false),

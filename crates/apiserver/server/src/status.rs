@@ -23,6 +23,8 @@ struct Inner {
     metadata: Map<String, Value>,
     /// Whether `details` appears though it is empty, as it does where no handler was reached.
     bare_details: bool,
+    /// Whether browsers are told not to guess at the type of the body.
+    unsniffed: bool,
     /// A body that is no `Status` at all (plain 404 pages, passed-through webhook answers).
     raw: Option<Raw>,
 }
@@ -43,6 +45,7 @@ impl ApiError {
             details: Map::new(),
             metadata: Map::new(),
             bare_details: false,
+            unsniffed: false,
             raw: None,
         }))
     }
@@ -139,6 +142,17 @@ impl ApiError {
         self
     }
 
+    /// Marks the answer of the authoriser, the only `Status` browsers may not guess about.
+    pub(crate) fn unsniffed(mut self) -> Self {
+        self.0.unsniffed = true;
+        self
+    }
+
+    /// Whether browsers are told not to guess at the type of the body.
+    pub(crate) fn is_unsniffed(&self) -> bool {
+        self.0.unsniffed || self.as_text().is_some()
+    }
+
     /// 409 AlreadyExists.
     pub fn already_exists(group: &str, plural: &str, name: &str, being_deleted: bool) -> Self {
         let prefix = if being_deleted {
@@ -233,12 +247,29 @@ impl ApiError {
         )
     }
 
-    /// 415 for a body in an unknown format.
-    pub fn unsupported_media_type() -> Self {
+    /// 406 where no route of a built-in kind leads to any of the media types asked for.
+    pub fn no_representation() -> Self {
+        Self::new(
+            406,
+            "NotAcceptable",
+            "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml",
+        )
+        .unhandled()
+    }
+
+    /// 415 for a body in an unknown format; built-in kinds are also read from protobuf.
+    pub fn unsupported_media_type(protobuf: bool) -> Self {
+        let also = if protobuf {
+            format!(", {}", cobaltcore_protobuf::MEDIA_TYPE)
+        } else {
+            String::new()
+        };
         Self::new(
             415,
             "UnsupportedMediaType",
-            "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml",
+            format!(
+                "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml{also}"
+            ),
         )
     }
 

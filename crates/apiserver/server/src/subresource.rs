@@ -13,7 +13,7 @@ use crate::call::{Answer, Call};
 use crate::delete::Deleted;
 use crate::meta;
 use crate::modify::Edit;
-use crate::negotiate::{self, Form};
+use crate::negotiate::{self, Form, Shape};
 use crate::options::{DeleteOptions, WriteOptions};
 use crate::registry::{Registry, Resource};
 use crate::status::{ApiError, ApiResult};
@@ -59,7 +59,7 @@ impl Api {
         registry: &Arc<Registry>,
         resource: &Arc<Resource>,
     ) -> ApiResult<Answer> {
-        let form = Form::negotiate(&call.headers, &call.query, false)?;
+        let form = Form::negotiate(&call.headers, &call.query, true)?.for_object()?;
         let key = self.key_of(call, resource);
         let record = resource
             .table
@@ -82,11 +82,7 @@ impl Api {
             };
             let shown = self.present(resource, &record).await?;
             let scale = scale_of(resource, &view.tree(&shown));
-            return Ok(Answer::bytes(
-                200,
-                form.content_type(),
-                view::encode(form, crate::store::serialize(&scale).into()),
-            ));
+            return Ok(self.show_scale(200, form, scale));
         };
         let write = Write {
             call,
@@ -101,12 +97,18 @@ impl Api {
             Outcome::Stored(record) => write.view(self).tree(&record),
             Outcome::Tree(tree) => tree,
         };
-        let body = crate::store::serialize(&scale_of(resource, &stored));
-        Ok(Answer::bytes(
-            code,
-            form.content_type(),
-            view::encode(form, body.into()),
-        ))
+        Ok(self.show_scale(code, form, scale_of(resource, &stored)))
+    }
+
+    /// A Scale in the form asked for.
+    fn show_scale(&self, code: u16, form: Form, scale: Value) -> Answer {
+        let shown = match form.shape {
+            Shape::Object => scale,
+            Shape::Metadata { beta, .. } => view::partial(&scale, beta),
+            Shape::Table { beta, include } => crate::table::of_scale(scale, include, beta, self.clock.now()),
+        };
+        let body = crate::store::serialize(&shown);
+        Answer::bytes(code, form.content_type(), view::encode(form, body.into()))
     }
 
     /// Writes the replicas into the parent as it is now; only a revision the client named itself
@@ -201,7 +203,7 @@ impl Api {
                 cobaltcore_patch::merge_patch(&mut base, &patch);
                 base
             }
-            _ => return Err(ApiError::unsupported_media_type()),
+            _ => return Err(ApiError::unsupported_media_type(false)),
         };
         if !pinned {
             meta::set(&mut wanted, "resourceVersion", Value::Null);
@@ -329,8 +331,7 @@ impl Api {
             form: Form::JSON,
         };
         let attempt = self.admit_part(&asked, name, &mut eviction).await?;
-        let given = meta::name(&eviction);
-        if !given.is_empty() && given != *name {
+        if meta::name(&eviction) != *name {
             return Err(ApiError::bad_request(
                 "name in URL does not match name in Eviction object",
             ));
@@ -453,7 +454,7 @@ impl Api {
                 &budget,
                 &detail,
             )),
-            Eviction::TooManyBudgets(text) => Err(ApiError::internal(text)),
+            Eviction::TooManyBudgets(text) => Err(ApiError::new(500, "", text)),
         }
     }
 
@@ -466,6 +467,10 @@ impl Api {
         let options = WriteOptions::parse(&call.query, "CreateOptions", false)?;
         let mut body = call.decode_body("TokenRequest")?.value;
         fill_envelope(&mut body, "authentication.k8s.io/v1", "TokenRequest");
+        let namespace = meta::namespace(&body);
+        if !namespace.is_empty() && namespace != call.info.namespace {
+            return Err(ApiError::other_namespace());
+        }
         cobaltcore_builtins::default_token_request(&mut body);
         // Who admits it sees what the answer will have.
         meta::fields(&mut body["spec"])

@@ -59,6 +59,39 @@ pub(crate) fn column_definitions(resource: &Resource) -> Vec<Value> {
     }
 }
 
+/// A Scale has columns of its own, whatever it scales.
+pub(crate) fn of_scale(scale: Value, include: Include, beta: bool, now: Timestamp) -> Value {
+    let described = |part: &str, field: &str| {
+        let kind = format!("io.k8s.api.autoscaling.v1.{part}");
+        cobaltcore_builtins::description(&kind, &[field]).unwrap_or_default()
+    };
+    let columns: Vec<Value> = [
+        ("Name", "string", describe("name")),
+        ("Desired", "integer", described("ScaleSpec", "replicas")),
+        ("Available", "integer", described("ScaleStatus", "replicas")),
+        ("Age", "string", describe("creationTimestamp")),
+    ]
+    .iter()
+    .map(|(name, kind, description)| {
+        json!({"name": name, "type": kind, "format": "", "description": description, "priority": 0})
+    })
+    .collect();
+    let count = |part: &str| scale[part]["replicas"].as_i64().unwrap_or(0);
+    let cells = json!([
+        crate::meta::name(&scale),
+        count("spec"),
+        count("status"),
+        age_cell(scale["metadata"]["creationTimestamp"].as_str(), now),
+    ]);
+    json!({
+        "kind": "Table",
+        "apiVersion": meta_version(beta),
+        "metadata": {"resourceVersion": scale["metadata"]["resourceVersion"]},
+        "columnDefinitions": columns,
+        "rows": [{"cells": cells, "object": included(scale, include, beta)}],
+    })
+}
+
 /// One row.
 pub(crate) fn row(resource: &Resource, object: Value, include: Include, beta: bool, now: Timestamp) -> Value {
     let cells = match &resource.model {

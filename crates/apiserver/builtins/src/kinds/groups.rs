@@ -223,6 +223,7 @@ pub(super) static KINDS: &[Kind] = &[
         singular: "certificatesigningrequest",
         short_names: &["csr"],
         namespaced: false,
+        name_rule: NameRule::PathSegment,
         status: true,
         subresources: &[
             own("approval", "CertificateSigningRequest", READ_WRITE),
@@ -272,6 +273,7 @@ pub(super) static KINDS: &[Kind] = &[
         kind: "PodDisruptionBudget",
         plural: "poddisruptionbudgets",
         singular: "poddisruptionbudget",
+        name_rule: NameRule::PathSegment,
         short_names: &["pdb"],
         status: true,
         subresources: &[own("status", "PodDisruptionBudget", READ_WRITE)],

@@ -9,10 +9,12 @@ mod container;
 mod errors;
 mod job;
 mod job_failure;
+mod job_status;
 mod net;
 mod network;
 mod node;
 mod pod;
+mod pod_host;
 mod policy;
 mod registration;
 mod resources;
@@ -61,9 +63,14 @@ impl Kind {
             (Some("status"), ("", "Pod")) => pod::status(&mut errors, new, old),
             (Some("status"), ("", "Namespace")) => config::namespace_status(&mut errors, new),
             (Some("status"), ("", "Node")) => node::update(&mut errors, new, old),
-            (Some("status"), ("apps" | "" | "policy" | "batch", _)) => {
+            (Some("status"), ("", "Service")) => service::status(&mut errors, new, old),
+            (Some("status"), ("apps" | "" | "policy" | "batch", kind)) => {
                 workload::status(&mut errors, self, new, old);
+                if kind == "Job" {
+                    job_status::update(&mut errors, new, old);
+                }
             }
+            (part, ("certificates.k8s.io", _)) => registration::signing_update(&mut errors, new, old, part),
             (Some("finalize"), _) => config::finalize(&mut errors, new),
             (Some(_), _) => {}
         }

@@ -5,7 +5,7 @@ use cobaltcore_text::go;
 use std::collections::BTreeSet;
 
 use cobaltcore_schema::Cause;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::errors::Errors;
 use crate::json::{at, entries, list, strings, text};
@@ -16,8 +16,19 @@ const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 pub(super) fn node(errors: &mut Errors, object: &Value) {
     taints(errors, object);
     resources(errors, object);
-    for (position, range) in strings(object, "spec.podCIDRs").into_iter().enumerate() {
+    let ranges = strings(object, "spec.podCIDRs");
+    let before = errors.list.len();
+    for (position, range) in ranges.iter().enumerate() {
         errors.cidr(range, &format!("spec.podCIDRs[{position}]"), &[]);
+    }
+    let of_six = ranges.iter().filter(|range| range.contains(':')).count();
+    let one_each = ranges.len() <= 2 && of_six <= 1 && ranges.len() - of_six <= 1;
+    if errors.list.len() == before && !one_each {
+        errors.invalid(
+            "spec.podCIDRs",
+            json!(ranges),
+            "may specify no more than one CIDR for each IP family",
+        );
     }
 }
 

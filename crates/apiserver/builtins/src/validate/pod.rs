@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::container::{self, PodFacts};
 use super::errors::Errors;
+use super::pod_host;
 use super::resources::{self, seccomp, user_id};
 use super::volume::volumes;
 use crate::json::{at, ensure, flag, int, list, list_mut, map, number, same, strings, text};
@@ -74,7 +75,13 @@ fn pod_spec(errors: &mut Errors, spec: &Value, field: &str, is_pod: bool) {
     if let Some(resources) = at(spec, "resources") {
         resources::resources(errors, resources, &format!("{field}.resources"), true);
     }
+    resources::claims(
+        errors,
+        list(spec, "resourceClaims"),
+        &format!("{field}.resourceClaims"),
+    );
     host_network(errors, spec, field, is_pod);
+    pod_host::host_users(errors, spec, field);
     let policies = ["Always", "OnFailure", "Never"];
     errors.choice(
         text(spec, "restartPolicy"),
@@ -100,6 +107,9 @@ fn pod_spec(errors: &mut Errors, spec: &Value, field: &str, is_pod: bool) {
     );
     if let Some(os) = at(spec, "os") {
         errors.choice(text(os, "name"), &format!("{field}.os"), &["linux", "windows"]);
+        if text(os, "name") == "windows" {
+            pod_host::windows(errors, spec, field);
+        }
     }
 }
 

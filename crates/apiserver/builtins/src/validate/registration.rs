@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rules of requests for certificates and of API services.
+//! Rules of requests for certificates, of what becomes of them, and of API services.
 
 use serde_json::Value;
 
@@ -76,6 +76,95 @@ pub(super) fn signing_request(errors: &mut Errors, object: &Value) {
     }
 }
 
+/// What may become of a request: its conditions are set by whoever approves (`approval`), the
+/// certificate by whoever signs (`status`), and neither is taken back.
+pub(super) fn signing_update(errors: &mut Errors, new: &Value, old: &Value, part: Option<&str>) {
+    verdicts(errors, new, old);
+    if part == Some("status") {
+        certificate(errors, new, old);
+    }
+    for verdict in ["Approved", "Denied", "Failed"] {
+        let count = |object| conditions_of(object, verdict).count();
+        let (now, was) = (count(new), count(old));
+        if now < was {
+            let detail = format!("updates may not remove a condition of type {verdict:?}");
+            errors.forbidden("status.conditions", &detail);
+        } else if now > was && verdict != "Failed" && part != Some("approval") {
+            let detail = format!("updates may not add a condition of type {verdict:?}");
+            errors.forbidden("status.conditions", &detail);
+        }
+    }
+}
+
+fn conditions_of<'a>(object: &'a Value, kind: &'a str) -> impl Iterator<Item = &'a Value> {
+    list(object, "status.conditions")
+        .iter()
+        .filter(move |condition| text(condition, "type") == kind)
+}
+
+fn verdicts(errors: &mut Errors, new: &Value, old: &Value) {
+    let both = |object| {
+        ["Approved", "Denied"]
+            .iter()
+            .all(|kind| conditions_of(object, kind).next().is_some())
+    };
+    let conditions = list(new, "status.conditions");
+    for (position, condition) in conditions.iter().enumerate() {
+        let path = format!("status.conditions[{position}]");
+        let (kind, status) = (text(condition, "type"), text(condition, "status"));
+        if kind.is_empty() {
+            errors.required(format!("{path}.type"), "");
+        }
+        let values: &[&str] = match kind {
+            "Approved" | "Denied" | "Failed" => &["True"],
+            _ => &["False", "True", "Unknown"],
+        };
+        errors.choice(status, &format!("{path}.status"), values);
+        let earlier = |wanted: &str| {
+            let mut before = conditions.iter().take(position);
+            before.any(|other| text(other, "type") == wanted)
+        };
+        let other = match kind {
+            "Approved" => Some("Denied"),
+            "Denied" => Some("Approved"),
+            _ => None,
+        };
+        if other.is_some_and(earlier) && !both(old) {
+            errors.invalid(
+                "status.conditions",
+                kind,
+                "Approved and Denied conditions are mutually exclusive",
+            );
+        }
+        if earlier(kind) {
+            errors.duplicate(format!("{path}.type"), kind);
+        }
+    }
+}
+
+fn certificate(errors: &mut Errors, new: &Value, old: &Value) {
+    const FIELD: &str = "status.certificate";
+    let (now, was) = (text(new, FIELD), text(old, FIELD));
+    if now == was {
+        return;
+    }
+    let kinds = block_kinds(now);
+    let problem = match kinds.iter().find(|kind| *kind != "CERTIFICATE") {
+        _ if now.is_empty() => None,
+        Some(other) => Some(format!(
+            "only CERTIFICATE PEM blocks are allowed, found {other:?}"
+        )),
+        None if kinds.is_empty() => Some("must contain at least one CERTIFICATE PEM block".to_owned()),
+        None => None,
+    };
+    if let Some(problem) = problem {
+        errors.invalid(FIELD, "<certificate data>", &problem);
+    }
+    if !was.is_empty() {
+        errors.forbidden(FIELD, "updates may not modify existing certificate content");
+    }
+}
+
 /// A signer is named by a domain and a path.
 fn signer(errors: &mut Errors, name: &str) {
     const FIELD: &str = "spec.signerName";
@@ -86,6 +175,7 @@ fn signer(errors: &mut Errors, name: &str) {
     }
     if name.is_empty() {
         errors.required(FIELD, "");
+        return;
     }
     let mut segments = name.split('/');
     let (Some(domain), Some(path), None) = (segments.next(), segments.next(), segments.next()) else {

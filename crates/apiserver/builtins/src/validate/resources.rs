@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Rules of requests and limits, and of what a container may do on its host.
 
+use cobaltcore_schema::Cause;
+use cobaltcore_text::go;
 use serde_json::Value;
 
 use super::container::relative_path;
@@ -84,15 +86,14 @@ fn resource_name(errors: &mut Errors, name: &str, field: &str, whole_pod: bool) 
 
 /// The name of something a quota counts.
 pub(super) fn quota_name(errors: &mut Errors, name: &str, field: &str) {
-    let problems = names::qualified_name(name);
-    if !problems.is_empty() {
-        errors.all(field, name, problems);
-        return;
-    }
     if name.contains('/') {
+        errors.all(field, name, names::qualified_name(name));
         return;
     }
-    if !standard_resource(name) {
+    let problems = names::qualified_name(name);
+    let sound = problems.is_empty();
+    errors.all(field, name, problems);
+    if sound && !standard_resource(name) {
         errors.invalid(field, name, "must be a standard resource type or fully qualified");
     }
     if !standard_resource(name) || name == "storage" {
@@ -119,6 +120,64 @@ pub(super) fn resource_field(errors: &mut Errors, reference: &Value, path: &str)
         && !resource.starts_with("requests.hugepages-")
     {
         errors.not_supported(field, resource, &FIELDS);
+    } else {
+        divisor(errors, reference, resource, &format!("{path}.divisor"));
+    }
+}
+
+/// What an amount may be counted in.
+fn divisor(errors: &mut Errors, reference: &Value, resource: &str, field: &str) {
+    const SIZES: [&str; 13] = [
+        "1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei",
+    ];
+    let Some(Ok(unit)) = at(reference, "divisor").map(Quantity::from_value) else {
+        return;
+    };
+    let (units, listed, what): (&[&str], String, &str) = match resource.split_once('.') {
+        Some((_, "cpu")) => (&["1m", "1"], "1m and 1".to_owned(), "cpu"),
+        Some((_, "memory")) => (&SIZES, SIZES.join(", "), "memory"),
+        Some((_, "ephemeral-storage")) => (&SIZES, SIZES.join(", "), "local ephemeral storage"),
+        _ => (&SIZES, SIZES.join(", "), "hugepages"),
+    };
+    if !unit.is_zero() && !units.contains(&unit.to_string().as_str()) {
+        let detail = format!("only divisor's values {listed} are supported with the {what} resource");
+        errors.invalid(field, resource, &detail);
+    }
+}
+
+/// The claims of a pod: each under a name, for one that exists or one made from a template.
+pub(super) fn claims(errors: &mut Errors, claims: &[Value], field: &str) {
+    let mut seen: Vec<&str> = Vec::new();
+    for (position, claim) in claims.iter().enumerate() {
+        let path = format!("{field}[{position}]");
+        let name = text(claim, "name");
+        if name.is_empty() {
+            errors.required(format!("{path}.name"), "");
+        } else if seen.contains(&name) {
+            errors.duplicate(format!("{path}.name"), name);
+        } else {
+            errors.all(&format!("{path}.name"), name, names::dns1123_label(name));
+            seen.push(name);
+        }
+        let sources = ["resourceClaimName", "resourceClaimTemplateName"].map(|part| at(claim, part));
+        let detail = match sources {
+            [Some(_), Some(_)] => {
+                "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
+            }
+            [None, None] => "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`",
+            _ => continue,
+        };
+        let shown = |source: Option<&Value>| go::json(source.unwrap_or(&Value::Null));
+        errors.raw(
+            Cause::Invalid,
+            path,
+            format!(
+                "Invalid value: {{\"Name\":{},\"ResourceClaimName\":{},\"ResourceClaimTemplateName\":{}}}: {detail}",
+                go::json(&Value::from(name)),
+                shown(sources[0]),
+                shown(sources[1]),
+            ),
+        );
     }
 }
 

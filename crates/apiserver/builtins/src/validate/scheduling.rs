@@ -541,6 +541,13 @@ pub(super) fn limit_range(errors: &mut Errors, object: &Value) {
                 }
             }
         }
+        let bounded = |part: &str| entries(item, part).any(|(name, _)| name == "storage");
+        if kind == "PersistentVolumeClaim" && !bounded("min") && !bounded("max") {
+            errors.required(
+                format!("{path}.limits"),
+                "either minimum or maximum storage value is required, but neither was provided",
+            );
+        }
         limit_order(errors, item, &path);
     }
 }
@@ -660,7 +667,7 @@ pub(super) fn runtime_class(errors: &mut Errors, object: &Value, old: Option<&Va
         errors.all("handler", handler, names::dns1123_label(handler));
     }
     for (name, amount) in entries(object, "overhead.podFixed") {
-        errors.amount(name, amount, &format!("overhead.podFixed[{name}]"));
+        errors.amount(name, amount, &format!("overhead.limits[{name}]"));
     }
     errors.labels(object, "scheduling.nodeSelector", "scheduling.nodeSelector");
     tolerations(

@@ -391,3 +391,49 @@ fn addresses(errors: &mut Errors, new: &Value, old: &Value) {
         errors.invalid("spec.ipFamilies[0]", shown, "may not change once set");
     }
 }
+
+/// Where a load balancer answers.
+pub(super) fn status(errors: &mut Errors, new: &Value, old: &Value) {
+    const INGRESS: &str = "status.loadBalancer.ingress";
+    let points = list(new, INGRESS);
+    if text(new, "spec.type") != "LoadBalancer" {
+        if !points.is_empty() {
+            errors.forbidden(INGRESS, "may only be used when `spec.type` is 'LoadBalancer'");
+        }
+        return;
+    }
+    let known: Vec<&str> = list(old, INGRESS)
+        .iter()
+        .map(|point| text(point, "ip"))
+        .filter(|ip| !ip.is_empty())
+        .collect();
+    for (position, point) in points.iter().enumerate() {
+        let path = format!("{INGRESS}[{position}]");
+        let (ip, host) = (text(point, "ip"), text(point, "hostname"));
+        if !ip.is_empty() {
+            errors.ip(ip, &format!("{path}.ip"), &known);
+        }
+        match at(point, "ipMode").and_then(Value::as_str) {
+            None if !ip.is_empty() => {
+                errors.required(format!("{path}.ipMode"), "must be specified when `ip` is set");
+            }
+            Some(_) if ip.is_empty() => {
+                errors.forbidden(
+                    format!("{path}.ipMode"),
+                    "may not be specified when `ip` is not set",
+                );
+            }
+            Some(mode) if !matches!(mode, "Proxy" | "VIP") => {
+                errors.not_supported(format!("{path}.ipMode"), mode, &["Proxy", "VIP"]);
+            }
+            _ => {}
+        }
+        if !host.is_empty() {
+            let path = format!("{path}.hostname");
+            errors.all(&path, host, names::dns1123_subdomain(host));
+            if host.parse::<std::net::IpAddr>().is_ok() {
+                errors.invalid(path, host, "must be a DNS name, not an IP address");
+            }
+        }
+    }
+}

@@ -189,6 +189,12 @@ pub(super) fn volume(errors: &mut Errors, object: &Value, old: Option<&Value>) {
         errors.not_supported("spec.persistentVolumeReclaimPolicy", policy, &policies);
     }
     volume_sources(errors, spec);
+    if policy == "Recycle" && is_root(text(spec, "hostPath.path")) {
+        errors.forbidden(
+            "spec.persistentVolumeReclaimPolicy",
+            "may not be 'recycle' for a hostPath mount of '/'",
+        );
+    }
     let class = text(spec, "storageClassName");
     if !class.is_empty() {
         errors.all("spec.storageClassName", class, names::dns1123_subdomain(class));
@@ -201,6 +207,11 @@ pub(super) fn volume(errors: &mut Errors, object: &Value, old: Option<&Value>) {
     if let Some(old) = old {
         volume_update(errors, object, old);
     }
+}
+
+/// Whether a path is that of everything, however it is written.
+fn is_root(path: &str) -> bool {
+    path.starts_with('/') && path.split('/').all(|part| part.is_empty() || part == ".")
 }
 
 fn volume_sources(errors: &mut Errors, spec: &Value) {
@@ -234,6 +245,12 @@ fn volume_sources(errors: &mut Errors, spec: &Value) {
         }
     }
     if let Some(required) = at(spec, "nodeAffinity.required") {
+        if list(required, "nodeSelectorTerms").is_empty() {
+            errors.required(
+                "spec.nodeAffinity.required.nodeSelectorTerms",
+                "must have at least one node selector term",
+            );
+        }
         for (position, term) in list(required, "nodeSelectorTerms").iter().enumerate() {
             let path = format!("spec.nodeAffinity.required.nodeSelectorTerms[{position}]");
             super::scheduling::node_term(errors, term, &path);
@@ -326,6 +343,31 @@ fn storage_class(errors: &mut Errors, object: &Value) {
         "volumeBindingMode",
         &["Immediate", "WaitForFirstConsumer"],
     );
+    for (position, term) in list(object, "allowedTopologies").iter().enumerate() {
+        topology_term(errors, term, &format!("allowedTopologies[{position}]"));
+    }
+}
+
+/// Where volumes of a class may lie: each key once, with values to choose from.
+fn topology_term(errors: &mut Errors, term: &Value, field: &str) {
+    let mut keys: Vec<&str> = Vec::new();
+    for (position, expression) in list(term, "matchLabelExpressions").iter().enumerate() {
+        let path = format!("{field}.matchLabelExpressions[{position}]");
+        let (key, values) = (text(expression, "key"), strings(expression, "values"));
+        if values.is_empty() {
+            errors.required(format!("{path}.values"), "");
+        }
+        for (at, value) in values.iter().enumerate() {
+            if values.iter().take(at).any(|earlier| earlier == value) {
+                errors.duplicate(format!("{path}.values[{at}]"), *value);
+            }
+        }
+        errors.all(&format!("{path}.key"), key, names::qualified_name(key));
+        if keys.contains(&key) {
+            errors.duplicate(format!("{path}.key"), key);
+        }
+        keys.push(key);
+    }
 }
 
 fn driver(errors: &mut Errors, object: &Value) {
@@ -366,6 +408,7 @@ fn csi_node(errors: &mut Errors, object: &Value) {
             errors.duplicate(format!("{path}.name"), name);
         }
         seen.push(name);
+        errors.non_negative(driver, "allocatable.count", &format!("{path}.allocatable.count"));
         for key in strings(driver, "topologyKeys") {
             errors.all(&path, key, names::qualified_name(key));
         }

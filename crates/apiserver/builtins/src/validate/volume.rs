@@ -300,6 +300,7 @@ fn token(errors: &mut Errors, token: &Value, path: &str, field: &str) {
 pub(super) fn csi_driver(errors: &mut Errors, name: &str, field: &str) {
     if name.is_empty() {
         errors.required(field, "");
+        return;
     }
     if name.len() > 63 {
         errors.too_long(field, 63);

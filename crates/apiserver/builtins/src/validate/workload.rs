@@ -431,7 +431,7 @@ pub(super) fn status(errors: &mut Errors, kind: &Kind, new: &Value, old: &Value)
             ],
             &[],
         ),
-        ("batch", "Job") => (&["active", "succeeded", "failed", "ready"], &[]),
+        ("batch", "Job") => (&["active", "succeeded", "failed", "ready", "terminating"], &[]),
         _ => return,
     };
     for name in counts {

@@ -110,9 +110,8 @@ impl Api {
         let asks = !outside(service) && old.is_none_or(outside);
         if asks && let Ok(ip) = text.parse::<Ipv4Addr>() {
             let why = if !self.in_service_range(ip) {
-                let (base, bits) = self.config.service_cidr;
                 Some(format!(
-                    "failed to allocate IP {ip}: the provided IP ({ip}) is not in the valid range. The range of valid IPs is {base}/{bits}"
+                    "failed to allocate IP {ip}: the provided network does not match the current range"
                 ))
             } else if used.addresses.contains(&ip) {
                 Some(format!(

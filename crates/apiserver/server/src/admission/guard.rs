@@ -3,7 +3,9 @@
 //! block, definitions it would shadow.
 
 use cobaltcore_access::rbac;
-use cobaltcore_builtins::{SecurityMode, security_label_errors, security_violation};
+use cobaltcore_builtins::{
+    SecurityMode, security_label_errors, security_relabel_warnings, security_violation,
+};
 use serde_json::Value;
 
 use crate::api::Api;
@@ -44,11 +46,13 @@ impl Api {
         }
         if resource.is("", "Namespace") {
             let errors = security_label_errors(new);
-            return if errors.is_empty() {
-                Ok(())
-            } else {
-                Err(resource.invalid(meta::name(new), &errors))
-            };
+            if !errors.is_empty() {
+                return Err(resource.invalid(meta::name(new), &errors));
+            }
+            if let Some(old) = old {
+                self.warn_of_present_pods(write, new, old);
+            }
+            return Ok(());
         }
         let path = match (&*resource.group, &*resource.kind) {
             ("", "Pod") => "/spec",
@@ -80,6 +84,26 @@ impl Api {
             write.call.warn(format!("would violate PodSecurity {why}"));
         }
         Ok(())
+    }
+
+    /// Pods that are there stay when their namespace begins to forbid them; whoever changed it is told.
+    fn warn_of_present_pods(&self, write: &Write<'_>, new: &Value, old: &Value) {
+        if new["metadata"]["labels"] == old["metadata"]["labels"] {
+            return;
+        }
+        let Some(table) = self.store.find("", "pods") else {
+            return;
+        };
+        let mut pods: Vec<Value> = Vec::new();
+        table.each(|key, record| {
+            if *key.namespace == *meta::name(new) {
+                pods.push(record.parse());
+            }
+        });
+        let specs = pods.iter().map(|pod| (meta::name(pod), &pod["spec"]));
+        for warning in security_relabel_warnings(new, old, specs) {
+            write.call.warn(warning);
+        }
     }
 
     /// The table of a definition must exist before its commit is published.

@@ -45,6 +45,7 @@ mod history;
 mod kinds;
 mod letters;
 mod likeness;
+mod likeness_kinds;
 mod likeness_more;
 mod lists;
 mod mutations;

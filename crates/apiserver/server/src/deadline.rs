@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How long a client is willing to wait: the parameter `timeout`. Every request ends long before any
+//! deadline that makes sense, so only the text is judged; who waits for events says so otherwise.
+
+use cobaltcore_text::go;
+
+use crate::reqinfo::Query;
+use crate::status::{ApiError, ApiResult};
+
+/// Refuses a deadline nobody can read.
+pub(crate) fn check(query: &Query) -> ApiResult<()> {
+    let Some(text) = query.get("timeout").filter(|text| !text.is_empty()) else {
+        return Ok(());
+    };
+    match fault(text) {
+        None => Ok(()),
+        Some(why) => Err(ApiError::bad_request(format!(
+            "invalid timeout specified in the request URL - time: {why} {}",
+            go::quote(text)
+        ))),
+    }
+}
+
+/// What is wrong with a duration such as `1m30.5s`, in the words of the reference.
+fn fault(text: &str) -> Option<String> {
+    let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);
+    if rest == "0" {
+        return None;
+    }
+    if rest.is_empty() {
+        return Some("invalid duration".into());
+    }
+    while !rest.is_empty() {
+        let unit_at = rest
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .unwrap_or(rest.len());
+        let (number, after) = rest.split_at(unit_at);
+        if number.matches('.').count() > 1 || !number.contains(|c: char| c.is_ascii_digit()) {
+            return Some("invalid duration".into());
+        }
+        let ends = after
+            .find(|c: char| c.is_ascii_digit() || c == '.')
+            .unwrap_or(after.len());
+        let (unit, next) = after.split_at(ends);
+        match unit {
+            "" => return Some("missing unit in duration".into()),
+            "ns" | "us" | "µs" | "μs" | "ms" | "s" | "m" | "h" => rest = next,
+            other => return Some(format!("unknown unit {} in duration", go::quote(other))),
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_judged_as_the_reference_does() {
+        for (text, expected) in [
+            ("5s", None),
+            ("-1s", None),
+            ("0", None),
+            ("1h30.5m", None),
+            ("x", Some("time: invalid duration \"x\"")),
+            ("5", Some("time: missing unit in duration \"5\"")),
+            ("5z", Some("time: unknown unit \"z\" in duration \"5z\"")),
+            ("1..5s", Some("time: invalid duration \"1..5s\"")),
+        ] {
+            let answer = check(&Query::parse(&format!("timeout={text}"))).err();
+            let expected = expected.map(|e| format!("invalid timeout specified in the request URL - {e}"));
+            assert_eq!(answer.map(|e| e.message().to_owned()), expected, "{text}");
+        }
+        assert!(check(&Query::default()).is_ok());
+    }
+}
