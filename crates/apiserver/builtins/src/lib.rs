@@ -34,6 +34,7 @@ mod times;
 mod tree;
 mod validate;
 mod warnings;
+mod warnings_storage;
 mod workloads;
 
 pub use admission::{

@@ -11,6 +11,7 @@ use crate::json::{at, entries, int, list, map, number, same, text};
 use crate::kind::Kind;
 use crate::names;
 use crate::quantity::Quantity;
+use crate::warnings_storage;
 
 /// Labels of nodes that have newer names.
 const OLD_LABELS: [(&str, &str); 5] = [
@@ -36,7 +37,8 @@ const OLD_LABELS: [(&str, &str); 5] = [
     ),
 ];
 
-const OLD_VOLUMES: [(&str, &str); 9] = [
+/// Sources of volumes nobody serves any more.
+pub(crate) const OLD_VOLUMES: [(&str, &str); 9] = [
     (
         "photonPersistentDisk",
         "deprecated in v1.11, non-functional in v1.16+",
@@ -127,7 +129,18 @@ impl Kind {
                 pod(template, "spec.jobTemplate.spec.template.", warnings);
             }
             ("", "Service") => service(object, warnings),
+            ("", "PersistentVolume") => warnings_storage::volume(object, warnings),
+            ("", "PersistentVolumeClaim") => warnings_storage::claim(object, warnings),
+            ("storage.k8s.io", "StorageClass") => warnings_storage::class(object, warnings),
+            ("discovery.k8s.io", _) if text(object, "addressType") == "FQDN" => {
+                warnings.push("spec.addressType: FQDN endpoints are deprecated".to_owned());
+            }
             ("", "Node") => {
+                if !text(object, "spec.externalID").is_empty() {
+                    warnings.push(
+                        "spec.externalID: this field is deprecated, and is unused by Kubernetes".to_owned(),
+                    );
+                }
                 for (key, _) in entries(object, "metadata.labels") {
                     if let Some(text) =
                         old_label(key).filter(|_| key.starts_with("beta.kubernetes.io/instance"))
@@ -141,7 +154,7 @@ impl Kind {
     }
 }
 
-fn old_label(key: &str) -> Option<&'static str> {
+pub(crate) fn old_label(key: &str) -> Option<&'static str> {
     OLD_LABELS
         .iter()
         .find(|(known, _)| *known == key)
