@@ -40,6 +40,14 @@ pub enum Effect {
         /// The level of fencing whose device is asked.
         level: usize,
     },
+    /// Read. Whether a fence that is held still holds: the power, and whether whoever could switch the host on goes on
+    /// standing down.
+    ReadHold {
+        /// The host.
+        host: HostName,
+        /// The level of fencing that holds it.
+        level: usize,
+    },
     /// Read. Whom the fencing device belongs to.
     Identify {
         /// The host.
@@ -177,6 +185,7 @@ impl Effect {
             self,
             Self::Investigate { .. }
                 | Self::ReadPower { .. }
+                | Self::ReadHold { .. }
                 | Self::Identify { .. }
                 | Self::ReadMaintenance { .. }
                 | Self::ReadService { .. }

@@ -42,7 +42,8 @@ impl Engine {
         let heard = evidence.of(Group::A).verdict == Verdict::Alive;
         let level = self.choose_level(id, incident.level, now);
         self.identify(id, level, now)?;
-        self.poll_power(id, level, POWER_POLL, now);
+        let host = id.host.clone();
+        self.poll_power(id, Effect::ReadPower { host, level }, POWER_POLL, now);
         let verified = self.verified(id, now.mono);
         if verified && heard && !self.heard_since_off(id, now) {
             // Its last word was before it was off; that it says no more is seen in a moment.
@@ -79,6 +80,7 @@ impl Engine {
         let run = self.run(id, now);
         let asked = run.off_reads.map_or(now.mono, |reads| reads.last);
         run.hold_ok = Some(asked);
+        run.unheld = false;
         run.retry.remove(&Slot::Off);
     }
 
@@ -182,7 +184,7 @@ impl Engine {
         host.facts.as_ref().map(|facts| facts.machine.clone())
     }
 
-    fn poll_power(&mut self, id: &IncidentId, level: usize, every: Duration, now: Now) {
+    fn poll_power(&mut self, id: &IncidentId, how: Effect, every: Duration, now: Now) {
         let run = self.run(id, now);
         if run.power_asked.is_some_and(|asked| now.mono.since(asked) < every)
             || self.busy(Some(id), &Slot::Power)
@@ -190,15 +192,7 @@ impl Engine {
             return;
         }
         self.run(id, now).power_asked = Some(now.mono);
-        self.act(
-            Some(id),
-            Slot::Power,
-            Effect::ReadPower {
-                host: id.host.clone(),
-                level,
-            },
-            now,
-        );
+        self.act(Some(id), Slot::Power, how, now);
     }
 
     /// Switches off what was read to be on, or what cannot be read for a while. Waits longer after
@@ -287,9 +281,15 @@ impl Engine {
         if incident.grade.is_none() || incident.fence_release_intended {
             return;
         }
-        let level = incident.level;
+        let (host, level) = (id.host.clone(), incident.level);
+        // What was told to keep the host off must go on doing so; before that its power is all there is to see.
+        let how = if incident.held {
+            Effect::ReadHold { host, level }
+        } else {
+            Effect::ReadPower { host, level }
+        };
         if !self.broken.is(Mutation::NoHoldCheck) {
-            self.poll_power(id, level, HOLD_CHECK, now);
+            self.poll_power(id, how, HOLD_CHECK, now);
         }
         let alive = self.hosts.get(&id.host).is_some_and(|host| {
             let evidence = self.evidence(host, now);
@@ -297,12 +297,13 @@ impl Engine {
         });
         let blind = self.broken.is(Mutation::IgnoreFenceLoss) || self.broken.is(Mutation::NoHoldCheck);
         let run = self.run(id, now);
-        let lost = run.power_on_seen || alive;
+        let lost = run.power_on_seen || run.unheld || alive;
         if lost && !blind {
             run.fence_since = now.mono;
             run.level_since = now.mono;
             run.off_reads = None;
             run.hold_ok = None;
+            run.unheld = false;
             run.retry.remove(&Slot::Off);
             self.write(Entry::FenceLost { incident: id.clone() }, now);
             self.tell(Notice::Held {
@@ -349,6 +350,9 @@ impl Engine {
             .is_some_and(|i| i.grade == Some(Grade::Asserted));
         let (result, presumed) = match result {
             Ok(Answer::Presumed(power, grade)) => (Ok(Answer::Power(power)), Some(grade)),
+            Ok(Answer::Unheld) if self.broken.is(Mutation::IgnoreUnheld) => {
+                (Ok(Answer::Power(Power::Off)), None)
+            }
             result => (result, None),
         };
         let gap = self.config.verify_gap;
@@ -377,6 +381,10 @@ impl Engine {
                 if let Some(host) = self.hosts.get_mut(&id.host).filter(|_| presumed.is_none()) {
                     host.power_read(Some(power), asked);
                 }
+            }
+            Ok(Answer::Unheld) => {
+                run.power_answered = now.mono;
+                run.unheld = true;
             }
             // A person vouches for a host whose device is dead; then silence is all there is to see.
             _ if asserted => run.hold_ok = Some(asked),

@@ -497,6 +497,8 @@ pub enum Answer {
     /// What the power must be by now, where there is no device that could be asked: no proof to
     /// anybody else, and worth as much as the grade says.
     Presumed(Power, Grade),
+    /// Off, and nobody keeps it so any more: whoever looks after the machine may switch it on at any moment.
+    Unheld,
     /// The identity a device reports, if it can.
     Identity(Identity),
     /// The maintenance of a host.

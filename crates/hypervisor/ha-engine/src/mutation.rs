@@ -71,6 +71,8 @@ pub enum Mutation {
     HoldSilently,
     /// Nobody is told that Nova keeps a host from being given back.
     ReleaseSilently,
+    /// A host that nobody keeps off any more counts as held as long as it reads Off.
+    IgnoreUnheld,
 }
 
 #[cfg(feature = "mutants")]
@@ -109,6 +111,7 @@ impl Mutation {
         Self::NoJournalBeforeFence,
         Self::HoldSilently,
         Self::ReleaseSilently,
+        Self::IgnoreUnheld,
     ];
 }
 

@@ -232,6 +232,11 @@ impl Signals {
         }
     }
 
+    /// When a device that says Off was last asked.
+    pub(crate) fn last_off(&self) -> Option<Mono> {
+        self.off.map(|(_, last)| last)
+    }
+
     /// A suspicion ended: what was probed belongs to it.
     pub(crate) fn forget_probes(&mut self) {
         self.probes.clear();

@@ -94,6 +94,11 @@ pub enum Notice {
         host: HostName,
         assessment: Assessment,
     },
+    /// A device that said Off about a living host does so no more; so many readings were wrong.
+    DeviceAgrees {
+        host: HostName,
+        times: u32,
+    },
     Isolated {
         host: HostName,
     },
@@ -239,6 +244,8 @@ pub struct HostStatus {
     pub assessment: Assessment,
     /// Whether it is suspected.
     pub suspect: bool,
+    /// For how long its device has been saying Off although it lives, and how often.
+    pub contradicted: Option<(Duration, u32)>,
     /// Whether its agent is gone while the host lives; detection needs one group more.
     pub blind: bool,
     /// Its lasting troubles.

@@ -97,8 +97,8 @@ impl Zone {
     fn answer(&mut self) {
         for action in std::mem::take(&mut self.play.open) {
             let answer = match &action.effect {
-                Effect::ReadPower { .. } if self.off => Answer::Power(Power::Off),
-                Effect::ReadPower { .. } => Answer::Power(Power::On),
+                Effect::ReadPower { .. } | Effect::ReadHold { .. } if self.off => Answer::Power(Power::Off),
+                Effect::ReadPower { .. } | Effect::ReadHold { .. } => Answer::Power(Power::On),
                 Effect::PowerOff { .. } => {
                     self.off = true;
                     Answer::Done

@@ -14,7 +14,7 @@ use cobaltcore_ha_engine::{
 use play::{Play, at, host};
 
 /// Host 0 was fenced, its guests are elsewhere, and a person wants it back.
-fn wanted_back() -> Vec<Entry> {
+fn wanted_back(previous: Maintenance) -> Vec<Entry> {
     let incident = incident();
     vec![
         Entry::Led,
@@ -27,7 +27,7 @@ fn wanted_back() -> Vec<Entry> {
         },
         Entry::ClaimIntended {
             incident: incident.clone(),
-            previous: Maintenance::Off,
+            previous,
         },
         Entry::Claimed {
             incident: incident.clone(),
@@ -75,12 +75,19 @@ struct Repaired {
     enabled: bool,
     /// Evacuations from host 0 that Nova has on record.
     records: Vec<MigrationFacts>,
+    /// Whether anybody wrote its maintenance.
+    given_back: bool,
 }
 
 impl Repaired {
     fn new() -> Self {
+        Self::claimed_from(Maintenance::Off)
+    }
+
+    /// Its maintenance was this before we claimed it.
+    fn claimed_from(previous: Maintenance) -> Self {
         let mut play = Play::new();
-        let records = (1..).zip(wanted_back()).map(|(seq, entry)| Record {
+        let records = (1..).zip(wanted_back(previous)).map(|(seq, entry)| Record {
             version: VERSION,
             seq,
             epoch: Epoch(1),
@@ -96,6 +103,7 @@ impl Repaired {
             play,
             enabled: false,
             records: Vec::new(),
+            given_back: false,
         }
     }
 
@@ -111,6 +119,7 @@ impl Repaired {
                 ) {
                     self.enabled = true;
                 }
+                self.given_back |= matches!(action.effect, Effect::RestoreMaintenance { .. });
                 let result = Ok(self.answer(&action.effect, nova));
                 self.play.step(Input::Outcome {
                     id: action.id,
@@ -161,7 +170,7 @@ impl Repaired {
 
     fn answer(&self, effect: &Effect, nova: Nova) -> Answer {
         match effect {
-            Effect::ReadPower { .. } => Answer::Power(Power::On),
+            Effect::ReadPower { .. } | Effect::ReadHold { .. } => Answer::Power(Power::On),
             Effect::ReadMaintenance { .. } if self.enabled => Answer::Maintenance(Maintenance::Off),
             Effect::ReadMaintenance { .. } => Answer::Maintenance(Maintenance::Ha),
             Effect::ReadService { .. } => Answer::Service(self.service(nova)),
@@ -241,5 +250,25 @@ fn a_record_that_nova_never_closes_is_told_and_waited_for() {
     assert!(!world.enabled, "given back with a record open");
     world.records.clear();
     assert!(world.after(30, well));
+    assert_eq!(world.held(), None);
+}
+
+/// Somebody set `ha` before we did. It is theirs: they take it away when they are done, and only then does anybody enable
+/// the service.
+#[test]
+fn what_somebody_else_set_to_ha_is_released_and_left_at_ha() {
+    let mut world = Repaired::claimed_from(Maintenance::Ha);
+    let silent = Nova {
+        reports: false,
+        up: false,
+    };
+    assert!(!world.after(120, silent), "over before it is back");
+    let well = Nova {
+        reports: true,
+        up: true,
+    };
+    assert!(world.after(60, well));
+    assert!(!world.given_back, "their maintenance was taken away");
+    assert!(!world.enabled, "enabled although somebody keeps it at ha");
     assert_eq!(world.held(), None);
 }

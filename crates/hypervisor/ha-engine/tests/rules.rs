@@ -8,9 +8,11 @@ mod play;
 
 use std::time::Duration;
 
+use cobaltcore_api::Maintenance;
 use cobaltcore_ha_engine::{
-    Assessment, CapacityCheck, Config, Group, HeldReason, HostFacts, IncidentKind, Input, Notice,
-    Observation, Request, Reserved, Room, Verdict,
+    Answer, Assessment, CapacityCheck, Command, Config, Decision, Effect, Group, HeldReason, HostFacts,
+    IncidentKind, IncidentState, IncidentStatus, Input, Notice, Observation, Power, Request, Reserved, Room,
+    Verdict,
 };
 use play::{Play, at, facts, host};
 
@@ -294,4 +296,124 @@ fn other_settings_hold_at_once_and_decide_nothing_by_themselves() {
     );
     play.step(Input::Configure(Box::default()));
     assert_eq!(verdict(&play), Verdict::Dead);
+}
+
+/// A world in which host 0 is at `ha` by somebody else's hand and dies; the API says the same whenever it is asked, and
+/// devices say On.
+struct SetByOthers {
+    play: Play,
+    /// Whether the claim was answered; as long as it was not, nothing is done to the power.
+    answers_claims: bool,
+    written: Vec<Effect>,
+}
+
+impl SetByOthers {
+    fn new() -> Self {
+        let mut play = calm(None);
+        play.step(Input::Saw(Observation::Host(HostFacts {
+            maintenance: Maintenance::Ha,
+            ..facts(0)
+        })));
+        Self {
+            play,
+            answers_claims: true,
+            written: Vec::new(),
+        }
+    }
+
+    fn seconds(&mut self, count: u32, silent: u8) {
+        for _ in 0..count {
+            self.play.second(silent, true);
+            while let Some(action) = self.play.open.pop() {
+                if action.effect.changes() {
+                    self.written.push(action.effect.clone());
+                }
+                if matches!(action.effect, Effect::Claim { .. }) && !self.answers_claims {
+                    continue;
+                }
+                if matches!(action.effect, Effect::Investigate { .. }) {
+                    self.play.open.push(action);
+                    let last = self.play.open.len() - 1;
+                    self.play.answer(last, 3, silent);
+                    continue;
+                }
+                let answer = match &action.effect {
+                    Effect::ReadMaintenance { .. } => Answer::Maintenance(Maintenance::Ha),
+                    Effect::ReadPower { .. } => Answer::Power(Power::On),
+                    _ => Answer::Done,
+                };
+                self.play.step(Input::Outcome {
+                    id: action.id,
+                    result: Ok(answer),
+                });
+            }
+        }
+    }
+
+    fn decide(&mut self, decision: Decision) {
+        let incident = self.incident().id;
+        self.play.step(Input::Command(Command {
+            incident,
+            actor: "operator/olga".into(),
+            reason: "looked at it".into(),
+            confirm: host(0).to_string(),
+            decision,
+        }));
+    }
+
+    fn incident(&self) -> IncidentStatus {
+        let mut all = self.play.engine.incidents();
+        assert_eq!(all.len(), 1, "one incident");
+        all.remove(0)
+    }
+
+    /// Dead, noticed, and waiting for a person.
+    fn waiting() -> Self {
+        let mut world = Self::new();
+        world.seconds(60, 1);
+        let incident = world.incident();
+        assert_eq!(incident.state, IncidentState::Confirmed);
+        assert_eq!(incident.held, Some(HeldReason::AwaitingApproval));
+        let opened = &world.play.engine.ledger().incidents[&incident.id];
+        assert_eq!(opened.kind, IncidentKind::OperatorRequested);
+        assert!(world.written.is_empty(), "{:?}", world.written);
+        world
+    }
+}
+
+#[test]
+fn a_host_that_others_set_to_ha_and_that_comes_back_is_left_at_ha() {
+    let mut world = SetByOthers::waiting();
+    world.seconds(30, 0);
+    assert_eq!(world.incident().state, IncidentState::Cancelled);
+    assert!(world.written.is_empty(), "{:?}", world.written);
+}
+
+#[test]
+fn a_claim_of_what_others_set_to_ha_is_called_off_without_touching_it() {
+    let mut world = SetByOthers::waiting();
+    world.answers_claims = false;
+    world.decide(Decision::Approve);
+    world.seconds(4, 1);
+    let claim = Effect::Claim {
+        host: host(0),
+        expected: Maintenance::Ha,
+    };
+    assert_eq!(world.written, [claim.clone()], "approved, and ours from here on");
+    // It speaks before its power was touched. The claim without an answer is given up after half a minute.
+    world.seconds(60, 0);
+    assert_eq!(world.incident().state, IncidentState::Cancelled);
+    assert_eq!(world.written, [claim], "their maintenance is theirs");
+}
+
+#[test]
+fn a_person_may_abort_what_others_asked_for() {
+    let mut world = SetByOthers::waiting();
+    let asked_for = world.incident().id;
+    world.decide(Decision::Abort);
+    let aborted = &world.play.engine.ledger().incidents[&asked_for];
+    assert!(!aborted.state.open(), "{:?}", aborted.state);
+    // It is still dead, which is another incident, and waits for a person again.
+    world.seconds(60, 1);
+    assert!(world.written.is_empty(), "{:?}", world.written);
 }

@@ -8,9 +8,10 @@ mod play;
 use std::time::Duration;
 
 use cobaltcore_ha_engine::{
-    AgentId, Config, Degraded, GuestEvent, GuestEventKind, HeldReason, HostFacts, Input, Notice, Observation,
+    AgentId, Answer, Assessment, Config, Degraded, Effect, GuestEvent, GuestEventKind, HeldReason, HostFacts,
+    Input, Notice, Observation, Power,
 };
-use play::{Play, facts, host, server};
+use play::{Play, at, facts, host, server};
 
 /// A second in which every question is answered: silent hosts answer nothing and have power.
 fn second(play: &mut Play, silent: u8) {
@@ -60,6 +61,68 @@ fn blinking(window: Duration) -> Play {
 fn hosts_that_blink_within_the_window_are_a_storm_and_others_are_not() {
     assert!(held(&blinking(Duration::from_mins(5)), HeldReason::Storm));
     assert!(!held(&blinking(Duration::from_secs(1)), HeldReason::Storm));
+}
+
+/// Host 0 speaks, and whoever asks its device is told that it is off. Everybody else's device tells the truth.
+fn lied_about(play: &mut Play, count: u32) {
+    for _ in 0..count {
+        play.second(0, true);
+        for action in std::mem::take(&mut play.open) {
+            let result = match &action.effect {
+                Effect::ReadPower { .. } => Ok(Answer::Power(Power::Off)),
+                _ => Ok(Answer::Done),
+            };
+            play.step(Input::Outcome {
+                id: action.id,
+                result,
+            });
+        }
+    }
+}
+
+#[test]
+fn a_device_that_contradicts_its_host_is_told_of_once_and_counted() {
+    let mut play = calm(Duration::from_mins(5));
+    // Its agent is away for a moment, so its device is asked.
+    for _ in 0..18 {
+        play.second(1, true);
+    }
+    lied_about(&mut play, 3600);
+    let count = |play: &Play, wanted: fn(&Notice) -> bool| play.notices.iter().filter(|n| wanted(n)).count();
+    assert_eq!(count(&play, |n| matches!(n, Notice::Suspect { .. })), 1);
+    assert_eq!(count(&play, |n| matches!(n, Notice::SuspicionEnded { .. })), 1);
+    let contradicted = |n: &Notice| {
+        matches!(
+            n,
+            Notice::Inconclusive {
+                assessment: Assessment::Contradicted,
+                ..
+            }
+        )
+    };
+    assert_eq!(count(&play, contradicted), 1, "{:?}", play.notices);
+    let status = |play: &Play| play.engine.host_status(&host(0), at(play.now)).unwrap();
+    let (lasts, times) = status(&play).contradicted.unwrap();
+    assert!(lasts > Duration::from_mins(59), "{lasts:?}");
+    assert!((55..80).contains(&times), "asked once a minute: {times}");
+    assert!(!status(&play).suspect, "it lives");
+    assert_eq!(play.effects, 0, "nothing is done to anybody");
+    // The device is mended.
+    seconds(&mut play, 120, 0);
+    assert_eq!(status(&play).contradicted, None);
+    assert_eq!(
+        count(
+            &play,
+            |n| matches!(n, Notice::DeviceAgrees { times, .. } if *times > 50)
+        ),
+        1
+    );
+    // That was one episode; the next is told of again.
+    for _ in 0..18 {
+        play.second(1, true);
+    }
+    lied_about(&mut play, 60);
+    assert_eq!(count(&play, contradicted), 2);
 }
 
 fn told(play: &Play, wanted: &Notice) -> usize {

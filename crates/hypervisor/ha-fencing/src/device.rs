@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use cobaltcore_api::names::HostName;
 use cobaltcore_ha_engine::{Identity, Power};
-use futures::future::BoxFuture;
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, ready};
 
 use crate::config::Driver;
 use crate::error::Result;
@@ -37,6 +38,11 @@ pub trait Device: Send + Sync + Debug {
 
     /// Sees to it that nobody switches it on again, as far as the device can.
     fn hold(&self) -> BoxFuture<'_, Result<()>>;
+
+    /// Whether it still does. A device that nobody else can command holds as long as it reads off.
+    fn holds(&self) -> BoxFuture<'_, Result<bool>> {
+        ready(Ok(true)).boxed()
+    }
 
     /// Ends the hold and switches it on.
     fn release(&self) -> BoxFuture<'_, Result<()>>;

@@ -92,6 +92,19 @@ impl Level {
         self.ask(|device| device.hold()).await.map(drop)
     }
 
+    /// Whether every device still keeps the host off.
+    pub async fn holds(&self) -> Result<bool> {
+        let answers = join_all(self.devices.iter().map(|device| device.holds())).await;
+        // One that let go is enough, whatever the others could not say.
+        if answers.iter().any(|answer| matches!(answer, Ok(false))) {
+            return Ok(false);
+        }
+        answers
+            .into_iter()
+            .collect::<Result<Vec<bool>>>()
+            .map(|all| !all.is_empty())
+    }
+
     /// Lets every device go and switch on.
     pub async fn release(&self) -> Result<()> {
         self.ask(|device| device.release()).await.map(drop)

@@ -287,20 +287,28 @@ impl Metal {
 
     async fn keep_off(&self) -> Result<()> {
         let server = self.get().await?;
-        if matches!(self.way, Way::Park(_)) {
-            if stands_down(&server) {
-                return Ok(());
-            }
-            return self.ask(&server, PARK).await;
+        if self.kept_off(&server).await? {
+            return Ok(());
         }
-        let claimed = self.claimed_power(&server).await?;
-        let kept = claimed.is_none_or(|power| power == "Off");
         match &self.way {
-            Way::SpecPower if kept && wants_off(&server) => Ok(()),
+            Way::Park(_) => self.ask(&server, PARK).await,
+            Way::Claim => self.claim_power(&server, "Off").await,
             Way::SpecPower => self.wish_off(&server).await,
-            _ if kept => Ok(()),
-            _ => self.claim_power(&server, "Off").await,
         }
+    }
+
+    /// Whether the operator would leave the server off.
+    async fn kept_off(&self, server: &DynamicObject) -> Result<bool> {
+        if matches!(self.way, Way::Park(_)) {
+            return Ok(stands_down(server));
+        }
+        let claimed = self.claimed_power(server).await?;
+        let kept = claimed.is_none_or(|power| power == "Off");
+        Ok(kept && (!self.way_is_legacy() || wants_off(server)))
+    }
+
+    async fn still_kept_off(&self) -> Result<bool> {
+        self.kept_off(&self.get().await?).await
     }
 
     async fn let_go(&self) -> Result<()> {
@@ -370,6 +378,10 @@ impl Device for Metal {
 
     fn hold(&self) -> BoxFuture<'_, Result<()>> {
         self.keep_off().boxed()
+    }
+
+    fn holds(&self) -> BoxFuture<'_, Result<bool>> {
+        self.still_kept_off().boxed()
     }
 
     fn release(&self) -> BoxFuture<'_, Result<()>> {

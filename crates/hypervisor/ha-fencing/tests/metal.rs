@@ -172,9 +172,13 @@ async fn the_operator_stands_down_before_the_power_is_touched() {
         None,
         "what holds is not asked for again"
     );
-    // Somebody unparked it: the hold is asked for anew.
+    assert!(device.holds().await.unwrap());
+    // Somebody unparked it: that is seen although it is still off, and the hold is asked for anew.
     rig.annotate(json!({PARKED: null})).await;
+    assert_eq!(device.power().await.unwrap(), Power::Off);
+    assert!(!device.holds().await.unwrap());
     device.hold().await.unwrap();
+    assert!(device.holds().await.unwrap(), "about to be parked");
     assert_eq!(rig.annotation(OPERATION).await.as_deref(), Some("park"));
     rig.annotate(json!({OPERATION: null, PARKED: "true"})).await;
     device.release().await.unwrap();
@@ -232,6 +236,7 @@ async fn without_a_bmc_the_claim_is_changed_first_and_off_is_believed_when_it_wa
     let revert = json!({"spec": {"power": "On"}});
     rig.api.admin().merge(CLAIM, &revert).await;
     assert!(device.power().await.is_err());
+    assert!(!device.holds().await.unwrap());
     device.hold().await.unwrap();
     assert_eq!(rig.api.admin().get(CLAIM).await.body["spec"]["power"], "Off");
     assert!(
@@ -273,6 +278,7 @@ async fn an_old_operator_is_asked_by_the_servers_own_power() {
     let revert = json!({"spec": {"power": "On"}});
     rig.api.admin().merge(SERVER, &revert).await;
     assert!(device.power().await.is_err());
+    assert!(!device.holds().await.unwrap());
     device.hold().await.unwrap();
     assert_eq!(device.power().await.unwrap(), Power::Off);
     device.release().await.unwrap();

@@ -143,6 +143,8 @@ metrics! {
     "Which program this is" "build_info" build: Family<OfVersion, Gauge> = Family::default();
     "Hosts by state" "hosts" hosts: Family<OfState, Gauge> = Family::default();
     "Hosts without a usable fencing level" "hosts_unfenceable" hosts_unfenceable: Gauge = Gauge::default();
+    "Hosts whose fencing device says off although they live" "hosts_contradicted" hosts_contradicted: Gauge = Gauge::default();
+    "Readings of off by those devices, as long as it goes on" "contradictions" contradictions: Gauge = Gauge::default();
     "Age of the last sign of life, per group" "signal_age_seconds" signal_age: Timed<OfGroup> = timed();
     "Hosts by what a group says" "signals" signals: Family<OfVerdict, Gauge> = Family::default();
     "Whether a group is not believed" "group_untrusted" group_untrusted: Family<OfGroup, Gauge> = Family::default();

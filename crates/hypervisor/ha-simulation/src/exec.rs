@@ -32,6 +32,10 @@ impl World {
         match &action.effect {
             Effect::Investigate { host, peers } => (10, self.investigate(r, host, peers)),
             Effect::ReadPower { host, .. } => self.at_device(r, host, Self::read_power),
+            Effect::ReadHold { host, .. } => self.at_device(r, host, |world, h| match world.read_power(h) {
+                Answer::Power(Power::Off) if world.hosts[h].unparked.is_some() => Answer::Unheld,
+                read => read,
+            }),
             Effect::Identify { host, .. } => self.at_device(r, host, |world, h| {
                 let machine = world.hosts[h].bmc.wired_to.unwrap_or(h);
                 Answer::Identity(world.hosts[machine].identity())
@@ -43,6 +47,7 @@ impl World {
                     && let Some(h) = self.host_index(host)
                 {
                     self.hosts[h].tainted = false;
+                    self.hosts[h].unparked = None;
                     self.gain_power(h);
                     if self.hosts[h].user && !self.hosts[h].compute {
                         self.compute_starts(h);
@@ -277,7 +282,10 @@ impl World {
                 self.check_in_flight();
                 self.hosts[h].maintenance = Maintenance::Ha;
             }
-            Effect::Hold { .. } => self.hosts[h].tainted = true,
+            Effect::Hold { .. } => {
+                self.hosts[h].tainted = true;
+                self.hosts[h].unparked = None;
+            }
             Effect::SetDisabled { .. } => {
                 let claimed =
                     incident.is_some_and(|id| self.ledger().incidents.get(id).is_some_and(|i| i.claimed));
@@ -612,6 +620,13 @@ impl World {
             self.violate(
                 Invariant::S2Fenced,
                 format!("nobody looked at the power of n{h:02} for ten seconds"),
+            );
+        }
+        let let_go = self.hosts[h].unparked.is_some_and(|at| self.now - at > 11_500);
+        if let_go && !just_lost {
+            self.violate(
+                Invariant::S2Fenced,
+                format!("guest {n} is moved although nobody keeps n{h:02} off"),
             );
         }
         if !self.hosts[h].forced_down {

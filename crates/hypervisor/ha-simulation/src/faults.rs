@@ -57,6 +57,8 @@ pub(crate) enum Fault {
     Doubled(usize, usize),
     Maintenance(usize, Maintenance),
     Announce(usize),
+    Unpark(usize),
+    Healed(usize),
     BadConfig(usize),
     Pause(bool),
     OnDuty,
@@ -161,6 +163,18 @@ impl World {
                 self.schedule(2000, Event::Kubernetes);
             }
             Fault::Announce(h) => self.hosts[h].announced = true,
+            // Whoever looks after the machine switches it on in the next pass.
+            Fault::Unpark(h) => {
+                if self.hosts[h].tainted {
+                    self.hosts[h].unparked = Some(self.now);
+                    self.schedule(60_000, Event::Do(Fault::Healed(h)));
+                }
+            }
+            Fault::Healed(h) => {
+                if self.hosts[h].unparked.is_some() {
+                    self.gain_power(h);
+                }
+            }
             // The old one stays, and a record says so.
             Fault::BadConfig(h) => self.guest_event(h, None, GuestEventKind::Other),
             Fault::Pause(on) => {
@@ -247,6 +261,7 @@ impl World {
 pub(crate) fn random_run(options: Options) -> World {
     let mut rng = fastrand::Rng::with_seed(options.seed ^ 0x00C0_BA17);
     let hosts = rng.usize(6..=12);
+    let options_seed = options.seed;
     let mut world = World::new(options, hosts, 3, rng.usize(1..=3), Config::default());
     world.noise = [0, 0, 2, 10][rng.usize(..4)];
     world.nova_flaky = [0, 0, 10, 40][rng.usize(..4)];
@@ -276,6 +291,14 @@ pub(crate) fn random_run(options: Options) -> World {
         let at = rng.u64(90_000..end - 60_000);
         let lasts = rng.u64(5_000..240_000);
         one_fault(&mut world, &mut rng, at, (at + lasts).min(end));
+    }
+    // A die of its own, so that the worlds without it stay what they were.
+    let mut rare = fastrand::Rng::with_seed(options_seed ^ 0x0057_09AD);
+    if rare.u8(..4) == 0 {
+        let at = rare.u64(120_000..end - 60_000);
+        for h in 0..hosts {
+            world.at(at, Fault::Unpark(h));
+        }
     }
     world.at(end, Fault::Heal);
     world.at(end + 90_000, Fault::OnDuty);

@@ -49,6 +49,8 @@ pub(crate) struct Host {
     pub(crate) inventory_version: u64,
     pub(crate) event_seq: u64,
     pub(crate) tainted: bool,
+    /// When somebody told whoever looks after the machine to look after it again, although we keep it off.
+    pub(crate) unparked: Option<u64>,
     pub(crate) announced: bool,
     /// Since when everything about it has been well.
     pub(crate) well_since: Option<u64>,
@@ -101,6 +103,7 @@ impl Host {
             inventory_version: 1,
             event_seq: 0,
             tainted: false,
+            unparked: None,
             announced: false,
             well_since: Some(0),
             answers_since: Some(0),

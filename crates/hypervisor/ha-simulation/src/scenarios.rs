@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 
 use cobaltcore_api::Maintenance;
 use cobaltcore_ha_engine::{
-    CapacityCheck, Config, Degraded, Entry, Group, GuestEventKind, HeldReason, IncidentKind, IncidentState,
-    Input, Notice, Observation, VmPolicy, VmProgress, VmState,
+    Assessment, CapacityCheck, Config, Degraded, Entry, Group, GuestEventKind, HeldReason, IncidentKind,
+    IncidentState, Input, Notice, Observation, VmPolicy, VmProgress, VmState,
 };
 
 use crate::cloud::Migration;
@@ -492,6 +492,29 @@ const ROWS: &[Scenario] = &[
               for h in 0..12 { w.at(T - 15_000, Fault::Announce(h)); w.at(T, Fault::PowerLoss(h)); w.at(T + 180_000, Fault::PowerOn(h)); }
               w.at(T + 400_000, Fault::Pause(false)); }, 900,
         |w| { nothing(w)?; no_incident(w) }),
+    row("p17-nobody-keeps-it-off", "the fence is lost; fenced and held again, then moved", 6,
+        // One guest after the other, so that there is time for it.
+        |w| { for n in 0..6 { w.servers[n].anti_affinity = Some("g".to_owned()); }
+              w.at(T, Fault::PowerLoss(0)); w.at(T + 45_000, Fault::Unpark(0)); }, 900,
+        |w| { ensure(w.journal.iter().any(|record| matches!(record.entry, Entry::FenceLost { .. })), "nobody noticed")?;
+              held(w, HeldReason::FenceLost)?; ensure(w.hosts[0].unparked.is_none(), "it is not held again")?; recovered(w, 0) }),
+    row("p18-somebody-else-says-ha-and-it-comes-back", "called off; their maintenance is theirs", 2,
+        |w| { w.at(T - 5000, Fault::Maintenance(0, Maintenance::Ha)); w.at(T, Fault::Mgmt(0, false)); w.at(400_000, Fault::Mgmt(0, true)); }, 600,
+        |w| { nothing(w)?; held(w, HeldReason::AwaitingApproval)?; state(w, 0, IncidentState::Cancelled)?;
+              ensure(w.hosts[0].maintenance == Maintenance::Ha, "its maintenance was taken away") }),
+    row("p19-somebody-else-says-ha-and-it-is-repaired", "moved once approved, released, and left at `ha`", 2,
+        |w| { w.at(T - 5000, Fault::Maintenance(0, Maintenance::Ha)); w.at(T, Fault::PowerLoss(0)); w.at(300_000, Fault::OnDuty);
+              w.at(600_000, Fault::PowerOn(0)); }, 1500,
+        |w| { recovered(w, 0)?; state(w, 0, IncidentState::Released)?;
+              ensure(w.hosts[0].maintenance == Maintenance::Ha, "its maintenance was taken away")?;
+              ensure(w.hosts[0].disabled, "it was enabled behind their back") }),
+    row("p20-device-says-off-of-a-living-host", "told once; counted; nothing", 2,
+        |w| { w.at(T, Fault::BmcLies(0, true)); w.at(T + 1000, Fault::Agent(0, false)); w.at(T + 30_000, Fault::Agent(0, true)); }, 4000,
+        |w| { nothing(w)?; no_incident(w)?;
+              let count = |wanted: fn(&Notice) -> bool| w.notices.iter().filter(|(_, n)| wanted(n)).count();
+              let (suspect, contradicted) = (count(|n| matches!(n, Notice::Suspect { .. })),
+                  count(|n| matches!(n, Notice::Inconclusive { assessment: Assessment::Contradicted, .. })));
+              ensure((suspect, contradicted) == (1, 1), &format!("suspected {suspect} times, told {contradicted} times")) }),
     row("p16-somebody-else-says-ha", "asked for by others: held until approved", 2,
         |w| { w.at(T - 5000, Fault::Maintenance(0, Maintenance::Ha)); w.at(T, Fault::PowerLoss(0)); w.at(900_000, Fault::OnDuty); }, 1500,
         |w| { held(w, HeldReason::AwaitingApproval)?; not_before(w, 900)?;

@@ -61,6 +61,7 @@ fn all() -> Vec<Mutant> {
         NoJournalBeforeFence,
         HoldSilently,
         ReleaseSilently,
+        IgnoreUnheld,
     ]
 }
 

@@ -12,7 +12,7 @@ use crate::evidence::{Evidence, Group, GroupVerdict};
 use crate::ids::{Domain, Epoch, Grade, Mono};
 use crate::input::{HostFacts, Identity, Inventory, MigrationFacts, Power, ServerFacts, ServiceFacts};
 use crate::ledger::IncidentState;
-use crate::monitors::{HostMonitors, Reboot, Suspicion};
+use crate::monitors::{Contradiction, HostMonitors, Reboot, Suspicion};
 use crate::signals::Signals;
 use crate::status::HeldReason;
 
@@ -27,6 +27,8 @@ pub(crate) struct Host {
     pub(crate) shutdown_announced: Option<Mono>,
     /// The boot after which its guests may be missing.
     pub(crate) rebooted: Option<Reboot>,
+    /// Its device says Off, and it shows life.
+    pub(crate) contradiction: Option<Contradiction>,
     /// When an incident of it was last called off.
     pub(crate) cancelled: Option<Mono>,
     pub(crate) dead_in: [bool; 9],
@@ -200,6 +202,8 @@ pub(crate) struct Run {
     pub(crate) presumed: Option<Grade>,
     /// When the fence was last seen to hold.
     pub(crate) hold_ok: Option<Mono>,
+    /// Nobody keeps the host off any more.
+    pub(crate) unheld: bool,
     pub(crate) eviction_stopped: bool,
     pub(crate) vms: BTreeMap<ServerId, VmRun>,
     pub(crate) group_since: BTreeMap<String, Mono>,
@@ -236,6 +240,7 @@ impl Run {
             power_answered: now,
             presumed: None,
             hold_ok: None,
+            unheld: false,
             eviction_stopped: false,
             vms: BTreeMap::new(),
             group_since: BTreeMap::new(),

@@ -80,6 +80,9 @@ impl Engine {
             assessment: assess(&evidence, &self.config, self.broken),
             evidence,
             suspect: known.suspicion.is_some(),
+            contradicted: known
+                .contradiction
+                .map(|episode| (now.mono.since(episode.since), episode.times)),
             blind: known.blind,
             degraded: known.monitors.degraded.keys().copied().collect(),
             overwhelming_for: known.overwhelming.map(|since| now.mono.since(since)),

@@ -3,6 +3,7 @@
 //! suspicion becomes an incident, what living hosts suffer from and what a reboot left behind are modules
 //! of their own; none but suspicion and reboots leads to fencing.
 
+mod contradiction;
 mod events;
 mod io_errors;
 mod reboots;
@@ -19,6 +20,7 @@ use crate::evidence::{Evidence, Group, Verdict, assess};
 use crate::ids::{AgentId, Mono, Now};
 use crate::status::{Degraded, Notice};
 
+pub(crate) use contradiction::Contradiction;
 use io_errors::IoErrors;
 pub(crate) use reboots::Reboot;
 pub(crate) use suspicion::Suspicion;
@@ -95,7 +97,9 @@ impl Engine {
         let sure = evidence.overwhelming();
         host.overwhelming = sure.then(|| host.overwhelming.unwrap_or(now.mono));
         host.evidence = evidence;
-        if !quiet && self.ledger.open_incident(name).is_none() {
+        let doubted = host.contradiction.is_some();
+        if (!quiet || doubted) && self.ledger.open_incident(name).is_none() {
+            self.watch_device(name, assessment, now);
             self.suspect(name, assessment, now);
         }
         self.watch_services(name, now);

@@ -47,7 +47,7 @@ impl Engine {
             host.blind = false;
         }
         if host.suspicion.is_none() {
-            if !suspicious(host) {
+            if !suspicious(host, assessment) {
                 return;
             }
             host.suspicion = Some(Suspicion {
@@ -213,12 +213,8 @@ impl Engine {
             match assessment {
                 Assessment::Isolated if newly_shaped => self.tell(Notice::Isolated { host: name.clone() }),
                 Assessment::Hung if newly_shaped => self.tell(Notice::Hung { host: name.clone() }),
-                Assessment::Contradicted if newly_shaped => {
-                    self.tell(Notice::Inconclusive {
-                        host: name.clone(),
-                        assessment,
-                    });
-                }
+                // That is told once for as long as it goes on.
+                Assessment::Contradicted => {}
                 _ if tell => self.tell(Notice::Inconclusive {
                     host: name.clone(),
                     assessment,
@@ -307,9 +303,9 @@ impl Engine {
     }
 }
 
-/// Whether a host deserves a closer look: its agent fell silent, its power is off, or, for a host
-/// whose agent cannot tell, another source accuses and none defends it.
-fn suspicious(host: &Host) -> bool {
+/// Whether a host deserves a closer look: its agent fell silent, its power is off and nothing contradicts that, or,
+/// for a host whose agent cannot tell, another source accuses and none defends it.
+fn suspicious(host: &Host, assessment: Assessment) -> bool {
     let dead = |group: Group| {
         let g = host.evidence.of(group);
         g.verdict == Verdict::Dead && !g.untrusted
@@ -317,7 +313,7 @@ fn suspicious(host: &Host) -> bool {
     let unheard = host.evidence.of(Group::A).verdict == Verdict::Unknown;
     host.facts.is_some()
         && (dead(Group::A) && !host.blind
-            || host.evidence.proven()
+            || host.evidence.proven() && assessment != Assessment::Contradicted
             || (host.blind || unheard) && (dead(Group::N) || dead(Group::K)) && !host.evidence.any_alive())
 }
 

@@ -216,7 +216,7 @@ impl Play {
 
 pub(crate) fn right(effect: &Effect, how: u8) -> Answer {
     match effect {
-        Effect::ReadPower { .. } => Answer::Power(if how.is_multiple_of(3) {
+        Effect::ReadPower { .. } | Effect::ReadHold { .. } => Answer::Power(if how.is_multiple_of(3) {
             Power::On
         } else {
             Power::Off

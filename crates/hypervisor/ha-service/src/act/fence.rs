@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cobaltcore_api::names::HostName;
 use cobaltcore_ha_engine::{
-    Answer, Grade, Group, HostStatus, Identity, IncidentId, Refusal, Trouble, Verdict,
+    Answer, Grade, Group, HostStatus, Identity, IncidentId, Power, Refusal, Trouble, Verdict,
 };
 use cobaltcore_ha_fencing::{Error as FenceError, Fences, Level, Target, Witness};
 
@@ -46,10 +46,23 @@ impl Executor {
         let level = self.level(host, level).await?;
         let read = level.power().await;
         let read = read.map_err(|error| trouble(host, "reading its power", &error))?;
-        Ok(match level.grade() {
-            Grade::None | Grade::Storage | Grade::SelfFence => Answer::Presumed(read, level.grade()),
-            Grade::Power | Grade::Asserted => Answer::Power(read),
-        })
+        Ok(worth(read, level.grade()))
+    }
+
+    /// On counts at once. Off counts while whoever could switch the host on stands down; where they do not, that is
+    /// the answer, whatever the power would be said to be.
+    pub(super) async fn read_hold(&self, host: &HostName, level: usize) -> Outcome {
+        let level = self.level(host, level).await?;
+        let (read, holds) = futures::join!(level.power(), level.holds());
+        match (read, holds) {
+            (Ok(Power::On), _) => Ok(worth(Power::On, level.grade())),
+            (_, Ok(false)) => {
+                tracing::error!(%host, "nobody keeps it off any more: who ended its parking, or changed its claim?");
+                Ok(Answer::Unheld)
+            }
+            (Err(error), _) | (_, Err(error)) => Err(trouble(host, "looking at its fence", &error)),
+            (Ok(Power::Off), Ok(true)) => Ok(worth(Power::Off, level.grade())),
+        }
     }
 
     pub(super) async fn identify(&self, host: &HostName, level: usize) -> Outcome {
@@ -123,6 +136,14 @@ async fn try_fence(fences: &Fences, target: &Target, level: usize, required: Gra
         ));
     }
     found.power().await.map(drop).map_err(words)
+}
+
+/// A reading with what it is worth.
+fn worth(read: Power, grade: Grade) -> Answer {
+    match grade {
+        Grade::None | Grade::Storage | Grade::SelfFence => Answer::Presumed(read, grade),
+        Grade::Power | Grade::Asserted => Answer::Power(read),
+    }
 }
 
 fn shown(identity: &Identity) -> String {

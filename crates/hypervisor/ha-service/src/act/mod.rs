@@ -133,6 +133,7 @@ impl Executor {
                 Ok(Answer::Done)
             }
             Effect::ReadPower { host, level } => self.read_power(host, *level).await,
+            Effect::ReadHold { host, level } => self.read_hold(host, *level).await,
             Effect::Identify { host, level } => self.identify(host, *level).await,
             Effect::PowerOff { host, level } => self.power_off(host, *level, bounds).await,
             Effect::Hold { host } => self.hold(host, incident).await,

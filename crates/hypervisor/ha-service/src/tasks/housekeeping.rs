@@ -153,6 +153,13 @@ pub async fn figures(app: Arc<App>, stop: CancellationToken) {
                 }
             }
         }
+        let contradicted = statuses.iter().filter_map(|status| status.contradicted);
+        app.metrics
+            .hosts_contradicted
+            .set(i64::try_from(contradicted.clone().count()).unwrap_or(i64::MAX));
+        app.metrics
+            .contradictions
+            .set(contradicted.map(|(_, times)| i64::from(times)).sum());
         show(&app, &states, &verdicts);
         show_incidents(&app, &incidents);
     }

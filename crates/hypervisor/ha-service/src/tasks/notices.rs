@@ -12,7 +12,7 @@ use cobaltcore_api::names::HostName;
 use cobaltcore_api::reasons::HaRecoveryReason;
 use cobaltcore_api::{Hypervisor, Maintenance};
 use cobaltcore_ha_engine::{
-    BlockedReason, Degraded, FailedReason, HeldReason, IncidentId, IncidentState, Notice, Severity,
+    Assessment, BlockedReason, Degraded, FailedReason, HeldReason, IncidentId, IncidentState, Notice, Severity,
 };
 use cobaltcore_kit::events::{Happening, Recorder};
 use cobaltcore_kit::watched::Watched;
@@ -417,6 +417,7 @@ fn host_of(notice: &Notice) -> Option<&HostName> {
         | Notice::SuspicionEnded { host, .. }
         | Notice::AgentSilent { host }
         | Notice::Inconclusive { host, .. }
+        | Notice::DeviceAgrees { host, .. }
         | Notice::Isolated { host }
         | Notice::Hung { host }
         | Notice::HostRebooted { host }
@@ -453,6 +454,19 @@ fn happening(notice: &Notice) -> Option<Happening> {
         Notice::Suspect { .. } => {
             Happening::warning("HostSuspect", WATCH, "its agent is silent; it is looked at")
         }
+        Notice::Inconclusive {
+            assessment: Assessment::Contradicted,
+            ..
+        } => Happening::warning(
+            "FenceDeviceContradicts",
+            WATCH,
+            "its fencing device says off while it is alive; look whether it belongs to this machine. Told once for as long as it goes on",
+        ),
+        Notice::DeviceAgrees { times, .. } => Happening::normal(
+            "FenceDeviceAgrees",
+            WATCH,
+            format!("its fencing device says off no more, after {times} wrong readings"),
+        ),
         Notice::Isolated { .. } => {
             Happening::warning("HostIsolated", WATCH, "it runs, but management cannot reach it")
         }

@@ -43,6 +43,11 @@ pub(super) fn told(notice: &Notice) -> Told {
             "inconclusive",
             assessment_in_words(*assessment),
         ),
+        Notice::DeviceAgrees { times, .. } => new(
+            "",
+            "device-agrees",
+            format!("its fencing device says off no more; it did so {times} times while the host was alive"),
+        ),
         Notice::Isolated { .. } => new("E3", "isolated", assessment_in_words(Assessment::Isolated)),
         Notice::Hung { .. } => new("E3", "hung", assessment_in_words(Assessment::Hung)),
         Notice::HostRebooted { .. } => new("", "rebooted", "it booted anew; its guests are looked at"),
