@@ -80,6 +80,7 @@ impl Engine {
         let run = self.run(id, now);
         let asked = run.off_reads.map_or(now.mono, |reads| reads.last);
         run.hold_ok = Some(asked);
+        run.fenced_at = Some(now.mono);
         run.unheld = false;
         run.retry.remove(&Slot::Off);
     }

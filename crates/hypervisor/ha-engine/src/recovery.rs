@@ -531,7 +531,12 @@ impl Engine {
             (Slot::Identify, Ok(Answer::Identity(identity))) => run.identity = Some((asked, identity)),
             (Slot::Power, result) => self.power_read(id, asked, result, now),
             (Slot::Off, _) => run.off_done = Some(now.mono),
-            (Slot::Hold, Ok(_)) => self.write(Entry::Held { incident: id.clone() }, now),
+            // One that was on its way when the fence was lost holds nothing of the next.
+            (Slot::Hold, Ok(_)) if run.fenced_at.is_none_or(|at| asked >= at) => {
+                if self.ledger.incidents.get(id).is_some_and(|i| i.grade.is_some()) {
+                    self.write(Entry::Held { incident: id.clone() }, now);
+                }
+            }
             (Slot::Service, Ok(Answer::Service(service))) => run.service = Some((asked, service)),
             (Slot::Update, result) => {
                 run.service = None;

@@ -13,7 +13,7 @@ use cobaltcore_ha_engine::{
 };
 use cobaltcore_ha_wire::{
     Batch, Command, CommandId, CommandKind, DEVICE_CLASS, Disk, DomainEntry, DomainState, Event, Heartbeat,
-    Inventory, Job, Kind, ProbeMethod, ProbeOutcome, ProbeTarget, Problem, Scalar, bounds,
+    Inventory, Job, ProbeMethod, ProbeOutcome, ProbeTarget, Problem, bounds,
 };
 use parking_lot::Mutex;
 use rusqlite::params;
@@ -299,7 +299,7 @@ async fn store(
 }
 
 async fn judge(app: &App, host: &HostName, batch: &Batch, event: &Event) {
-    let kind = kind_of(event);
+    let kind = event.meaning();
     if kind == GuestEventKind::Other {
         return;
     }
@@ -315,20 +315,6 @@ async fn judge(app: &App, host: &HostName, batch: &Batch, event: &Event) {
             .map(|class| DeviceClass(class.to_string())),
     };
     app.brain.tell(Input::Saw(Observation::Guest(seen))).await;
-}
-
-/// What a record means to the engine.
-pub(crate) fn kind_of(event: &Event) -> GuestEventKind {
-    let required = event.attrs.get("action_required") == Some(&Scalar::Bool(true));
-    match (event.kind, event.event.as_str(), event.detail.as_str()) {
-        (Kind::Lifecycle, "stopped", "failed" | "crashed") => GuestEventKind::Crashed,
-        (Kind::Lifecycle, "crashed", _) => GuestEventKind::Crashed,
-        (Kind::Lifecycle, "suspended", "ioerror") => GuestEventKind::IoError,
-        (Kind::Watchdog, ..) => GuestEventKind::Watchdog,
-        (Kind::IoError, ..) => GuestEventKind::IoError,
-        (Kind::MemoryFailure, action, _) if action == "fatal" || required => GuestEventKind::MemoryFailure,
-        _ => GuestEventKind::Other,
-    }
 }
 
 /// A command as agents read it.
@@ -380,54 +366,5 @@ mod tests {
         let inventory: Inventory = serde_json::from_value(inventory).unwrap();
         let told: Vec<String> = devices(&inventory).into_iter().map(|class| class.0).collect();
         assert_eq!(told, ["block", "network/rbd"]);
-    }
-
-    #[test]
-    fn only_troubles_reach_the_engine() {
-        let event = |kind, event: &str, detail: &str| Event {
-            seq: 1,
-            ts: jiff::Timestamp::UNIX_EPOCH,
-            mono_ns: 0,
-            kind,
-            event: event.into(),
-            detail: detail.into(),
-            domain: None,
-            attrs: std::collections::BTreeMap::new(),
-            count: 1,
-            synthetic: false,
-        };
-        for (kind, what, detail, wanted) in [
-            (Kind::Lifecycle, "stopped", "failed", GuestEventKind::Crashed),
-            (Kind::Lifecycle, "stopped", "crashed", GuestEventKind::Crashed),
-            (Kind::Lifecycle, "crashed", "panicked", GuestEventKind::Crashed),
-            (Kind::Lifecycle, "stopped", "shutdown", GuestEventKind::Other),
-            (Kind::Lifecycle, "stopped", "destroyed", GuestEventKind::Other),
-            (Kind::Lifecycle, "stopped", "migrated", GuestEventKind::Other),
-            (Kind::Lifecycle, "stopped", "saved", GuestEventKind::Other),
-            (Kind::Lifecycle, "shutdown", "guest", GuestEventKind::Other),
-            (Kind::Lifecycle, "suspended", "ioerror", GuestEventKind::IoError),
-            (Kind::Lifecycle, "started", "booted", GuestEventKind::Other),
-            (Kind::Watchdog, "reset", "", GuestEventKind::Watchdog),
-            (Kind::IoError, "pause", "", GuestEventKind::IoError),
-            (Kind::MemoryFailure, "fatal", "", GuestEventKind::MemoryFailure),
-            (Kind::MemoryFailure, "ignore", "", GuestEventKind::Other),
-            (Kind::Reboot, "", "", GuestEventKind::Other),
-        ] {
-            assert_eq!(
-                kind_of(&event(kind, what, detail)),
-                wanted,
-                "{kind} {what}/{detail}"
-            );
-        }
-        // As the agent writes it.
-        for (required, wanted) in [
-            (true, GuestEventKind::MemoryFailure),
-            (false, GuestEventKind::Other),
-        ] {
-            let mut told = event(Kind::MemoryFailure, "inject", "");
-            told.attrs.insert("action_required".into(), required.into());
-            told.attrs.insert("flags".into(), i64::from(required).into());
-            assert_eq!(kind_of(&told), wanted);
-        }
     }
 }

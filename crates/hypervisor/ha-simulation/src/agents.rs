@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What agents say: that their host lives, which guests it has, and what befell one of them. What is said again and
-//! again is kept ready, because a fleet says it tens of millions of times a day.
+//! What agents say again and again: that their host lives, and which guests it has. It is kept ready, because a fleet
+//! says it tens of millions of times a day.
 
 use std::time::Duration;
 
-use cobaltcore_ha_engine::{
-    AgentId, BootId, DomainState, Domains, GuestEvent, GuestEventKind, Heartbeat, Input, Inventory,
-    Observation,
-};
+use cobaltcore_ha_engine::{AgentId, BootId, DomainState, Domains, Heartbeat, Input, Inventory, Observation};
 
 use crate::hosts::Host;
 use crate::world::{Event, World};
@@ -85,6 +82,7 @@ impl World {
         let jitter = self.rng.u64(4500..5500);
         self.schedule(jitter, Event::Beat(h));
         self.note_health(h);
+        self.chatter(h);
         if !self.hosts[h].agent_speaks() {
             return;
         }
@@ -168,26 +166,5 @@ impl World {
             }
         }
         self.show(r, seen);
-    }
-
-    pub(crate) fn guest_event(&mut self, h: usize, server: Option<usize>, kind: GuestEventKind) {
-        let host = &mut self.hosts[h];
-        host.event_seq += 1;
-        let event = Observation::Guest(GuestEvent {
-            host: host.name.clone(),
-            agent: AgentId(format!("agent-{h}")),
-            seq: host.event_seq,
-            server: server.map(|n| self.servers[n].id.clone()),
-            kind,
-            device: None,
-        });
-        if !self.hosts[h].agent_speaks() {
-            return;
-        }
-        for r in 0..self.replicas.len() {
-            if self.reaches(r, h) {
-                self.send(r, &event);
-            }
-        }
     }
 }

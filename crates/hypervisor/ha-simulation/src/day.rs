@@ -50,6 +50,7 @@ pub fn run_day(day: &Day, mut progress: impl FnMut(u64)) -> Run {
     let config = Config::default();
     let mut world = World::new(day.options.clone(), day.hosts, racks, day.guests_per_host, config);
     world.lists_every = Some(LISTS);
+    world.quiet = 400;
     world.faults_end = EVENING;
     for h in 0..day.hosts {
         world.hosts[h].bmc.slow = rng.u64(50..3000);

@@ -17,6 +17,9 @@ const FAULTS_END: u64 = 520_000;
 /// Milliseconds from a working compute service to a host in service.
 const GIVEN_BACK: u64 = 300_000;
 
+/// Milliseconds in which every pause between two attempts to send is over, and every backlog is gone.
+const SETTLED: u64 = 120_000;
+
 /// One thing that goes wrong, or right again.
 #[derive(Clone, Debug)]
 pub(crate) enum Fault {
@@ -57,6 +60,16 @@ pub(crate) enum Fault {
     Doubled(usize, usize),
     Maintenance(usize, Maintenance),
     Announce(usize),
+    Cover(usize, bool),
+    /// So many records at once.
+    Chatter(usize, usize),
+    SpoolFull(usize, bool),
+    SpoolSqueezed(usize, bool),
+    SpoolSlow(usize, bool),
+    StoreFails(usize, bool),
+    StoreSlow(usize, bool),
+    /// A replica loses what it stored lately, or all of it.
+    StoreLost(usize, bool),
     Unpark(usize),
     Healed(usize),
     BadConfig(usize),
@@ -163,6 +176,17 @@ impl World {
                 self.schedule(2000, Event::Kubernetes);
             }
             Fault::Announce(h) => self.hosts[h].announced = true,
+            Fault::Cover(h, wanted) => self.wants_cover(h, wanted),
+            Fault::Chatter(h, records) => self.storm(h, records),
+            Fault::SpoolFull(h, full) => self.streams[h].disk_full = full,
+            Fault::SpoolSqueezed(h, little) => self.streams[h].squeeze(little),
+            Fault::SpoolSlow(h, slow) => self.streams[h].disk_slow = slow,
+            Fault::StoreFails(r, fails) => self.stores[r].works = !fails,
+            Fault::StoreSlow(r, slow) => self.stores[r].slow = slow,
+            Fault::StoreLost(r, everything) => {
+                self.crash_replica(r);
+                self.lose_store(r, everything);
+            }
             // Whoever looks after the machine switches it on in the next pass.
             Fault::Unpark(h) => {
                 if self.hosts[h].tainted {
@@ -236,6 +260,12 @@ impl World {
         self.noise = 0;
         self.slow_sends = false;
         self.pauses.clear();
+        for store in &mut self.stores {
+            store.mend();
+        }
+        for stream in &mut self.streams {
+            stream.mend();
+        }
         for h in 0..self.hosts.len() {
             let host = &mut self.hosts[h];
             host.mgmt = true;
@@ -300,6 +330,13 @@ pub(crate) fn random_run(options: Options) -> World {
             world.at(at, Fault::Unpark(h));
         }
     }
+    if rare.u8(..4) == 0 {
+        let h = rare.usize(..hosts);
+        let at = rare.u64(90_000..end - 90_000);
+        world.at(at, Fault::Cover(h, false));
+        world.at(at + rare.u64(100..60_000), Fault::Cover(h, true));
+    }
+    telemetry_fails(&mut world, &mut rare, end);
     world.at(end, Fault::Heal);
     world.at(end + 90_000, Fault::OnDuty);
     world.schedule(30_000, Event::Operator);
@@ -315,6 +352,45 @@ pub(crate) fn random_run(options: Options) -> World {
         world.violate(invariant, what);
     }
     world
+}
+
+/// What befalls records on their way: much at once, agents that die in the middle of it, disks and stores.
+fn telemetry_fails(world: &mut World, rare: &mut fastrand::Rng, end: u64) {
+    for _ in 0..rare.usize(..3) {
+        let (h, r) = (rare.usize(..world.hosts.len()), rare.usize(..3));
+        let at = rare.u64(60_000..end - 60_000);
+        let until = at + rare.u64(1_000..120_000);
+        world.at(at + rare.u64(..1000), Fault::Chatter(h, rare.usize(1..600)));
+        match rare.u8(..8) {
+            0 => {
+                world.at(at, Fault::SpoolFull(h, true));
+                world.at(until, Fault::SpoolFull(h, false));
+            }
+            1 => {
+                world.at(at, Fault::SpoolSqueezed(h, true));
+                world.at(until, Fault::SpoolSqueezed(h, false));
+            }
+            2 => {
+                world.at(at, Fault::SpoolSlow(h, true));
+                world.at(until, Fault::SpoolSlow(h, false));
+            }
+            3 => {
+                world.at(at, Fault::StoreFails(r, true));
+                world.at(until, Fault::StoreFails(r, false));
+            }
+            4 => {
+                world.at(at, Fault::StoreSlow(r, true));
+                world.at(until, Fault::StoreSlow(r, false));
+            }
+            5 => world.at(until, Fault::StoreLost(r, rare.bool())),
+            // Between writing and sending, or right after it.
+            _ => {
+                let dies = at + rare.u64(..1500);
+                world.at(dies, Fault::Agent(h, false));
+                world.at(dies + 2000, Fault::Agent(h, true));
+            }
+        }
+    }
 }
 
 /// What kind of guest it is.
@@ -462,6 +538,9 @@ pub(crate) fn unsettled(world: &World) -> Option<(Invariant, String)> {
         let what = format!("n{h:02} has had its compute service for {minutes} minutes and is not given back");
         return Some((Invariant::L8GivenBack, what));
     }
+    if let Some(what) = behind(world) {
+        return Some((Invariant::L7Backlog, what));
+    }
     if let Some(server) = still_locked(world) {
         return Some((Invariant::L2Settled, format!("{server} is still locked")));
     }
@@ -492,6 +571,21 @@ pub(crate) fn unsettled(world: &World) -> Option<(Invariant, String)> {
         }
     }
     None
+}
+
+/// A living agent whose records have not reached a replica that takes them.
+fn behind(world: &World) -> Option<String> {
+    let settled = |since: u64| world.now - since > SETTLED;
+    (0..world.hosts.len()).find_map(|h| {
+        let host = &world.hosts[h];
+        let speaks = host.agent_speaks() && settled(host.booted_at.max(world.faults_end));
+        let r = (0..3).find(|r| {
+            let replica = &world.replicas[*r];
+            let there = replica.up && settled(replica.began) && world.reaches(*r, h);
+            there && !world.streams[h].drained(*r)
+        })?;
+        speaks.then(|| format!("n{h:02} has records that replica {r} lacks"))
+    })
 }
 
 /// Hosts that are being given back and whose compute service works, with since when both are so. One of which Nova

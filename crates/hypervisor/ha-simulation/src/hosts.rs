@@ -47,7 +47,6 @@ pub(crate) struct Host {
     pub(crate) power_generation: u64,
     pub(crate) agent_starts: u64,
     pub(crate) inventory_version: u64,
-    pub(crate) event_seq: u64,
     pub(crate) tainted: bool,
     /// When somebody told whoever looks after the machine to look after it again, although we keep it off.
     pub(crate) unparked: Option<u64>,
@@ -101,7 +100,6 @@ impl Host {
             power_generation: 0,
             agent_starts: 1,
             inventory_version: 1,
-            event_seq: 0,
             tainted: false,
             unparked: None,
             announced: false,

@@ -23,6 +23,8 @@ pub enum Invariant {
     S7Terms,
     /// No effect without its durable intent.
     S8Journal,
+    /// An acknowledged record is stored on most replicas and survives any single crash.
+    S9Stored,
     /// No disk rebuilt empty, no excluded guest touched, no stopped guest started.
     S10Guests,
     /// `manual` is never overridden without approval.
@@ -32,6 +34,8 @@ pub enum Invariant {
     /// Maintenance is not given back before a new boot and a report of its compute service, and while
     /// Nova has open records.
     S13Release,
+    /// The numbers of records strictly increase, and replays change nothing.
+    S14Numbers,
     /// A dead host with everything working: first request within 75 seconds.
     L1Fast,
     /// Once faults stop, every guest is settled.
@@ -42,6 +46,10 @@ pub enum Invariant {
     L4Calm,
     /// People are told of every incident that waits, and why.
     L5Told,
+    /// The cover of a host is told five seconds after its object changed.
+    L6Cover,
+    /// A backlog of records goes at two MiB a second, and completely.
+    L7Backlog,
     /// Once faults stop, a host that is given back is in service five minutes after its compute service is up.
     L8GivenBack,
     /// The outcome the failure matrix demands.
@@ -60,15 +68,19 @@ impl Invariant {
             Self::S6OneRequest => "S6",
             Self::S7Terms => "S7",
             Self::S8Journal => "S8",
+            Self::S9Stored => "S9",
             Self::S10Guests => "S10",
             Self::S11Manual => "S11",
             Self::S12Order => "S12",
             Self::S13Release => "S13",
+            Self::S14Numbers => "S14",
             Self::L1Fast => "L1",
             Self::L2Settled => "L2",
             Self::L3Succession => "L3",
             Self::L4Calm => "L4",
             Self::L5Told => "L5",
+            Self::L6Cover => "L6",
+            Self::L7Backlog => "L7",
             Self::L8GivenBack => "L8",
             Self::Outcome => "outcome",
         }

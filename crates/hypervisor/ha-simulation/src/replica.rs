@@ -32,6 +32,8 @@ pub(crate) struct Replica {
     pub(crate) up: bool,
     pub(crate) frozen_until: u64,
     pub(crate) incarnation: u64,
+    /// When its process began.
+    pub(crate) began: u64,
     /// Its monotonic clock began somewhere else than everybody's.
     clock: u64,
     pub(crate) wall_skew_ms: i64,
@@ -47,7 +49,7 @@ pub(crate) struct Replica {
     lease_renewed: Option<u64>,
     next_tick: u64,
     /// Since when it could lead.
-    able_since: Option<u64>,
+    pub(crate) able_since: Option<u64>,
     /// What it was last shown of each host.
     pub(crate) shown: Vec<Option<Shown>>,
 }
@@ -63,6 +65,7 @@ impl Replica {
             up: true,
             frozen_until: 0,
             incarnation: 1,
+            began: world.now,
             clock: 1_000_000 + 77_000 * r as u64,
             wall_skew_ms: 0,
             to_hosts: true,
@@ -290,6 +293,10 @@ impl World {
         self.replicas[r].next_tick = self.now + TICK;
         let incarnation = self.replicas[r].incarnation;
         self.replica_wakes(r, incarnation);
+        let replica = &self.replicas[r];
+        if replica.up && replica.frozen_until <= self.now && replica.engine.leads().is_some() {
+            self.keep_cover(r);
+        }
     }
 
     /// One tick, and another if an agent will have been silent for too long before the next is due.

@@ -401,13 +401,19 @@ const ROWS: &[Scenario] = &[
     row("f50-clocks-jump-and-a-freeze", "no verdict from it", 2,
         |w| { for h in 0..12 { w.at(T, Fault::Clock(h, if h % 2 == 0 { 3_600_000 } else { -3_600_000 })); }
               let r = leader(w); w.at(T, Fault::ReplicaClock(r, 3_600_000)); w.at(T, Fault::Freeze(r, 360_000)); }, 900, nothing),
-    row("f51-telemetry-store-broken", "events lost; recovery works", 2,
-        |w| { for h in 0..12 { w.hosts[h].event_seq += 1_000_000; } w.at(T, Fault::PowerLoss(0)); }, 500, |w| recovered(w, 0)),
-    row("f52-spool-disk-full", "events dropped; heartbeats go on", 2,
-        |w| { w.hosts[0].event_seq += 5000; w.at(T, Fault::Guest(0, 0, GuestEventKind::Other)); }, 400, nothing),
+    row("f51-telemetry-store-broken", "records wait in their spools; recovery works", 2,
+        |w| { for r in 0..3 { w.at(T - 10_000, Fault::StoreFails(r, true)); w.at(T + 300_000, Fault::StoreFails(r, false)); }
+              w.at(T, Fault::PowerLoss(0)); w.at(T, Fault::Chatter(1, 2000)); }, 600,
+        |w| { recovered(w, 0)?; ensure((1..12).all(|h| (0..3).all(|r| w.streams[h].drained(r))), "records are left") }),
+    row("f52-spool-disk-full", "records dropped and announced; heartbeats go on", 2,
+        |w| { for r in 0..3 { w.at(T - 5000, Fault::StoreFails(r, true)); w.at(T + 60_000, Fault::StoreFails(r, false)); }
+              w.at(T, Fault::SpoolSqueezed(0, true)); for n in 0..20 { w.at(T + n * 500, Fault::Chatter(0, 10)); } }, 400,
+        |w| { nothing(w)?; no_incident(w)?; ensure(w.dropped > 0, "nothing was dropped")?;
+              ensure((0..3).all(|r| w.streams[0].drained(r)), "what is left did not arrive") }),
     row("f53-invalid-configuration", "the old one stays; told by a record; nothing", 2,
-        |w| for h in 0..12 { w.at(T + h as u64 * 1000, Fault::BadConfig(h)); }, 400,
-        |w| { nothing(w)?; no_incident(w)?; ensure((0..12).all(|h| w.hosts[h].event_seq == 1), "an agent said nothing")?;
+        |w| { w.quiet = u16::MAX; for h in 0..12 { w.at(T + h as u64 * 1000, Fault::BadConfig(h)); } }, 400,
+        |w| { nothing(w)?; no_incident(w)?;
+              ensure((0..12).all(|h| w.rejections(h) == 3), "not everybody was told by every agent")?;
               ensure(!w.notices.iter().any(|(_, n)| matches!(n, Notice::Suspect { .. })), "a host was suspected") }),
     row("f54-two-believe-to-lead", "one effect each", 8,
         |w| { w.slow_sends = true; w.at(T, Fault::Panic(0)); w.at(T + 34_000, Fault::FreezeLeader(25_000)); }, 900, |w| recovered(w, 0)),
@@ -467,7 +473,7 @@ const ROWS: &[Scenario] = &[
               let claimed = term_of(w, |e| matches!(e, Entry::ClaimIntended { .. }));
               ensure(opened < claimed, "whoever stands on the failed host acted") }),
     row("p10-ha-switched-off", "held; nothing", 2,
-        |w| { w.hosts[0].ha_enabled = false; w.at(T, Fault::PowerLoss(0)); }, 600,
+        |w| { w.at(T - 10_000, Fault::Cover(0, false)); w.at(T, Fault::PowerLoss(0)); }, 600,
         |w| { nothing(w)?; held(w, HeldReason::HaDisabled) }),
     row("p11-rebooted-without-compute", "waited for ten minutes, then switched off and moved", 2,
         // What keeps its compute service from starting is not ours here.
@@ -492,6 +498,11 @@ const ROWS: &[Scenario] = &[
               for h in 0..12 { w.at(T - 15_000, Fault::Announce(h)); w.at(T, Fault::PowerLoss(h)); w.at(T + 180_000, Fault::PowerOn(h)); }
               w.at(T + 400_000, Fault::Pause(false)); }, 900,
         |w| { nothing(w)?; no_incident(w) }),
+    row("p16-somebody-else-says-ha", "asked for by others: held until approved", 2,
+        |w| { w.at(T - 5000, Fault::Maintenance(0, Maintenance::Ha)); w.at(T, Fault::PowerLoss(0)); w.at(900_000, Fault::OnDuty); }, 1500,
+        |w| { held(w, HeldReason::AwaitingApproval)?; not_before(w, 900)?;
+              let ledger = w.ledger(); let kinds: Vec<_> = ledger.incidents.values().map(|i| i.kind).collect();
+              ensure(kinds == [IncidentKind::OperatorRequested], &format!("opened as {kinds:?}"))?; recovered(w, 0) }),
     row("p17-nobody-keeps-it-off", "the fence is lost; fenced and held again, then moved", 6,
         // One guest after the other, so that there is time for it.
         |w| { for n in 0..6 { w.servers[n].anti_affinity = Some("g".to_owned()); }
@@ -515,9 +526,17 @@ const ROWS: &[Scenario] = &[
               let (suspect, contradicted) = (count(|n| matches!(n, Notice::Suspect { .. })),
                   count(|n| matches!(n, Notice::Inconclusive { assessment: Assessment::Contradicted, .. })));
               ensure((suspect, contradicted) == (1, 1), &format!("suspected {suspect} times, told {contradicted} times")) }),
-    row("p16-somebody-else-says-ha", "asked for by others: held until approved", 2,
-        |w| { w.at(T - 5000, Fault::Maintenance(0, Maintenance::Ha)); w.at(T, Fault::PowerLoss(0)); w.at(900_000, Fault::OnDuty); }, 1500,
-        |w| { held(w, HeldReason::AwaitingApproval)?; not_before(w, 900)?;
-              let ledger = w.ledger(); let kinds: Vec<_> = ledger.incidents.values().map(|i| i.kind).collect();
-              ensure(kinds == [IncidentKind::OperatorRequested], &format!("opened as {kinds:?}"))?; recovered(w, 0) }),
+    row("p21-outage-of-all-stores", "a backlog goes at its rate, and completely", 2,
+        |w| { for r in 0..3 { w.at(T, Fault::StoreFails(r, true)); w.at(T + 120_000, Fault::StoreFails(r, false)); }
+              for h in 0..12 { w.at(T + 1000, Fault::Chatter(h, 900)); } }, 400,
+        |w| { nothing(w)?; no_incident(w)?; ensure((0..12).all(|h| (0..3).all(|r| w.streams[h].drained(r))), "records are left") }),
+    row("p22-cover-changes-while-kubernetes-is-away", "told when it is back", 2,
+        |w| { w.at(T, Fault::Cover(3, false)); w.at(T + 60_000, Fault::Kubernetes(false)); w.at(T + 120_000, Fault::Kubernetes(true));
+              w.at(T + 59_900, Fault::Cover(3, true)); }, 400,
+        |w| { nothing(w)?; ensure(w.uncovered == 0, "a condition is wrong") }),
+    row("p23-agent-dies-then-the-power", "every number stands for one record", 2,
+        // It dies before its flush ends; what it wrote is found, sent, and the power goes.
+        |w| { w.at(T, Fault::SpoolSlow(0, true)); w.at(T + 100, Fault::Chatter(0, 40)); w.at(T + 400, Fault::Agent(0, false));
+              w.at(T + 2000, Fault::Agent(0, true)); w.at(T + 6000, Fault::SelfReboot(0)); w.at(T + 120_000, Fault::Chatter(0, 80)); }, 400,
+        |w| { nothing(w)?; ensure((0..3).all(|r| w.streams[0].drained(r)), "records are left") }),
 ];

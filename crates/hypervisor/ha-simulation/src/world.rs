@@ -14,11 +14,13 @@ use crate::agenda::Agenda;
 use crate::agents::Voice;
 use crate::boards::Boards;
 use crate::cloud::Migration;
+use crate::cover::Covered;
 use crate::faults::Fault;
 use crate::hosts::{Host, Server};
 use crate::invariants::{Invariant, Violation};
 use crate::replica::Replica;
 use crate::servers::Servers;
+use crate::streams::{Answered, Mistake, Parcel, Store, Stream};
 
 /// What a run is made of.
 #[derive(Clone)]
@@ -29,6 +31,8 @@ pub struct Options {
     pub trace: bool,
     /// Applied to every engine as it is made. Tests break it here.
     pub prepare: Option<fn(&mut Engine)>,
+    /// What an agent or a service does wrong with records. Tests break them here.
+    pub mistake: Option<Mistake>,
     /// Whether to look at everything after every step, besides at what the step touched. Slow; both must find the same.
     pub audit: bool,
 }
@@ -40,6 +44,7 @@ impl Options {
             seed,
             trace: false,
             prepare: None,
+            mistake: None,
             audit: false,
         }
     }
@@ -90,6 +95,11 @@ pub(crate) enum Event {
     NovaMessage(usize),
     NovaRebuilt(usize),
     Restart(usize),
+    Flush(usize, u64),
+    Flushed(usize, u64),
+    Offer(usize, usize, u64),
+    Arrive(Box<Parcel>),
+    Answered(Box<Answered>),
     Do(Fault),
     Operator,
     Kubernetes,
@@ -99,6 +109,8 @@ pub(crate) enum Event {
 pub(crate) struct World {
     pub(crate) now: u64,
     pub(crate) rng: fastrand::Rng,
+    /// For the way of records, so that the rest of a world does not depend on it.
+    pub(crate) dice: fastrand::Rng,
     agenda: Agenda<Event>,
     events: u64,
     pub(crate) options: Options,
@@ -112,6 +124,18 @@ pub(crate) struct World {
     pub(crate) uplinks: Vec<bool>,
     pub(crate) replicas: Vec<Replica>,
     pub(crate) migrations: Vec<Migration>,
+    pub(crate) covered: Vec<Covered>,
+    /// How many conditions may be wrong.
+    pub(crate) uncovered: usize,
+    pub(crate) streams: Vec<Stream>,
+    pub(crate) stores: Vec<Store>,
+    /// Whether a replica has lost what it had stored.
+    pub(crate) store_lost: bool,
+    /// How many things agents noticed, and how many they dropped.
+    pub(crate) noticed: u64,
+    pub(crate) dropped: usize,
+    /// An agent notices something in one of so many signs of life.
+    pub(crate) quiet: u16,
     pub(crate) journal: Vec<Record>,
     /// What the journal says.
     pub(crate) durable: Ledger,
@@ -161,12 +185,14 @@ impl World {
     pub(crate) fn new(options: Options, hosts: usize, racks: usize, per_host: usize, config: Config) -> Self {
         let rng = fastrand::Rng::with_seed(options.seed);
         let list: Vec<Host> = (0..hosts).map(|n| Host::new(n, n % racks)).collect();
+        let list_names: Vec<String> = list.iter().map(|host| host.name.to_string()).collect();
         let servers = (0..hosts * per_host)
             .map(|n| Server::new(n, n / per_host.max(1)))
             .collect();
         let mut world = Self {
             now: 0,
             rng,
+            dice: fastrand::Rng::with_seed(options.seed ^ 0x0005_7EA8),
             agenda: Agenda::default(),
             events: 0,
             config,
@@ -186,6 +212,14 @@ impl World {
             uplinks: vec![true; racks],
             replicas: Vec::new(),
             migrations: Vec::new(),
+            covered: list_names.iter().map(|name| Covered::new(name)).collect(),
+            uncovered: 0,
+            streams: (0..hosts).map(|_| Stream::new()).collect(),
+            stores: vec![Store::new(hosts); 3],
+            store_lost: false,
+            noticed: 0,
+            dropped: 0,
+            quiet: 8,
             journal: Vec::new(),
             durable: Ledger::default(),
             lease: crate::replica::Lease::default(),
@@ -359,6 +393,11 @@ impl World {
             Event::NovaMessage(m) => self.nova_message(m),
             Event::NovaRebuilt(m) => self.nova_rebuilt(m),
             Event::Restart(r) => self.restart_replica(r),
+            Event::Flush(h, process) => self.flush(h, process),
+            Event::Flushed(h, process) => self.flushed(h, process),
+            Event::Offer(h, r, process) => self.offer(h, r, process),
+            Event::Arrive(parcel) => self.arrive(*parcel),
+            Event::Answered(answered) => self.answered(*answered),
             Event::Do(fault) => self.inject(fault),
             Event::Operator => self.operator(),
             Event::Kubernetes => self.operator_enables(),
@@ -373,6 +412,7 @@ impl World {
         let host = &mut self.hosts[h];
         host.well_since = well.then(|| host.well_since.unwrap_or(now));
         host.answers_since = answers.then(|| host.answers_since.unwrap_or(now));
+        self.watch_agent(h);
     }
 
     // --- power

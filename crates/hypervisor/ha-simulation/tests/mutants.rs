@@ -5,12 +5,12 @@
 //! The list of mutants in docs/ha-engine.md is what this prints with `--nocapture`.
 
 use cobaltcore_ha_engine::{Engine, Mutation};
-use cobaltcore_ha_simulation::{Options, Violation, run_scenario, run_seed, scenarios};
+use cobaltcore_ha_simulation::{Mistake, Options, Violation, run_scenario, run_seed, scenarios};
 
 /// Seeds tried before the rows of the failure matrix.
 const SEEDS: u64 = 150;
 /// Seeds tried after those: worlds that betray mistakes which few worlds betray.
-const RARE: [u64; 2] = [175, 1359];
+const RARE: [u64; 3] = [175, 1359, 281];
 
 /// One function per mutation, because a run takes a plain function.
 macro_rules! breakers {
@@ -65,27 +65,36 @@ fn all() -> Vec<Mutant> {
     ]
 }
 
-/// What a mutant breaks and the sound engine does not.
-fn caught(
-    play: impl Fn(Option<fn(&mut Engine)>) -> Option<Violation>,
-    prepare: fn(&mut Engine),
-) -> Option<Violation> {
-    let violation = play(Some(prepare))?;
-    assert_eq!(play(None), None, "the sound engine keeps its promises there");
+/// How a run is broken.
+#[derive(Clone, Copy, Default)]
+struct Breakage {
+    prepare: Option<fn(&mut Engine)>,
+    mistake: Option<Mistake>,
+}
+
+impl Breakage {
+    fn options(self, seed: u64) -> Options {
+        Options {
+            prepare: self.prepare,
+            mistake: self.mistake,
+            ..Options::new(seed)
+        }
+    }
+}
+
+/// What a mutant breaks and the sound plane does not.
+fn caught(play: impl Fn(Breakage) -> Option<Violation>, broken: Breakage) -> Option<Violation> {
+    let violation = play(broken)?;
+    let sound = play(Breakage::default());
+    assert_eq!(sound, None, "the sound plane keeps its promises there");
     Some(violation)
 }
 
 /// Who caught it: the promise, and after how many seeds or in which row.
-fn hunt(prepare: fn(&mut Engine)) -> Option<(Violation, String)> {
+fn hunt(broken: Breakage) -> Option<(Violation, String)> {
     for seed in (0..SEEDS).chain(RARE) {
-        let play = |prepare| {
-            run_seed(Options {
-                prepare,
-                ..Options::new(seed)
-            })
-            .violation
-        };
-        if let Some(violation) = caught(play, prepare) {
+        let play = |broken: Breakage| run_seed(broken.options(seed)).violation;
+        if let Some(violation) = caught(play, broken) {
             return Some((violation, format!("seed {seed}")));
         }
     }
@@ -93,22 +102,27 @@ fn hunt(prepare: fn(&mut Engine)) -> Option<(Violation, String)> {
         // Rows about leaders depend on the moment.
         let moments = if row.name.starts_with("f54") { 30 } else { 1 };
         for seed in 7..7 + moments {
-            let play = |prepare| {
-                run_scenario(
-                    row.name,
-                    Options {
-                        prepare,
-                        ..Options::new(seed)
-                    },
-                )
-                .and_then(|run| run.violation)
-            };
-            if let Some(violation) = caught(play, prepare) {
+            let play =
+                |broken: Breakage| run_scenario(row.name, broken.options(seed)).and_then(|run| run.violation);
+            if let Some(violation) = caught(play, broken) {
                 return Some((violation, row.name.to_owned()));
             }
         }
     }
     None
+}
+
+/// Says who caught it; whether anybody did.
+fn told(name: &str, broken: Breakage) -> bool {
+    let found = hunt(broken);
+    if let Some((violation, place)) = &found {
+        println!(
+            "| {name} | {} | {place} | {} |",
+            violation.invariant.id(),
+            violation.what
+        );
+    }
+    found.is_some()
 }
 
 #[test]
@@ -121,16 +135,27 @@ fn every_mutant_is_caught() {
     );
     let mut survivors = Vec::new();
     for (mutation, prepare) in mutants {
-        match hunt(prepare) {
-            Some((violation, place)) => {
-                println!(
-                    "| {mutation:?} | {} | {place} | {} |",
-                    violation.invariant.id(),
-                    violation.what
-                );
-            }
-            None => survivors.push(mutation),
+        let broken = Breakage {
+            prepare: Some(prepare),
+            ..Breakage::default()
+        };
+        if !told(&format!("{mutation:?}"), broken) {
+            survivors.push(mutation);
         }
     }
+    assert!(survivors.is_empty(), "not caught: {survivors:?}");
+}
+
+/// Agents and services that lose records, double them or let them wait.
+#[test]
+fn every_mistake_with_records_is_caught() {
+    let broken = |mistake| Breakage {
+        mistake: Some(mistake),
+        ..Breakage::default()
+    };
+    let survivors: Vec<Mistake> = Mistake::ALL
+        .into_iter()
+        .filter(|mistake| !told(&format!("{mistake:?}"), broken(*mistake)))
+        .collect();
     assert!(survivors.is_empty(), "not caught: {survivors:?}");
 }

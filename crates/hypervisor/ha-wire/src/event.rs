@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use cobaltcore_api::names::ServerId;
+use cobaltcore_ha_engine::GuestEventKind;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -194,6 +195,22 @@ impl Event {
             _ => false,
         }
     }
+
+    /// What it means to the engine.
+    pub fn meaning(&self) -> GuestEventKind {
+        let required = self.attrs.get("action_required") == Some(&Scalar::Bool(true));
+        match (self.kind, self.event.as_str(), self.detail.as_str()) {
+            (Kind::Lifecycle, "stopped", "failed" | "crashed") => GuestEventKind::Crashed,
+            (Kind::Lifecycle, "crashed", _) => GuestEventKind::Crashed,
+            (Kind::Lifecycle, "suspended", "ioerror") => GuestEventKind::IoError,
+            (Kind::Watchdog, ..) => GuestEventKind::Watchdog,
+            (Kind::IoError, ..) => GuestEventKind::IoError,
+            (Kind::MemoryFailure, action, _) if action == "fatal" || required => {
+                GuestEventKind::MemoryFailure
+            }
+            _ => GuestEventKind::Other,
+        }
+    }
 }
 
 fn one() -> u32 {
@@ -202,4 +219,58 @@ fn one() -> u32 {
 
 fn is_one(count: &u32) -> bool {
     *count == 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_troubles_reach_the_engine() {
+        let event = |kind, event: &str, detail: &str| Event {
+            seq: 1,
+            ts: jiff::Timestamp::UNIX_EPOCH,
+            mono_ns: 0,
+            kind,
+            event: event.into(),
+            detail: detail.into(),
+            domain: None,
+            attrs: std::collections::BTreeMap::new(),
+            count: 1,
+            synthetic: false,
+        };
+        for (kind, what, detail, wanted) in [
+            (Kind::Lifecycle, "stopped", "failed", GuestEventKind::Crashed),
+            (Kind::Lifecycle, "stopped", "crashed", GuestEventKind::Crashed),
+            (Kind::Lifecycle, "crashed", "panicked", GuestEventKind::Crashed),
+            (Kind::Lifecycle, "stopped", "shutdown", GuestEventKind::Other),
+            (Kind::Lifecycle, "stopped", "destroyed", GuestEventKind::Other),
+            (Kind::Lifecycle, "stopped", "migrated", GuestEventKind::Other),
+            (Kind::Lifecycle, "stopped", "saved", GuestEventKind::Other),
+            (Kind::Lifecycle, "shutdown", "guest", GuestEventKind::Other),
+            (Kind::Lifecycle, "suspended", "ioerror", GuestEventKind::IoError),
+            (Kind::Lifecycle, "started", "booted", GuestEventKind::Other),
+            (Kind::Watchdog, "reset", "", GuestEventKind::Watchdog),
+            (Kind::IoError, "pause", "", GuestEventKind::IoError),
+            (Kind::MemoryFailure, "fatal", "", GuestEventKind::MemoryFailure),
+            (Kind::MemoryFailure, "ignore", "", GuestEventKind::Other),
+            (Kind::Reboot, "", "", GuestEventKind::Other),
+        ] {
+            assert_eq!(
+                event(kind, what, detail).meaning(),
+                wanted,
+                "{kind} {what}/{detail}"
+            );
+        }
+        // As the agent writes it.
+        for (required, wanted) in [
+            (true, GuestEventKind::MemoryFailure),
+            (false, GuestEventKind::Other),
+        ] {
+            let mut told = event(Kind::MemoryFailure, "inject", "");
+            told.attrs.insert("action_required".into(), required.into());
+            told.attrs.insert("flags".into(), i64::from(required).into());
+            assert_eq!(told.meaning(), wanted);
+        }
+    }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What passes between the agents and the service of high availability, and what the service tells people: types,
-//! bounds, and the one rule of numbering both sides must agree on. There is no I/O here and no judgement.
+//! bounds, and the one rule of numbering both sides must agree on. There is no I/O here.
 //!
 //! | module | holds |
 //! | --- | --- |
@@ -9,6 +9,7 @@
 //! | [`heartbeat`], [`inventory`] | what is not numbered: only the newest counts |
 //! | [`command`] | what a service may ask of an agent, and the results |
 //! | [`answer`] | what a service answers |
+//! | [`stream`] | numbers, what may be forgotten, and what follows from an answer, as agents have it |
 //! | [`bounds`], [`path`], [`packing`] | how large things may be, where they are sent, how they are made smaller |
 //! | [`rest`] | what viewers and operators read |
 //!
@@ -28,6 +29,7 @@ pub mod inventory;
 pub mod packing;
 pub mod path;
 pub mod rest;
+pub mod stream;
 
 pub use answer::{BatchAnswer, CommandList, PROBLEM_JSON, Problem};
 pub use batch::{Admission, Batch, Envelope, SCHEMA, WireError};

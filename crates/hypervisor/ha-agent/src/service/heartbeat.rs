@@ -5,11 +5,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cobaltcore_ha_wire::stream::Answer;
 use cobaltcore_ha_wire::{Batch, Heartbeat, Inventory, bounds, path};
 use cobaltcore_kit::CancellationToken;
 
 use super::commands::Executor;
-use super::decide::Answer;
 use super::envelope;
 use super::link::Link;
 use crate::board::{Context, Outbox};

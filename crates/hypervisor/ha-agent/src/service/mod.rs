@@ -3,7 +3,6 @@
 //! signs of life and for commands, so that none of them waits for another.
 
 pub(crate) mod commands;
-pub mod decide;
 mod endpoints;
 mod heartbeat;
 mod link;

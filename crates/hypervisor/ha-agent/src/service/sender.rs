@@ -4,12 +4,12 @@
 
 use std::time::{Duration, Instant};
 
+use cobaltcore_ha_wire::stream::{Answer, MOST_BYTES, Pace, Step, gaps, replay_rest};
 use cobaltcore_ha_wire::{Batch, Event, agent, path};
 use cobaltcore_kit::CancellationToken;
 use jiff::Timestamp;
 use tokio::sync::watch;
 
-use super::decide::{Answer, MOST_BYTES, Pace, Step, gaps};
 use super::envelope;
 use super::link::Link;
 use crate::board::Context;
@@ -22,10 +22,6 @@ const GATHER: Duration = Duration::from_millis(200);
 /// The same when one of them is urgent.
 const GATHER_URGENT: Duration = Duration::from_millis(50);
 const SEND_TIME: Duration = Duration::from_secs(10);
-/// Bytes per second of a backlog.
-const REPLAY_RATE: f64 = 2.0 * 1024.0 * 1024.0;
-/// The longest pause before a backlog is sent after an outage, in seconds.
-const REPLAY_SPREAD: f64 = 5.0;
 
 /// What became of a batch that was sent.
 struct Sent {
@@ -260,14 +256,8 @@ impl Sender {
 
     /// Keeps a backlog to its rate; the first part after an outage waits a random while.
     async fn slow_down(&self, bytes: usize, began: Instant, was_failing: bool) {
-        let fair = Duration::from_secs_f64(bytes as f64 / REPLAY_RATE);
-        let spread = if was_failing {
-            fastrand::f64() * REPLAY_SPREAD
-        } else {
-            0.0
-        };
-        self.sleep(fair.saturating_sub(began.elapsed()) + Duration::from_secs_f64(spread))
-            .await;
+        let rest = replay_rest(bytes, began.elapsed(), was_failing, fastrand::f64());
+        self.sleep(rest).await;
     }
 
     async fn sleep(&self, time: Duration) {

@@ -20,6 +20,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use cobaltcore_ha_wire::stream::{Numbers, Reached, Worth, may_go};
 use cobaltcore_ha_wire::{AgentId, Event, SpoolState};
 use jiff::Timestamp;
 
@@ -27,7 +28,6 @@ pub use cursor::Cursor;
 use cursor::Cursors;
 use files::Meta;
 pub(crate) use policy::Coalescer;
-use policy::{Reached, Worth};
 use segment::Segment;
 
 use crate::draft::Draft;
@@ -131,10 +131,7 @@ pub struct Spool {
     meta: Meta,
     segments: Vec<Segment>,
     active: Option<File>,
-    next: u64,
-    /// Numbers below this are known to somebody: the next record begins here.
-    jump: u64,
-    flushed: u64,
+    numbers: Numbers,
     flushed_bytes: u64,
     cursors: Cursors,
     sent: files::SentMark,
@@ -172,9 +169,7 @@ impl Spool {
             meta,
             segments: Vec::new(),
             active: None,
-            next: 1,
-            jump: 0,
-            flushed: 0,
+            numbers: Numbers::found(0, 0),
             flushed_bytes: 0,
             generation: 1,
             _lock: lock,
@@ -197,6 +192,11 @@ impl Spool {
                 self.segments.push(segment);
             }
         }
+        if let Some(newest) = self.segments.last() {
+            // A process that died may have written what it never flushed; what is found here counts as accepted.
+            let flushed = File::open(&newest.path).and_then(|file| file.sync_data());
+            flushed.map_err(failed("flush", &newest.path))?;
+        }
         let known = last.max(self.sent.highest()).max(self.cursors.highest());
         if known > last {
             // Records that somebody has seen are gone; their numbers are not given away again.
@@ -205,8 +205,7 @@ impl Spool {
                 bytes: 0,
             });
         }
-        self.next = known + 1;
-        self.flushed = last;
+        self.numbers = Numbers::found(last, known);
         Ok(())
     }
 
@@ -222,7 +221,7 @@ impl Spool {
 
     /// Every record up to this number is durable.
     pub fn flushed(&self) -> u64 {
-        self.flushed
+        self.numbers.flushed()
     }
 
     /// Changes how much room there is.
@@ -252,13 +251,13 @@ impl Spool {
     /// Writes records and gives them numbers. They are not accepted before [`Spool::accept`]. On an error nothing was
     /// written and no number was used. Says what had to be dropped to make room.
     pub fn append(&mut self, drafts: &[Draft]) -> Result<Option<Dropped>, SpoolError> {
-        if self.jump > self.next {
+        if self.numbers.must_jump() {
             self.roll()?;
-            self.next = self.jump;
+            self.numbers.jump();
         }
         let mut text = Vec::with_capacity(drafts.len() * 320);
         let mut events = Vec::with_capacity(drafts.len());
-        for (draft, seq) in drafts.iter().zip(self.next..) {
+        for (draft, seq) in drafts.iter().zip(self.numbers.next()..) {
             let event = draft.clone().numbered(seq);
             let length = frame::write(&event, &mut text)?;
             events.push((event, length as u64));
@@ -283,7 +282,7 @@ impl Spool {
                 segment.add(event, *length);
             }
         }
-        self.next += drafts.len() as u64;
+        self.numbers.give(drafts.len() as u64);
         Ok(dropped)
     }
 
@@ -295,9 +294,8 @@ impl Spool {
 
     /// Everything written so far has been flushed.
     pub fn accept(&mut self) -> u64 {
-        self.flushed = self.next - 1;
         self.flushed_bytes = self.segments.last().map_or(0, |segment| segment.bytes);
-        self.flushed
+        self.numbers.accept()
     }
 
     /// Takes back what was written and not accepted, after a failed write or flush.
@@ -311,22 +309,23 @@ impl Spool {
             if keep == 0 {
                 files::remove(&segment.path)?;
             } else {
-                segment.forget_after(self.flushed, keep);
+                segment.forget_after(self.numbers.flushed(), keep);
                 self.segments.push(segment);
             }
         }
-        self.next = self.flushed.max(self.sent.highest()) + 1;
+        self.numbers.take_back(self.sent.highest());
         Ok(())
     }
 
     fn active_file(&mut self) -> Result<&File, SpoolError> {
         if self.active.is_none() {
             // After a start or an error a new segment: what lies behind is settled.
-            let path = self.dir.join(files::segment_name(self.next));
+            let path = self.dir.join(files::segment_name(self.numbers.next()));
             let file = files::create(&path)?;
             files::sync_dir(&self.dir)?;
             self.generation += 1;
-            self.segments.push(Segment::new(path, self.next, self.generation));
+            self.segments
+                .push(Segment::new(path, self.numbers.next(), self.generation));
             self.flushed_bytes = 0;
             self.active = Some(file);
         }
@@ -419,11 +418,11 @@ impl Spool {
         !self.cursors.is_dirty() && self.unneeded().is_none()
     }
 
-    /// The oldest segment, if nobody waits for it.
+    /// The oldest segment, if nobody waits for it. The newest stays, whoever has it: after a power cut it may be all that
+    /// tells which numbers were given, because the marks beside it are not flushed.
     fn unneeded(&self) -> Option<&Path> {
-        let oldest_is_active = self.segments.len() == 1 && self.active.is_some();
-        let oldest = self.segments.first().filter(|_| !oldest_is_active)?;
-        policy::may_go(oldest.last, &self.reached(), self.limit()).then_some(&oldest.path)
+        let oldest = self.segments.first().filter(|_| self.segments.len() > 1)?;
+        may_go(oldest.last, &self.reached(), self.limit()).then_some(&oldest.path)
     }
 
     fn reached(&self) -> Vec<Reached> {
@@ -461,7 +460,7 @@ impl Spool {
                 let mut used = 0;
                 while let frame::Found::Record(event, length) = frame::read(&window, used) {
                     let seq = event.seq;
-                    if seq > self.flushed {
+                    if seq > self.numbers.flushed() {
                         return Ok(chunk);
                     }
                     if seq > after {
@@ -502,12 +501,11 @@ impl Spool {
     /// An endpoint has stored everything up to `acked`. If that is more than was ever sent, this spool is older than
     /// what was delivered: its numbers continue behind.
     pub fn ack(&mut self, endpoint: &str, acked: u64) -> Result<bool, SpoolError> {
-        let beyond = acked >= self.next && acked >= self.jump;
+        let beyond = self.numbers.acked(acked);
         if beyond {
             self.sent.raise(acked)?;
-            self.jump = acked + 1;
         }
-        self.cursors.ack(endpoint, acked, self.flushed);
+        self.cursors.ack(endpoint, acked, self.numbers.flushed());
         self.collect()?;
         Ok(beyond)
     }
@@ -560,7 +558,7 @@ impl Spool {
             Duration::try_from(age).unwrap_or_default()
         });
         SpoolState {
-            depth: self.flushed.saturating_sub(acked),
+            depth: self.numbers.flushed().saturating_sub(acked),
             bytes: self.bytes(),
             oldest_s: age.as_secs(),
             dropped_total: self.meta.dropped_total,

@@ -4,10 +4,10 @@
 
 use std::path::{Path, PathBuf};
 
+use cobaltcore_ha_wire::stream::Worth;
 use cobaltcore_ha_wire::{Event, Kind};
 use jiff::Timestamp;
 
-use super::policy::Worth;
 use super::{SpoolError, failed, files, frame};
 
 /// What is known of a segment without reading it.

@@ -172,6 +172,26 @@ fn segments_go_when_everybody_has_them() {
     assert_eq!(spool.segments.len(), 1, "the one that is written to stays");
 }
 
+/// The marks of what was sent and acknowledged are not flushed. Without power they may be what they were, or nothing.
+#[test]
+fn numbers_that_everybody_has_are_not_given_again_after_a_power_cut() {
+    let dir = TempDir::new().unwrap();
+    let (mut spool, _) = open(&dir);
+    put(&mut spool, 9, "x");
+    drop(spool);
+    let (mut spool, _) = open(&dir);
+    spool.set_endpoints(&["a".into()]);
+    spool.sending(9).unwrap();
+    spool.ack("a", 9).unwrap();
+    drop(spool);
+    for mark in ["sent", "cursors.json"] {
+        let _ = std::fs::remove_file(dir.path().join(mark));
+    }
+    let (mut spool, _) = open(&dir);
+    put(&mut spool, 1, "y");
+    assert_eq!(spool.flushed(), 10, "nine is known to a");
+}
+
 #[test]
 fn cursors_survive_and_a_rewind_offers_records_again() {
     let dir = TempDir::new().unwrap();

@@ -202,6 +202,8 @@ pub(crate) struct Run {
     pub(crate) presumed: Option<Grade>,
     /// When the fence was last seen to hold.
     pub(crate) hold_ok: Option<Mono>,
+    /// When the fence was last found to be good.
+    pub(crate) fenced_at: Option<Mono>,
     /// Nobody keeps the host off any more.
     pub(crate) unheld: bool,
     pub(crate) eviction_stopped: bool,
@@ -240,6 +242,7 @@ impl Run {
             power_answered: now,
             presumed: None,
             hold_ok: None,
+            fenced_at: None,
             unheld: false,
             eviction_stopped: false,
             vms: BTreeMap::new(),

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use cobaltcore_ha_wire::{BatchAnswer, Event, Problem};
+use crate::answer::{BatchAnswer, Problem};
+use crate::event::Event;
 
 /// Records of one batch.
 pub const MOST_RECORDS: usize = 200;
@@ -13,6 +14,10 @@ pub const MOST_BYTES: usize = 256 * 1024;
 const CREDENTIALS: Duration = Duration::from_secs(30);
 const BACKOFF_FIRST: Duration = Duration::from_millis(500);
 const BACKOFF_LAST: Duration = Duration::from_secs(30);
+/// Bytes per second of a backlog, to each endpoint.
+pub const REPLAY_RATE: f64 = 2.0 * 1024.0 * 1024.0;
+/// The longest pause before a backlog is sent after an outage, in seconds.
+const REPLAY_SPREAD: f64 = 5.0;
 /// The longest pause a service may ask for.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_mins(5);
 
@@ -172,6 +177,14 @@ impl Pace {
     }
 }
 
+/// How long to rest after a part of a backlog, so that a fleet that comes back does not flood the service: a backlog goes at
+/// its rate, and its first part after an outage is followed by a random while. `chance` is in `[0, 1)`.
+pub fn replay_rest(bytes: usize, took: Duration, after_outage: bool, chance: f64) -> Duration {
+    let fair = Duration::from_secs_f64(bytes as f64 / REPLAY_RATE);
+    let spread = if after_outage { chance * REPLAY_SPREAD } else { 0.0 };
+    fair.saturating_sub(took) + Duration::from_secs_f64(spread)
+}
+
 /// Full jitter: anything up to the doubled pause, so that a fleet spreads.
 fn backoff(failures: u32, chance: f64) -> Duration {
     let doubled = BACKOFF_FIRST.saturating_mul(1_u32.checked_shl(failures.min(16) - 1).unwrap_or(u32::MAX));
@@ -285,12 +298,21 @@ mod tests {
         assert!(!pace.failing());
     }
 
+    #[test]
+    fn a_backlog_goes_at_its_rate() {
+        let second = Duration::from_secs(1);
+        assert_eq!(replay_rest(2 << 20, Duration::ZERO, false, 0.5), second);
+        assert_eq!(replay_rest(2 << 20, second / 4, false, 0.5), second * 3 / 4);
+        assert_eq!(replay_rest(1, second, false, 0.5), Duration::ZERO);
+        assert_eq!(replay_rest(0, Duration::ZERO, true, 0.5), second * 5 / 2);
+    }
+
     proptest! {
         /// What is announced and what is sent cover every number exactly once.
         #[test]
         fn nothing_is_left_out(acked in 0_u64..50, numbers in proptest::collection::btree_set(1_u64..100, 0..40), until in 0_u64..120) {
             let events: Vec<Event> = numbers.iter().filter(|seq| **seq > acked).map(|seq| {
-                crate::draft::tests::draft(cobaltcore_ha_wire::Kind::Reboot, "").numbered(*seq)
+                Event { seq: *seq, ..super::super::tests::record(crate::event::Kind::Reboot, "") }
             }).collect();
             let gaps = gaps(acked, &events, until);
             let mut covered: Vec<u64> = gaps.iter().cloned().flatten().chain(events.iter().map(|event| event.seq)).collect();
