@@ -232,6 +232,17 @@ impl Engine {
             && !self.paused_server(&facts.id)
             && !self.watchdog_storm(&facts.id, now.mono)
             && self.ledger.open_incident(&case.host).is_none()
+            && !self.being_moved(&facts.id)
+    }
+
+    /// Whether an incident brings it here or elsewhere right now. How it ends, running or stopped, is that incident's.
+    fn being_moved(&self, server: &ServerId) -> bool {
+        let mut open = self
+            .ledger
+            .incidents
+            .values()
+            .filter(|incident| incident.state.open());
+        open.any(|incident| incident.vms.get(server).is_some_and(|vm| !vm.progress.terminal()))
     }
 
     fn restart_guest(&mut self, server: &ServerId, host: &HostName, effect: Effect, now: Now) {

@@ -536,7 +536,7 @@ const ROWS: &[Scenario] = &[
         |w| { nothing(w)?; ensure(w.uncovered == 0, "a condition is wrong") }),
     row("p23-agent-dies-then-the-power", "every number stands for one record", 2,
         // It dies before its flush ends; what it wrote is found, sent, and the power goes.
-        |w| { w.at(T, Fault::SpoolSlow(0, true)); w.at(T + 100, Fault::Chatter(0, 40)); w.at(T + 400, Fault::Agent(0, false));
+        |w| { w.quiet = u16::MAX; w.at(T, Fault::SpoolSlow(0, true)); w.at(T + 100, Fault::Chatter(0, 40)); w.at(T + 400, Fault::Agent(0, false));
               w.at(T + 2000, Fault::Agent(0, true)); w.at(T + 6000, Fault::SelfReboot(0)); w.at(T + 120_000, Fault::Chatter(0, 80)); }, 400,
         |w| { nothing(w)?; ensure((0..3).all(|r| w.streams[0].drained(r)), "records are left") }),
 ];

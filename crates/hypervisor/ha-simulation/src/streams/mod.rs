@@ -39,8 +39,6 @@ pub enum Mistake {
     ForgetNewest,
     /// The same, and after a start numbers continue behind what is left on the disk, whatever was sent.
     ForgetSent,
-    /// What was written by a process that died is believed to be on the disk.
-    TrustPageCache,
     /// A service stores every record it is sent.
     StoreReplays,
     /// A backlog goes at half its rate.
@@ -53,12 +51,11 @@ pub enum Mistake {
 
 impl Mistake {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 8] = [
         Self::AckBeforeCommit,
         Self::ForgetAfterOne,
         Self::ForgetNewest,
         Self::ForgetSent,
-        Self::TrustPageCache,
         Self::StoreReplays,
         Self::SlowReplay,
         Self::NeverRewind,

@@ -117,7 +117,10 @@ impl Spool {
     pub(super) fn lose_power(&mut self, rng: &mut fastrand::Rng) {
         let lost = rng.usize(..=self.written);
         if let Some(segment) = self.segments.back_mut() {
-            for kept in segment.records.drain(segment.records.len() - lost..) {
+            for kept in segment
+                .records
+                .drain(segment.records.len().saturating_sub(lost)..)
+            {
                 segment.bytes -= kept.bytes;
             }
             segment.last = segment.records.back().map_or(0, |kept| kept.event.seq);
@@ -138,9 +141,7 @@ impl Spool {
         self.numbers = Numbers::found(last, known);
         self.cursors = self.marks.acked;
         // What was found is flushed before anybody hears of it.
-        if wrong != Some(Mistake::TrustPageCache) {
-            self.written = 0;
-        }
+        self.written = 0;
         self.active = false;
     }
 
