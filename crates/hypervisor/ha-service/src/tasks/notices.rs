@@ -12,7 +12,8 @@ use cobaltcore_api::names::HostName;
 use cobaltcore_api::reasons::HaRecoveryReason;
 use cobaltcore_api::{Hypervisor, Maintenance};
 use cobaltcore_ha_engine::{
-    Assessment, BlockedReason, Degraded, FailedReason, HeldReason, IncidentId, IncidentState, Notice, Severity,
+    Assessment, BlockedReason, Degraded, FailedReason, HeldReason, IncidentId, IncidentState, Notice,
+    Severity,
 };
 use cobaltcore_kit::events::{Happening, Recorder};
 use cobaltcore_kit::watched::Watched;
