@@ -267,7 +267,12 @@ impl Engine {
         self.drive_vms(id, now);
         self.drive_locks(id, now);
         self.finish(id, now);
-        Ok(())
+        let incident = self.ledger.incidents.get(id);
+        let moving = incident.is_some_and(|i| i.state == IncidentState::Evacuating);
+        match self.nova_trouble(id, now).filter(|_| moving) {
+            None => Ok(()),
+            held => Err(held),
+        }
     }
 
     /// The host is ours when its maintenance reads `ha`. Once it was, any other value is somebody's
@@ -363,7 +368,8 @@ impl Engine {
         let Some(incident) = self.ledger.incidents.get(id) else {
             return Err(None);
         };
-        if incident.forced_down {
+        let forced_down = incident.forced_down;
+        if forced_down && !self.run(id, now).believed_up {
             return Ok(());
         }
         // Whoever clears maintenance meanwhile has the operator enable the service: an old look says nothing.
@@ -374,7 +380,10 @@ impl Engine {
             && service.disabled
             && service.forced_down
         {
-            self.write(Entry::ForcedDown { incident: id.clone() }, now);
+            self.run(id, now).believed_up = false;
+            if !forced_down {
+                self.write(Entry::ForcedDown { incident: id.clone() }, now);
+            }
             return Ok(());
         }
         if self.busy(Some(id), &Slot::Update) || self.busy(Some(id), &Slot::Service) {
@@ -419,9 +428,15 @@ impl Engine {
     /// Whether Nova has refused or failed more than once.
     pub(crate) fn nova_trouble(&mut self, id: &IncidentId, now: Now) -> Option<HeldReason> {
         let run = self.run(id, now);
-        let failing = [Slot::Service, Slot::Update, Slot::List]
-            .iter()
-            .any(|slot| run.retry.get(slot).is_some_and(|(_, tries)| *tries >= 2));
+        let failing = [
+            Slot::Service,
+            Slot::Update,
+            Slot::List,
+            Slot::Guests,
+            Slot::Requests,
+        ]
+        .iter()
+        .any(|slot| run.retry.get(slot).is_some_and(|(_, tries)| *tries >= 2));
         failing.then_some(HeldReason::NovaUnavailable)
     }
 

@@ -122,6 +122,9 @@ impl World {
         if server.deleted {
             return Err(Trouble::Refused(Refusal::NotFound));
         }
+        if self.nova_refuses_moves {
+            return Err(Trouble::Refused(Refusal::Unauthorized));
+        }
         if self.service_up(source) {
             return Err(Trouble::Refused(Refusal::StillInUse));
         }

@@ -45,6 +45,7 @@ pub(crate) enum Fault {
     Kubernetes(bool),
     Nova(bool),
     NovaRefusesService(bool),
+    NovaRefusesMoves(bool),
     Rabbit(bool),
     Complete(bool),
     Capacity(bool),
@@ -144,6 +145,7 @@ impl World {
             Fault::Kubernetes(on) => self.kubernetes_up = on,
             Fault::Nova(on) => self.nova_up = on,
             Fault::NovaRefusesService(on) => self.nova_refuses_service = on,
+            Fault::NovaRefusesMoves(on) => self.nova_refuses_moves = on,
             Fault::Rabbit(on) => self.rabbit_up = on,
             Fault::Complete(on) => self.list_complete = on,
             Fault::Capacity(on) => self.capacity = on,
@@ -253,6 +255,7 @@ impl World {
         self.nova_up = true;
         self.nova_flaky = 0;
         self.nova_refuses_service = false;
+        self.nova_refuses_moves = false;
         self.rabbit_up = true;
         self.list_complete = true;
         self.capacity = true;
@@ -467,6 +470,10 @@ fn one_fault(world: &mut World, rng: &mut fastrand::Rng, at: u64, until: u64) {
         21 => (Fault::Kubernetes(false), Some(Fault::Kubernetes(true))),
         22 if rng.bool() => (Fault::ReplicaNova(r, false), Some(Fault::ReplicaNova(r, true))),
         22 => (Fault::Nova(false), Some(Fault::Nova(true))),
+        23 if h.is_multiple_of(2) => (
+            Fault::NovaRefusesMoves(true),
+            Some(Fault::NovaRefusesMoves(false)),
+        ),
         23 => (
             Fault::NovaRefusesService(true),
             Some(Fault::NovaRefusesService(false)),

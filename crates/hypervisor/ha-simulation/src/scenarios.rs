@@ -539,4 +539,10 @@ const ROWS: &[Scenario] = &[
         |w| { w.quiet = u16::MAX; w.at(T, Fault::SpoolSlow(0, true)); w.at(T + 100, Fault::Chatter(0, 40)); w.at(T + 400, Fault::Agent(0, false));
               w.at(T + 2000, Fault::Agent(0, true)); w.at(T + 6000, Fault::SelfReboot(0)); w.at(T + 120_000, Fault::Chatter(0, 80)); }, 400,
         |w| { nothing(w)?; ensure((0..3).all(|r| w.streams[0].drained(r)), "records are left") }),
+    row("p24-credentials-refused-while-moving", "held; no attempt is lost; then continues", 2,
+        |w| { w.at(T, Fault::NovaRefusesMoves(true)); w.at(T, Fault::Panic(0)); w.at(2_000_000, Fault::NovaRefusesMoves(false)); }, 2400,
+        |w| { held(w, HeldReason::NovaUnavailable)?; not_before(w, 2000)?; recovered(w, 0) }),
+    row("p25-nova-away-while-moving", "held; followed when it is back", 2,
+        |w| { w.at(T, Fault::Panic(0)); w.at(T + 26_000, Fault::Nova(false)); w.at(900_000, Fault::Nova(true)); }, 1500,
+        |w| { held(w, HeldReason::NovaUnavailable)?; recovered(w, 0) }),
 ];

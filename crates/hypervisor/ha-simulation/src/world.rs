@@ -144,6 +144,8 @@ pub(crate) struct World {
     pub(crate) nova_up: bool,
     pub(crate) nova_flaky: u8,
     pub(crate) nova_refuses_service: bool,
+    /// Its credentials no longer suffice for moving guests.
+    pub(crate) nova_refuses_moves: bool,
     pub(crate) nova_old: bool,
     pub(crate) rabbit_up: bool,
     pub(crate) list_complete: bool,
@@ -227,6 +229,7 @@ impl World {
             nova_up: true,
             nova_flaky: 0,
             nova_refuses_service: false,
+            nova_refuses_moves: false,
             nova_old: false,
             rabbit_up: true,
             list_complete: true,

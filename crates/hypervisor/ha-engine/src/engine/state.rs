@@ -118,6 +118,10 @@ pub(crate) enum Slot {
     Condition,
     List,
     Vm(ServerId),
+    /// Reading guests, all of them together.
+    Guests,
+    /// Asking Nova to move guests, all of them together.
+    Requests,
     Fence,
     Restore,
     Spare(HostName),
@@ -134,6 +138,8 @@ pub(crate) struct VmRun {
     pub(crate) not_before: Mono,
     /// When the latest request was answered, or this term learnt that there was one.
     pub(crate) answered: Option<Mono>,
+    /// The latest request was refused for a reason that is not the guest's; the next one is the same attempt.
+    pub(crate) uncounted: bool,
     /// When the first request left in this term.
     pub(crate) asked: Option<Mono>,
     pub(crate) since: Mono,
@@ -206,6 +212,8 @@ pub(crate) struct Run {
     pub(crate) fenced_at: Option<Mono>,
     /// Nobody keeps the host off any more.
     pub(crate) unheld: bool,
+    /// Nova believes that the host is up although it was forced down.
+    pub(crate) believed_up: bool,
     pub(crate) eviction_stopped: bool,
     pub(crate) vms: BTreeMap<ServerId, VmRun>,
     pub(crate) group_since: BTreeMap<String, Mono>,
@@ -244,6 +252,7 @@ impl Run {
             hold_ok: None,
             fenced_at: None,
             unheld: false,
+            believed_up: false,
             eviction_stopped: false,
             vms: BTreeMap::new(),
             group_since: BTreeMap::new(),

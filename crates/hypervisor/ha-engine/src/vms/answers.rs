@@ -4,10 +4,11 @@
 use cobaltcore_api::names::ServerId;
 
 use super::SECOND;
-use crate::engine::Engine;
+use crate::engine::{Engine, Slot};
 use crate::ids::{IncidentId, Mono, Now};
 use crate::input::{Answer, Refusal, Trouble};
 use crate::ledger::{BlockedReason, FailedReason, SkipReason, VmProgress, VmRecord};
+use crate::recovery::note_retry;
 
 impl Engine {
     pub(crate) fn vm_outcome(
@@ -24,6 +25,12 @@ impl Engine {
             .get(id)
             .and_then(|i| i.vms.get(server))
             .cloned();
+        match &result {
+            Ok(Answer::Server { .. }) => self.nova_answers(id, &Slot::Guests, now),
+            Ok(_) => self.nova_answers(id, &Slot::Requests, now),
+            Err(Trouble::Unknown) => self.nova_fails(id, &Slot::Guests, now),
+            Err(_) => {}
+        }
         let run = self.vm_run(id, server, now);
         match result {
             Ok(Answer::Server { server, migrations }) => run.read = Some((asked, (server, migrations))),
@@ -66,9 +73,37 @@ impl Engine {
                 self.again(id, vm, FailedReason::NovaError, now);
                 self.vm_run(id, &vm.server, now).needs_reset = true;
             }
-            Trouble::Refused(_) => self.again(id, vm, FailedReason::NovaError, now),
+            Trouble::Refused(Refusal::StillInUse) => {
+                // Somebody took back that the host is down, or Nova forgot it: its record is read and written again.
+                let run = self.run(id, now);
+                run.believed_up = true;
+                run.service = None;
+                self.later(id, vm, now);
+            }
+            Trouble::Refused(Refusal::Unauthorized) => self.later(id, vm, now),
+            Trouble::Refused(Refusal::Other) => self.again(id, vm, FailedReason::NovaError, now),
             // It may have happened: the records will tell.
             Trouble::Unknown => {}
         }
+    }
+
+    /// A refusal that is nothing against the guest: the attempt is made again when Nova takes requests again.
+    fn later(&mut self, id: &IncidentId, vm: &VmRecord, now: Now) {
+        self.nova_fails(id, &Slot::Requests, now);
+        self.set(id, &vm.server, VmProgress::Pending, now);
+        let run = self.vm_run(id, &vm.server, now);
+        run.answered = Some(now.mono);
+        run.uncounted = true;
+    }
+
+    /// Many guests are refused at once; that counts once.
+    fn nova_fails(&mut self, id: &IncidentId, slot: &Slot, now: Now) {
+        if self.ready(id, slot, now) {
+            note_retry(self.run(id, now), slot, true, now.mono);
+        }
+    }
+
+    fn nova_answers(&mut self, id: &IncidentId, slot: &Slot, now: Now) {
+        note_retry(self.run(id, now), slot, false, now.mono);
     }
 }

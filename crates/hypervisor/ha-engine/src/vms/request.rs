@@ -79,11 +79,15 @@ impl Engine {
         let Some(until) = self.fence_holds(id, now) else {
             return;
         };
+        if !self.ready(id, &Slot::Requests, now) {
+            return;
+        }
+        let counted = !std::mem::take(&mut self.vm_run(id, &vm.server, now).uncounted);
         let known: Vec<MigrationId> = seen.migrations.iter().map(|m| m.id).collect();
         let entry = Entry::EvacuateIntended {
             incident: id.clone(),
             server: vm.server.clone(),
-            attempt: vm.attempt + 1,
+            attempt: vm.attempt + u32::from(counted),
             known: known.clone(),
         };
         if self.broken.is(Mutation::NoJournalBeforeEvacuate) {
