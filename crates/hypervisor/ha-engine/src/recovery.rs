@@ -534,6 +534,7 @@ impl Engine {
             return;
         }
         let failed = result.is_err();
+        let fenced = self.ledger.incidents.get(id).is_some_and(|i| i.grade.is_some());
         let run = self.run(id, now);
         // Those two pace themselves: their success is what is read afterwards.
         if !matches!(slot, Slot::Off | Slot::Fence) {
@@ -547,10 +548,8 @@ impl Engine {
             (Slot::Power, result) => self.power_read(id, asked, result, now),
             (Slot::Off, _) => run.off_done = Some(now.mono),
             // One that was on its way when the fence was lost holds nothing of the next.
-            (Slot::Hold, Ok(_)) if run.fenced_at.is_none_or(|at| asked >= at) => {
-                if self.ledger.incidents.get(id).is_some_and(|i| i.grade.is_some()) {
-                    self.write(Entry::Held { incident: id.clone() }, now);
-                }
+            (Slot::Hold, Ok(_)) if fenced && run.fenced_at.is_none_or(|at| asked >= at) => {
+                self.write(Entry::Held { incident: id.clone() }, now);
             }
             (Slot::Service, Ok(Answer::Service(service))) => run.service = Some((asked, service)),
             (Slot::Update, result) => {

@@ -399,7 +399,11 @@ fn a_claim_of_what_others_set_to_ha_is_called_off_without_touching_it() {
         host: host(0),
         expected: Maintenance::Ha,
     };
-    assert_eq!(world.written, [claim.clone()], "approved, and ours from here on");
+    assert_eq!(
+        world.written,
+        std::slice::from_ref(&claim),
+        "approved, and ours from here on"
+    );
     // It speaks before its power was touched. The claim without an answer is given up after half a minute.
     world.seconds(60, 0);
     assert_eq!(world.incident().state, IncidentState::Cancelled);
