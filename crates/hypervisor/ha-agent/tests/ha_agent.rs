@@ -15,7 +15,7 @@ use cobaltcore_libvirt::event::EventBody;
 use cobaltcore_sim::hosts::Place as Where;
 use cobaltcore_sim::world::Libvirt;
 use cobaltcore_sim::{Hosts, World};
-use support::{Agent, Place, Service, assert_exactly_once};
+use support::{Agent, Known, Place, Service, assert_exactly_once};
 use uuid::Uuid;
 
 struct Scene {
@@ -562,34 +562,37 @@ async fn a_watchdog_resets_a_guest_only_where_that_is_allowed() {
     agent.stop().await;
 }
 
+/// Answers as an agent that still reaches the service.
+fn be_a_peer(listener: tokio::net::TcpListener) {
+    let peer = axum::Router::new().route(
+        "/readyz/service-lease",
+        axum::routing::get(|| async { "[+]service-lease ok\n" }),
+    );
+    tokio::spawn(async move { axum::serve(listener, peer).await.unwrap() });
+}
+
+/// Once its latest sign of life says that its watchdog is armed.
+fn armed(known: &Known) -> Option<()> {
+    let beat = known.heartbeats.last()?;
+    beat.self_fence.armed.then_some(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_host_that_is_cut_off_stops_its_guests_and_its_watchdog() {
     let (scene, service, place) = (Scene::new(2).await, Service::start().await, Place::new());
     let device = place.path("watchdog");
     std::fs::write(&device, "").unwrap();
     // A peer that still reaches the service.
-    let peer = axum::Router::new().route(
-        "/readyz/service-lease",
-        axum::routing::get(|| async { "[+]service-lease ok\n" }),
-    );
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     service.known.lock().peers = vec![format!("http://{}", listener.local_addr().unwrap())];
-    tokio::spawn(async move { axum::serve(listener, peer).await.unwrap() });
+    be_a_peer(listener);
     let fence = format!(
         "self_fence: {{enabled: true, device: {}, timeout: 30s, feed_interval: 100ms, lease_ttl: 10s}}",
         device.display()
     );
     place.configure(&[service.url()], &fence);
     let agent = Agent::start(place.start(&scene.uri));
-    service
-        .until("armed", |known| {
-            known
-                .heartbeats
-                .last()
-                .filter(|beat| beat.self_fence.armed)
-                .map(|_| ())
-        })
-        .await;
+    service.until("armed", armed).await;
     let armed = service.known.lock().heartbeats.last().unwrap().self_fence.clone();
     assert_eq!((armed.timeout_s, armed.lease_ttl_s), (30, 10));
     service.known.lock().away = Some(503);
@@ -657,20 +660,8 @@ async fn a_watchdog_is_not_armed_while_nobody_could_be_asked() {
     );
     assert_eq!(std::fs::read(&device).unwrap(), b"", "nobody opened it");
 
-    let peer = axum::Router::new().route(
-        "/readyz/service-lease",
-        axum::routing::get(|| async { "[+]service-lease ok\n" }),
-    );
     let listener = socket.listen(16).unwrap();
-    tokio::spawn(async move { axum::serve(listener, peer).await.unwrap() });
-    service
-        .until("armed, now that somebody answers", |known| {
-            known
-                .heartbeats
-                .last()
-                .filter(|beat| beat.self_fence.armed)
-                .map(|_| ())
-        })
-        .await;
+    be_a_peer(listener);
+    service.until("armed, now that somebody answers", armed).await;
     agent.stop().await;
 }

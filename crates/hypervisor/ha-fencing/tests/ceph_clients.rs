@@ -2,9 +2,12 @@
 //! Whether Ceph lets a client break locks, asked of a program that answers as `ceph auth get` does.
 #![allow(clippy::unwrap_used)]
 
-use std::path::{Path, PathBuf};
+mod support;
+
+use std::path::PathBuf;
 
 use cobaltcore_ha_fencing::{CephClient, Locks};
+use support::install;
 
 /// What the `ceph` of 16.2 prints to `auth get client.nova --format json`, an empty first line included.
 const JSON: &str = r#"
@@ -53,16 +56,6 @@ impl Rig {
         assert!(!error.contains("SECRET"), "{error}");
         error
     }
-}
-
-/// Another process writes the program: one that this process has open for writing cannot be run.
-fn install(program: &Path, text: &str) {
-    let write = std::process::Command::new("/bin/sh")
-        .args(["-c", "printf %s \"$1\" >\"$0\" && chmod 755 \"$0\""])
-        .arg(program)
-        .arg(text)
-        .status();
-    assert!(write.unwrap().success());
 }
 
 #[tokio::test]

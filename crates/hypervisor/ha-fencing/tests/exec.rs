@@ -2,11 +2,14 @@
 //! Programs as fencing devices: real processes, as a fence agent or a script would be.
 #![allow(clippy::unwrap_used)]
 
-use std::path::{Path, PathBuf};
+mod support;
+
+use std::path::PathBuf;
 
 use cobaltcore_api::names::HostName;
 use cobaltcore_ha_engine::{Identity, Power};
 use cobaltcore_ha_fencing::{Config, Error, Fences, Level, Target};
+use support::install;
 
 struct Rig {
     folder: tempfile::TempDir,
@@ -50,17 +53,6 @@ impl Rig {
     fn read(&self, name: &str) -> String {
         std::fs::read_to_string(self.file(name)).unwrap()
     }
-}
-
-/// Puts a program where it can be run. Another process writes it: a file that this one has open may be held open for a
-/// moment by what another test starts, and a program that somebody has open for writing cannot be run.
-fn install(program: &Path, text: &str) {
-    let write = std::process::Command::new("/bin/sh")
-        .args(["-c", "printf %s \"$1\" >\"$0\" && chmod 755 \"$0\""])
-        .arg(program)
-        .arg(text)
-        .status();
-    assert!(write.unwrap().success());
 }
 
 /// A fence agent with a machine behind it: its power is a file.

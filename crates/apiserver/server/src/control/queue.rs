@@ -57,6 +57,8 @@ struct State {
     known: HashSet<Work>,
     running: HashSet<Work>,
     again: HashSet<Work>,
+    /// Will be added by whoever waits for its time.
+    resting: HashSet<Work>,
     failures: HashMap<Work, u32>,
 }
 
@@ -65,6 +67,7 @@ impl Queue {
     pub(crate) fn add(&self, work: Work) {
         {
             let mut state = self.state.lock();
+            state.resting.remove(&work);
             if state.running.contains(&work) {
                 state.again.insert(work);
                 return;
@@ -75,6 +78,11 @@ impl Queue {
             state.waiting.push_back(work);
         }
         self.ready.notify_one();
+    }
+
+    /// Whether somebody is to add this when its time has come; not if somebody waits for that already.
+    pub(crate) fn rest(&self, work: &Work) -> bool {
+        self.state.lock().resting.insert(work.clone())
     }
 
     /// The next thing to do.
@@ -132,6 +140,15 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_waits_for_the_time_of_a_thing() {
+        let queue = Queue::default();
+        assert!(queue.rest(&Work::Daemons));
+        assert!(!queue.rest(&Work::Daemons), "somebody waits already");
+        queue.add(Work::Daemons);
+        assert!(queue.rest(&Work::Daemons), "its time came, and another may come");
+    }
 
     #[tokio::test]
     async fn nothing_waits_twice_and_nothing_is_lost() {

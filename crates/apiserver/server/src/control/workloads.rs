@@ -51,11 +51,14 @@ impl Api {
         let Some(delay) = self.config.simulate_workloads else {
             return;
         };
-        let (api, key) = (self.clone(), key.clone());
+        let (api, work) = (self.clone(), Work::Fulfil(table, key.clone()));
+        if !api.queue.rest(&work) {
+            return;
+        }
         tokio::spawn(async move {
             let later = tokio::time::sleep(delay);
             if api.stop.run_until_cancelled(later).await.is_some() {
-                api.queue.add(Work::Fulfil(table, key));
+                api.queue.add(work);
             }
         });
     }

@@ -7,23 +7,11 @@ use cobaltcore_apiserver::testkit::TestServer;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::requests::{BUDGETS, DEPLOYMENTS, JOBS, MAPS, PODS, SERVICES, deployment, map, pod};
+use super::requests::{BUDGETS, DEPLOYMENTS, JOBS, MAPS, PODS, SERVICES, deployment, map, pod, told};
 
 const NAMESPACES: &str = "/api/v1/namespaces";
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 const LEVEL: &str = "pod-security.kubernetes.io/enforce";
-
-fn causes(body: &Value) -> Vec<String> {
-    let list = body["details"]["causes"].as_array().into_iter().flatten();
-    list.map(|c| {
-        format!(
-            "{}: {}",
-            c["field"].as_str().unwrap_or_default(),
-            c["message"].as_str().unwrap_or_default()
-        )
-    })
-    .collect()
-}
 
 fn condition(kind: &str) -> Value {
     json!({"type": kind, "status": "True"})
@@ -41,7 +29,7 @@ async fn the_status_of_a_job_tells_a_story_that_holds_together() {
     let write = async |status_of_job: Value| admin.merge(&status, &json!({"status": status_of_job})).await;
     let refused = write(json!({"active": 1, "conditions": [condition("Complete")]})).await;
     assert_eq!(
-        causes(&refused.body),
+        told(&refused.body),
         [
             "status.completionTime: Required value: completionTime is required for Complete jobs",
             "status.conditions: Invalid value: cannot set Complete=True condition without the SuccessCriteriaMet=true condition",
@@ -52,7 +40,7 @@ async fn the_status_of_a_job_tells_a_story_that_holds_together() {
     let refused =
         write(json!({"startTime": "2024-01-01T00:00:00Z", "conditions": [condition("Failed")]})).await;
     assert_eq!(
-        causes(&refused.body),
+        told(&refused.body),
         [
             "status.conditions: Invalid value: cannot set Failed=True condition without the FailureTarget=true condition"
         ]
@@ -60,7 +48,7 @@ async fn the_status_of_a_job_tells_a_story_that_holds_together() {
     let early = json!({"startTime": "2024-01-02T00:00:00Z", "completionTime": "2024-01-01T00:00:00Z",
         "conditions": [condition("SuccessCriteriaMet"), condition("Complete")]});
     assert_eq!(
-        causes(&write(early).await.body),
+        told(&write(early).await.body),
         [
             "status.completionTime: Invalid value: \"2024-01-01T00:00:00Z\": must be equal to or after `startTime`"
         ]
@@ -73,7 +61,7 @@ async fn the_status_of_a_job_tells_a_story_that_holds_together() {
     assert_eq!(done.code, 200, "{}", done.body);
     let undone = write(json!({"succeeded": 0, "completionTime": null, "conditions": []})).await;
     assert_eq!(
-        causes(&undone.body),
+        told(&undone.body),
         [
             "status.conditions: Invalid value: cannot disable the terminal Complete=True condition",
             "status.succeeded: Invalid value: 0: cannot decrease the succeeded counter",
@@ -93,7 +81,7 @@ async fn only_load_balancers_have_points_of_entry() {
     let entry = json!({"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}});
     let refused = admin.merge(&format!("{SERVICES}/clusterip/status"), &entry).await;
     assert_eq!(
-        causes(&refused.body),
+        told(&refused.body),
         ["status.loadBalancer.ingress: Forbidden: may only be used when `spec.type` is 'LoadBalancer'"]
     );
     let taken = admin
@@ -122,18 +110,18 @@ async fn verdicts_on_certificates_stay() {
     let conditions = |list: Value| json!({"status": {"conditions": list}});
     let unsure = json!([{"type": "Approved", "status": "False"}]);
     assert_eq!(
-        causes(&admin.merge(&approval, &conditions(unsure)).await.body),
+        told(&admin.merge(&approval, &conditions(unsure)).await.body),
         ["status.conditions[0].status: Unsupported value: \"False\": supported values: \"True\""]
     );
     let both = json!([condition("Approved"), condition("Denied")]);
     assert_eq!(
-        causes(&admin.merge(&approval, &conditions(both)).await.body),
+        told(&admin.merge(&approval, &conditions(both)).await.body),
         [
             "status.conditions: Invalid value: \"Denied\": Approved and Denied conditions are mutually exclusive"
         ]
     );
     assert_eq!(
-        causes(
+        told(
             &admin
                 .merge(&status, &conditions(json!([condition("Approved")])))
                 .await
@@ -146,7 +134,7 @@ async fn verdicts_on_certificates_stay() {
         .await;
     assert_eq!(approved.code, 200, "{}", approved.body);
     assert_eq!(
-        causes(
+        told(
             &admin
                 .merge(&approval, &conditions(json!([condition("Denied")])))
                 .await
@@ -156,7 +144,7 @@ async fn verdicts_on_certificates_stay() {
     );
     let junk = json!({"status": {"certificate": "AAAA"}});
     assert_eq!(
-        causes(&admin.merge(&status, &junk).await.body),
+        told(&admin.merge(&status, &junk).await.body),
         [
             "status.certificate: Invalid value: \"<certificate data>\": must contain at least one CERTIFICATE PEM block"
         ]
@@ -173,7 +161,7 @@ async fn a_pod_with_users_of_its_own_shares_nothing_else() {
     own["spec"]["hostPID"] = json!(true);
     own["spec"]["resourceClaims"] = json!([{"name": "a"}]);
     assert_eq!(
-        causes(&admin.post(PODS, &own).await.body),
+        told(&admin.post(PODS, &own).await.body),
         [
             "spec.resourceClaims[0]: Invalid value: {\"Name\":\"a\",\"ResourceClaimName\":null,\"ResourceClaimTemplateName\":null}: must specify one of: `resourceClaimName`, `resourceClaimTemplateName`",
             "spec.hostNetwork: Forbidden: when `hostUsers` is false",
@@ -185,7 +173,7 @@ async fn a_pod_with_users_of_its_own_shares_nothing_else() {
     windows["spec"]["hostPID"] = json!(true);
     windows["spec"]["securityContext"] = json!({"runAsUser": 1});
     assert_eq!(
-        causes(&admin.post(PODS, &windows).await.body),
+        told(&admin.post(PODS, &windows).await.body),
         [
             "spec.hostPID: Forbidden: cannot be set for a windows pod",
             "spec.securityContext.runAsUser: Forbidden: cannot be set for a windows pod",
@@ -195,7 +183,7 @@ async fn a_pod_with_users_of_its_own_shares_nothing_else() {
     counted["spec"]["containers"][0]["env"] = json!([{"name": "A", "valueFrom": {
         "resourceFieldRef": {"resource": "limits.cpu", "divisor": "3"}}}]);
     assert_eq!(
-        causes(&admin.post(PODS, &counted).await.body),
+        told(&admin.post(PODS, &counted).await.body),
         [
             "spec.containers[0].env[0].valueFrom.resourceFieldRef.divisor: Invalid value: \"limits.cpu\": only divisor's values 1m and 1 are supported with the cpu resource"
         ]
@@ -221,12 +209,12 @@ async fn storage_is_where_it_can_be() {
         )
         .await;
     assert_eq!(
-        causes(&refused.body),
+        told(&refused.body),
         ["spec.persistentVolumeReclaimPolicy: Forbidden: may not be 'recycle' for a hostPath mount of '/'"]
     );
     let nowhere = volume(json!({"nodeAffinity": {"required": {"nodeSelectorTerms": []}}}));
     assert_eq!(
-        causes(&admin.post(volumes, &nowhere).await.body),
+        told(&admin.post(volumes, &nowhere).await.body),
         [
             "spec.nodeAffinity.required.nodeSelectorTerms: Required value: must have at least one node selector term"
         ]
@@ -234,7 +222,7 @@ async fn storage_is_where_it_can_be() {
     let class = json!({"metadata": {"name": "c"}, "provisioner": "a/b", "allowedTopologies": [
         {"matchLabelExpressions": [{"key": "zone", "values": []}, {"key": "zone", "values": ["a", "a"]}]}]});
     assert_eq!(
-        causes(
+        told(
             &admin
                 .post("/apis/storage.k8s.io/v1/storageclasses", &class)
                 .await
@@ -248,7 +236,7 @@ async fn storage_is_where_it_can_be() {
     );
     let limits = json!({"metadata": {"name": "l"}, "spec": {"limits": [{"type": "PersistentVolumeClaim"}]}});
     assert_eq!(
-        causes(
+        told(
             &admin
                 .post("/api/v1/namespaces/default/limitranges", &limits)
                 .await
@@ -271,7 +259,7 @@ async fn storage_is_where_it_can_be() {
     );
     let node = json!({"metadata": {"name": "n"}, "spec": {"podCIDRs": ["10.0.0.0/24", "10.1.0.0/24"]}});
     assert_eq!(
-        causes(&admin.post("/api/v1/nodes", &node).await.body),
+        told(&admin.post("/api/v1/nodes", &node).await.body),
         [
             "spec.podCIDRs: Invalid value: [\"10.0.0.0/24\",\"10.1.0.0/24\"]: may specify no more than one CIDR for each IP family"
         ]
@@ -287,7 +275,7 @@ async fn budgets_have_names_of_paths() {
         |name: &str| json!({"metadata": {"name": name}, "spec": {"selector": {}, "minAvailable": 1}});
     assert_eq!(admin.post(BUDGETS, &budget("Any_Name")).await.code, 201);
     assert_eq!(
-        causes(&admin.post(BUDGETS, &budget("a%b")).await.body),
+        told(&admin.post(BUDGETS, &budget("a%b")).await.body),
         ["metadata.name: Invalid value: \"a%b\": may not contain '%'"]
     );
 }

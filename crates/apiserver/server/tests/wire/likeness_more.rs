@@ -7,20 +7,8 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::hooks::{self, World, allow, rule};
-use super::requests::{MAPS, map_of};
+use super::requests::{MAPS, map_of, told};
 use super::words::{CRDS, RBAC, WIDGETS, definition, definition_with, install, rv, widget};
-
-fn causes(body: &Value) -> Vec<String> {
-    let list = body["details"]["causes"].as_array().into_iter().flatten();
-    list.map(|c| {
-        format!(
-            "{}: {}",
-            c["field"].as_str().unwrap_or_default(),
-            c["message"].as_str().unwrap_or_default()
-        )
-    })
-    .collect()
-}
 
 /// Two versions with the same schema, the second one stored when `second` says so.
 fn two_versions(second: bool) -> Value {
@@ -69,21 +57,21 @@ async fn names_of_definitions_are_judged_once() {
     let server = TestServer::start().await;
     let mut crd = definition("widgets", "Widget", json!({"type": "object"}));
     crd["metadata"]["name"] = json!("widgets.Foo.com");
-    let told = causes(&server.admin().post(CRDS, &crd).await.body);
-    assert_eq!(told.len(), 2, "{told:?}");
+    let found = told(&server.admin().post(CRDS, &crd).await.body);
+    assert_eq!(found.len(), 2, "{found:?}");
     assert!(
-        told[0].contains("a lowercase RFC 1123 subdomain must consist of"),
-        "{told:?}"
+        found[0].contains("a lowercase RFC 1123 subdomain must consist of"),
+        "{found:?}"
     );
     assert_eq!(
-        told[1],
+        found[1],
         "metadata.name: Invalid value: \"widgets.Foo.com\": must be spec.names.plural+\".\"+spec.group"
     );
     let mut none = definition("widgets", "Widget", json!({"type": "object"}));
     none["spec"].as_object_mut().unwrap().remove("versions");
     let reply = server.admin().post(CRDS, &none).await;
     assert_eq!(
-        causes(&reply.body).first().unwrap(),
+        told(&reply.body).first().unwrap(),
         "spec.versions: Invalid value: null: must have exactly one version marked as storage version"
     );
 }
@@ -157,12 +145,12 @@ async fn rules_of_aggregated_roles_are_judged() {
         .post(&path, &role(json!({"matchLabels": {"a": "b"}})))
         .await;
     assert_eq!(
-        (reply.code, causes(&reply.body)),
+        (reply.code, told(&reply.body)),
         (422, rules.map(str::to_owned).to_vec())
     );
     let wrong = json!({"matchExpressions": [{"key": "a", "operator": "Foo"}]});
     let reply = server.admin().post(&path, &role(wrong)).await;
-    let told = causes(&reply.body);
+    let told = told(&reply.body);
     assert_eq!(told[..2], rules);
     assert_eq!(
         told[3],
@@ -249,7 +237,7 @@ async fn expressions_must_be_what_they_should_for_certain() {
         ),
     ] {
         let reply = admin.post(&path, &policy(validation)).await;
-        assert_eq!((reply.code, causes(&reply.body)), (422, vec![cause.to_owned()]));
+        assert_eq!((reply.code, told(&reply.body)), (422, vec![cause.to_owned()]));
     }
     let sure =
         json!({"expression": "object.foo == 1 || has(object.bar)", "messageExpression": "'a' + object.foo"});
@@ -262,7 +250,7 @@ async fn expressions_must_be_what_they_should_for_certain() {
         .post(CRDS, &definition_with("widgets", "Widget", schema, json!({})))
         .await;
     assert!(
-        causes(&reply.body)[0].ends_with("cel expression must evaluate to a bool"),
+        told(&reply.body)[0].ends_with("cel expression must evaluate to a bool"),
         "{}",
         reply.body
     );

@@ -99,6 +99,14 @@ pub(crate) fn causes(reply: &Reply) -> Vec<(String, String)> {
         .collect()
 }
 
+/// The fields and messages of a refusal's causes.
+pub(crate) fn told(body: &Value) -> Vec<String> {
+    let list = body["details"]["causes"].as_array().into_iter().flatten();
+    let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
+    list.map(|c| format!("{}: {}", text(&c["field"]), text(&c["message"])))
+        .collect()
+}
+
 /// The names in a list.
 pub(crate) fn names(reply: &Reply) -> Vec<&str> {
     let items = reply.body["items"]

@@ -12,6 +12,7 @@ use crate::input::{MigrationFacts, MigrationKind, ServerFacts, VmState};
 use crate::journal::Entry;
 use crate::ledger::{BlockedReason, SkipReason, VmProgress, VmRecord};
 use crate::mutation::Mutation;
+use crate::recovery::note_retry;
 
 impl Engine {
     pub(super) fn request(
@@ -81,6 +82,11 @@ impl Engine {
         };
         if !self.ready(id, &Slot::Requests, now) {
             return;
+        }
+        let run = self.run(id, now);
+        if run.retry.contains_key(&Slot::Requests) {
+            // After a refusal one goes ahead; the others wait for what becomes of it.
+            note_retry(run, &Slot::Requests, true, now.mono);
         }
         let counted = !std::mem::take(&mut self.vm_run(id, &vm.server, now).uncounted);
         let known: Vec<MigrationId> = seen.migrations.iter().map(|m| m.id).collect();

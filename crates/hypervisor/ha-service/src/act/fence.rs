@@ -49,20 +49,16 @@ impl Executor {
         Ok(worth(read, level.grade()))
     }
 
-    /// On counts at once. Off counts while whoever could switch the host on stands down; where they do not, that is
-    /// the answer, whatever the power would be said to be.
+    /// Whether the host is off and stays so.
     pub(super) async fn read_hold(&self, host: &HostName, level: usize) -> Outcome {
         let level = self.level(host, level).await?;
         let (read, holds) = futures::join!(level.power(), level.holds());
-        match (read, holds) {
-            (Ok(Power::On), _) => Ok(worth(Power::On, level.grade())),
-            (_, Ok(false)) => {
-                tracing::error!(%host, "nobody keeps it off any more: who ended its parking, or changed its claim?");
-                Ok(Answer::Unheld)
-            }
-            (Err(error), _) | (_, Err(error)) => Err(trouble(host, "looking at its fence", &error)),
-            (Ok(Power::Off), Ok(true)) => Ok(worth(Power::Off, level.grade())),
-        }
+        let read = kept(read, holds).map_err(|error| trouble(host, "looking at its fence", &error))?;
+        let Some(read) = read else {
+            tracing::error!(%host, "nobody keeps it off any more: who ended its parking, or changed its claim?");
+            return Ok(Answer::Unheld);
+        };
+        Ok(worth(read, level.grade()))
     }
 
     pub(super) async fn identify(&self, host: &HostName, level: usize) -> Outcome {
@@ -138,6 +134,20 @@ async fn try_fence(fences: &Fences, target: &Target, level: usize, required: Gra
     found.power().await.map(drop).map_err(words)
 }
 
+/// The power, or nothing where nobody keeps the host off. On counts at once. Off counts while whoever could switch the
+/// host on stands down; where they do not, it does not matter what the power is said to be.
+fn kept(
+    read: Result<Power, FenceError>,
+    holds: Result<bool, FenceError>,
+) -> Result<Option<Power>, FenceError> {
+    match (read, holds) {
+        (Ok(Power::On), _) => Ok(Some(Power::On)),
+        (_, Ok(false)) => Ok(None),
+        (Err(error), _) | (_, Err(error)) => Err(error),
+        (Ok(Power::Off), Ok(true)) => Ok(Some(Power::Off)),
+    }
+}
+
 /// A reading with what it is worth.
 fn worth(read: Power, grade: Grade) -> Answer {
     match grade {
@@ -183,5 +193,32 @@ fn trouble(host: &HostName, doing: &str, error: &FenceError) -> Trouble {
             status: 401 | 403, ..
         } => Trouble::Refused(Refusal::Unauthorized),
         _ => Trouble::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn off_counts_while_it_is_kept_and_on_counts_always() {
+        let silent = || FenceError::NoLevel {
+            host: HostName::new("n1").unwrap(),
+            level: 0,
+        };
+        let (on, off) = (Power::On, Power::Off);
+        let of = |read, holds| kept(read, holds).ok();
+        for holds in [Ok(true), Ok(false), Err(silent())] {
+            assert_eq!(of(Ok(on), holds), Some(Some(on)));
+        }
+        assert_eq!(of(Ok(off), Ok(true)), Some(Some(off)));
+        assert_eq!(of(Ok(off), Ok(false)), Some(None));
+        assert_eq!(of(Err(silent()), Ok(false)), Some(None));
+        assert_eq!(
+            of(Ok(off), Err(silent())),
+            None,
+            "nobody knows whether it is kept off"
+        );
+        assert_eq!(of(Err(silent()), Ok(true)), None);
     }
 }
