@@ -12,10 +12,11 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::decode::{self, Decoded};
-use crate::negotiate;
+use crate::negotiate::{self, Form};
 use crate::options::FieldValidation;
 use crate::reqinfo::{Query, RequestInfo};
 use crate::status::{ApiError, ApiResult};
+use crate::view;
 use crate::yaml;
 
 /// Characters of all warnings together; beyond that each is cut to [`CUT_WARNING`].
@@ -282,6 +283,9 @@ pub struct Answer {
     pub content_type: &'static str,
     /// Body.
     pub body: Body,
+    /// Whether a line break follows the body, as it follows every object that is not indented. It
+    /// is kept apart because bodies are shared with the store.
+    pub line: bool,
     /// Further headers.
     pub headers: Vec<(HeaderName, HeaderValue)>,
 }
@@ -318,8 +322,32 @@ impl Answer {
             code,
             content_type,
             body: Body::Full(body),
+            line: false,
             headers: Vec::new(),
         }
+    }
+
+    /// An object in the form asked for, which `body` already has.
+    pub fn object(code: u16, form: Form, body: Bytes) -> Self {
+        Self {
+            line: form.ends_line(),
+            ..Self::bytes(code, form.content_type(), body)
+        }
+    }
+
+    /// A tree, brought into the form asked for.
+    pub fn value(code: u16, form: Form, value: &Value) -> Self {
+        Self::object(
+            code,
+            form,
+            view::encode(form, crate::store::serialize(value).into()),
+        )
+    }
+
+    /// JSON for people: indented, whoever asks.
+    pub fn readable(code: u16, value: &Value) -> Self {
+        let body = serde_json::to_vec_pretty(value).unwrap_or_default();
+        Self::bytes(code, "application/json", body.into())
     }
 
     /// A text answer.

@@ -64,11 +64,7 @@ impl Api {
             Deleted::Gone(object) if resource.as_builtin().is_some_and(|k| k.delete_returns_object) => {
                 Ok(write.answer(self, 200, Outcome::Tree(object)))
             }
-            Deleted::Gone(object) => {
-                let body =
-                    crate::view::encode(form, crate::store::serialize(&success(resource, &object)).into());
-                Ok(Answer::bytes(200, form.content_type(), body))
-            }
+            Deleted::Gone(object) => Ok(Answer::value(200, form, &success(resource, &object))),
         }
     }
 
@@ -118,11 +114,7 @@ impl Api {
             form,
             now: self.clock.now(),
         };
-        Ok(Answer::bytes(
-            200,
-            form.content_type(),
-            view.list(&shown, listing.metadata()),
-        ))
+        Ok(Answer::object(200, form, view.list(&shown, listing.metadata())))
     }
 
     fn delete_options(&self, call: &Call) -> ApiResult<DeleteOptions> {

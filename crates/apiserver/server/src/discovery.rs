@@ -14,17 +14,8 @@ use crate::registry::{Group, Registry, Resource};
 use crate::status::{ApiError, ApiResult};
 use crate::view;
 
-/// Content types of aggregated discovery, newest first.
-const AGGREGATED: [(&str, &str); 2] = [
-    (
-        "v2",
-        "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
-    ),
-    (
-        "v2beta1",
-        "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList",
-    ),
-];
+/// Content type of aggregated discovery.
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 impl Api {
     /// `/api`, `/apis` and what lies below them without naming a resource.
@@ -33,8 +24,8 @@ impl Api {
         match segments {
             ["api" | "apis"] => {
                 let core = segments == ["api"];
-                if let Some((version, content_type)) = aggregated_asked(call) {
-                    return Ok(aggregated(call, &registry, core, version, content_type));
+                if aggregated_asked(call) {
+                    return Ok(aggregated(call, &registry, core));
                 }
                 let document = if core {
                     self.api_versions()
@@ -64,8 +55,7 @@ impl Api {
 
     fn document(&self, call: &Call, document: &Value) -> ApiResult<Answer> {
         let form = Form::negotiate(&call.headers, &call.query, false)?;
-        let body = view::encode(form, crate::store::serialize(document).into());
-        Ok(Answer::bytes(200, form.content_type(), body).with(VARY, "Accept"))
+        Ok(Answer::value(200, form, document))
     }
 
     fn api_versions(&self) -> Value {
@@ -211,9 +201,9 @@ fn storage_hash(resource: &Resource) -> String {
     base64::engine::general_purpose::STANDARD.encode(digest.as_ref().get(..8).unwrap_or_default())
 }
 
-/// Which aggregated form the client accepts, if any. The first acceptable clause wins.
-fn aggregated_asked(call: &Call) -> Option<(&'static str, &'static str)> {
-    let accept = call.header(&http::header::ACCEPT)?;
+/// Whether the client takes the aggregated form. The first acceptable clause wins.
+fn aggregated_asked(call: &Call) -> bool {
+    let accept = call.header(&http::header::ACCEPT).unwrap_or_default();
     for clause in accept.split(',') {
         let mut parts = clause.split(';').map(str::trim);
         let media = parts.next().unwrap_or_default();
@@ -223,25 +213,15 @@ fn aggregated_asked(call: &Call) -> Option<(&'static str, &'static str)> {
         let params: Vec<(&str, &str)> = parts.filter_map(|p| p.split_once('=')).collect();
         let get = |key: &str| params.iter().find(|(k, _)| *k == key).map(|(_, v)| *v);
         match (get("as"), get("g"), get("v")) {
-            (None, ..) => return None,
-            (Some("APIGroupDiscoveryList"), Some("apidiscovery.k8s.io"), Some(version)) => {
-                if let Some(found) = AGGREGATED.iter().find(|(v, _)| *v == version) {
-                    return Some(*found);
-                }
-            }
+            (None, ..) => return false,
+            (Some("APIGroupDiscoveryList"), Some("apidiscovery.k8s.io"), Some("v2")) => return true,
             _ => {}
         }
     }
-    None
+    false
 }
 
-fn aggregated(
-    call: &Call,
-    registry: &Registry,
-    core: bool,
-    version: &str,
-    content_type: &'static str,
-) -> Answer {
+fn aggregated(call: &Call, registry: &Registry, core: bool) -> Answer {
     let items: Vec<Value> = ordered_groups(registry)
         .into_iter()
         .filter(|(name, _)| name.is_empty() == core)
@@ -249,7 +229,7 @@ fn aggregated(
         .collect();
     let document = json!({
         "kind": "APIGroupDiscoveryList",
-        "apiVersion": format!("apidiscovery.k8s.io/{version}"),
+        "apiVersion": "apidiscovery.k8s.io/v2",
         "metadata": {},
         "items": items,
     });
@@ -267,9 +247,13 @@ fn aggregated(
         .header(&IF_NONE_MATCH)
         .is_some_and(|sent| sent.split(',').any(|tag| tag.trim() == etag))
     {
-        return headers(Answer::bytes(304, content_type, bytes::Bytes::new()));
+        return headers(Answer::bytes(304, AGGREGATED, bytes::Bytes::new()));
     }
-    headers(Answer::bytes(200, content_type, body.into()))
+    let form = Form::indented(&call.headers, &call.query);
+    headers(Answer {
+        content_type: AGGREGATED,
+        ..Answer::object(200, form, view::encode(form, body.into()))
+    })
 }
 
 fn aggregated_group(name: &str, group: &Group) -> Value {

@@ -41,6 +41,8 @@ static AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 pub enum ResponseBody {
     /// All of it; taken when sent.
     Full(Option<Bytes>),
+    /// All of it, and a line break; the body and then the break are taken when sent.
+    Line(Option<Bytes>),
     /// Pieces as they come.
     Stream(BoxStream<'static, Bytes>),
 }
@@ -49,6 +51,7 @@ impl std::fmt::Debug for ResponseBody {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Full(_) => "Full",
+            Self::Line(_) => "Line",
             Self::Stream(_) => "Stream",
         })
     }
@@ -62,9 +65,17 @@ impl HttpBody for ResponseBody {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        match self.get_mut() {
+        let this = self.get_mut();
+        match this {
             Self::Full(body) => {
                 Poll::Ready(body.take().filter(|b| !b.is_empty()).map(|b| Ok(Frame::data(b))))
+            }
+            Self::Line(body) => {
+                let first = body.take();
+                if first.is_some() {
+                    *this = Self::Full(Some(Bytes::from_static(b"\n")));
+                }
+                Poll::Ready(first.map(|b| Ok(Frame::data(b))))
             }
             Self::Stream(stream) => stream
                 .as_mut()
@@ -80,6 +91,7 @@ impl HttpBody for ResponseBody {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Full(body) => SizeHint::with_exact(body.as_ref().map_or(0, |b| b.len() as u64)),
+            Self::Line(body) => SizeHint::with_exact(body.as_ref().map_or(0, |b| b.len() as u64 + 1)),
             Self::Stream(_) => SizeHint::default(),
         }
     }
@@ -304,7 +316,7 @@ fn render(
     accepts_gzip: bool,
     may_compress: bool,
 ) -> Response<ResponseBody> {
-    let answer = match result {
+    let mut answer = match result {
         Ok(answer) => answer,
         Err(error) => return render_error(&error, form),
     };
@@ -326,31 +338,32 @@ fn render(
                 && body.len() > COMPRESS_ABOVE
                 && !headers.contains_key(CONTENT_ENCODING)
             {
-                body = compress(&body);
+                body = compress(&body, std::mem::take(&mut answer.line));
                 headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
                 headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
             }
-            headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
-            *response.body_mut() = ResponseBody::Full(Some(body));
+            let body = whole(body, answer.line);
+            headers.insert(CONTENT_LENGTH, HeaderValue::from(body.size_hint().lower()));
+            *response.body_mut() = body;
         }
     }
     response
 }
 
 fn render_error(error: &ApiError, form: Form) -> Response<ResponseBody> {
-    let (content_type, body) = match error.as_text() {
-        Some(text) => ("text/plain; charset=utf-8", Bytes::from(text.to_owned())),
-        None => (
-            form.content_type(),
-            crate::view::encode(form, crate::store::serialize(&error.to_status()).into()),
-        ),
+    let (content_type, body) = if let Some(text) = error.as_text() {
+        ("text/plain; charset=utf-8", whole(text.to_owned().into(), false))
+    } else {
+        let status = crate::view::encode(form, crate::store::serialize(&error.to_status()).into());
+        (form.content_type(), whole(status, form.ends_line()))
     };
-    let mut response = Response::new(ResponseBody::Full(Some(body.clone())));
+    let length = body.size_hint().lower();
+    let mut response = Response::new(body);
     *response.status_mut() =
         http::StatusCode::from_u16(error.code()).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
     if error.is_unsniffed() {
         headers.insert(
             http::header::X_CONTENT_TYPE_OPTIONS,
@@ -363,11 +376,23 @@ fn render_error(error: &ApiError, form: Form) -> Response<ResponseBody> {
     response
 }
 
-fn compress(body: &[u8]) -> Bytes {
+/// A body that is there as a whole, with or without a line break behind it.
+fn whole(body: Bytes, line: bool) -> ResponseBody {
+    if line {
+        ResponseBody::Line(Some(body))
+    } else {
+        ResponseBody::Full(Some(body))
+    }
+}
+
+fn compress(body: &[u8], line: bool) -> Bytes {
     use std::io::Write;
     let mut encoder =
         flate2::write::GzEncoder::new(Vec::with_capacity(body.len() / 8), flate2::Compression::fast());
     // Writing into a vector cannot fail.
     let _ = encoder.write_all(body);
+    if line {
+        let _ = encoder.write_all(b"\n");
+    }
     encoder.finish().unwrap_or_default().into()
 }

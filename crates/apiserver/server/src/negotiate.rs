@@ -68,6 +68,14 @@ impl Form {
         pretty: false,
     };
 
+    /// JSON, indented for people.
+    pub fn indented(headers: &HeaderMap, query: &Query) -> Self {
+        Self {
+            pretty: wants_pretty(query).unwrap_or_else(|| is_browser(headers)),
+            ..Self::JSON
+        }
+    }
+
     /// Reads the form off a request. `shapes` tells whether tables and metadata may be asked for.
     pub fn negotiate(headers: &HeaderMap, query: &Query, shapes: bool) -> ApiResult<Self> {
         Self::choose(headers, query, shapes, &[Format::Json, Format::Yaml])?
@@ -92,7 +100,7 @@ impl Form {
         shapes: bool,
         offered: &[Format],
     ) -> ApiResult<Option<Self>> {
-        let pretty = wants_pretty(query).unwrap_or_else(|| is_browser(headers));
+        let plain = Self::indented(headers, query);
         let accept: Vec<&str> = headers
             .get_all(ACCEPT)
             .iter()
@@ -100,7 +108,7 @@ impl Form {
             .collect();
         let accept = accept.join(",");
         if accept.trim().is_empty() {
-            return Ok(Some(Self { pretty, ..Self::JSON }));
+            return Ok(Some(plain));
         }
         for clause in clauses(&accept) {
             if let Some((format, shape)) = clause.form(shapes, query)?
@@ -109,7 +117,7 @@ impl Form {
                 return Ok(Some(Self {
                     format,
                     shape,
-                    pretty,
+                    pretty: plain.pretty || clause.param("pretty") == Some("1"),
                 }));
             }
         }
@@ -119,13 +127,11 @@ impl Form {
     /// The form of a refusal: that of the answer asked for, as far as a `Status` has it.
     pub fn of_errors(headers: &HeaderMap, query: &str) -> Self {
         let query = Query::parse(query);
-        match Self::negotiate(headers, &query, true) {
-            Ok(form) => Self {
-                shape: Shape::Object,
-                ..form
-            },
+        match Self::negotiate(headers, &query, false) {
+            Ok(form) => form,
+            // Whoever takes none of the forms a `Status` has is taken for a person.
             Err(_) => Self {
-                pretty: wants_pretty(&query).unwrap_or(false),
+                pretty: true,
                 ..Self::JSON
             },
         }
@@ -154,6 +160,11 @@ impl Form {
         Ok(self)
     }
 
+    /// Whether a line break follows the answer: JSON has one unless it is indented; YAML brings its own.
+    pub fn ends_line(&self) -> bool {
+        self.format == Format::Json && !self.pretty
+    }
+
     /// The content type of the answer.
     pub fn content_type(&self) -> &'static str {
         match self.format {
@@ -165,20 +176,7 @@ impl Form {
 
 /// Whether any of the media types asked for is one objects are sent in, whatever their shape.
 pub(crate) fn takes_objects(headers: &HeaderMap) -> bool {
-    let mut asked = headers
-        .get_all(ACCEPT)
-        .iter()
-        .filter_map(|v| v.to_str().ok())
-        .flat_map(|v| v.split(','))
-        .map(|clause| clause.split(';').next().unwrap_or_default().trim())
-        .filter(|media| !media.is_empty())
-        .peekable();
-    asked.peek().is_none()
-        || asked.any(|media| {
-            ["*/*", "application/json", "application/yaml"]
-                .iter()
-                .any(|known| media.eq_ignore_ascii_case(known))
-        })
+    takes(headers, &["application/json", "application/yaml"])
 }
 
 /// What `pretty` asks for; without a value it asks for nothing.
@@ -187,17 +185,27 @@ fn wants_pretty(query: &Query) -> Option<bool> {
     Some(matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True"))
 }
 
-/// Refuses whoever does not take JSON, at paths that have nothing else.
-pub(crate) fn only_json(headers: &HeaderMap) -> ApiResult<()> {
-    match Form::choose(headers, &Query::default(), false, &[Format::Json])? {
-        Some(_) => Ok(()),
-        None => Err(ApiError::new(
-            406,
-            "NotAcceptable",
-            "406: Not Acceptable\n\nAvailable representations: application/json",
-        )
-        .unhandled()),
+/// Whether a client takes the one media type a path has. Here names are compared whole, without the
+/// wildcards of a single type.
+pub(crate) fn takes(headers: &HeaderMap, offered: &[&str]) -> bool {
+    let mut asked = headers
+        .get_all(ACCEPT)
+        .iter()
+        .filter_map(|v| v.to_str().ok())
+        .flat_map(|v| v.split(','))
+        .map(|clause| clause.split(';').next().unwrap_or_default().trim())
+        .filter(|media| !media.is_empty())
+        .peekable();
+    asked.peek().is_none() || asked.any(|media| media == "*/*" || offered.contains(&media))
+}
+
+/// Refuses whoever does not take the one media type a path has.
+pub(crate) fn only(headers: &HeaderMap, offered: &str) -> ApiResult<()> {
+    if takes(headers, &[offered]) {
+        return Ok(());
     }
+    let text = format!("406: Not Acceptable\n\nAvailable representations: {offered}");
+    Err(ApiError::new(406, "NotAcceptable", text).unhandled())
 }
 
 /// One alternative of an Accept header.
@@ -228,7 +236,7 @@ fn clauses(accept: &str) -> Vec<Clause<'_>> {
                 quality,
             }
         })
-        .filter(|c| !c.media.is_empty() && c.quality > 0.0)
+        .filter(|c| !c.media.is_empty())
         .collect();
     all.sort_by(|a, b| b.quality.total_cmp(&a.quality));
     all
@@ -240,8 +248,8 @@ impl Clause<'_> {
     }
 
     fn form(&self, shapes: bool, query: &Query) -> ApiResult<Option<(Format, Shape)>> {
-        let format = match self.media.to_ascii_lowercase().as_str() {
-            "*/*" | "application/json" => Format::Json,
+        let format = match self.media {
+            "*/*" | "*" | "application/*" | "application/json" => Format::Json,
             "application/yaml" => Format::Yaml,
             _ => return Ok(None),
         };

@@ -10,8 +10,11 @@ use serde_json::json;
 
 use crate::api::Api;
 use crate::call::{Answer, Call};
+use crate::negotiate;
 use crate::status::{ApiError, ApiResult};
 
+/// Media type of the keys tokens are checked with.
+const KEY_SET: &str = "application/jwk-set+json";
 /// How long clients may keep the keys tokens are checked with.
 const KEYS_MAY_BE_KEPT: &str = "public, max-age=3600";
 /// Paths listed at `/`, besides the groups.
@@ -65,12 +68,12 @@ impl Api {
             return Err(ApiError::method_not_allowed());
         }
         match segments.as_slice() {
-            [] => Ok(Answer::json(200, &json!({"paths": self.paths()}))),
+            [] => Ok(Answer::readable(200, &json!({"paths": self.paths()}))),
             ["healthz" | "livez", rest @ ..] => self.told_health(call, rest, false),
             ["readyz", rest @ ..] => self.told_health(call, rest, true),
             ["version"] => {
-                crate::negotiate::only_json(&call.headers)?;
-                Ok(Answer::json(200, &version()))
+                negotiate::only(&call.headers, "application/json")?;
+                Ok(Answer::readable(200, &version()))
             }
             ["metrics"] if !call.info.path.ends_with('/') => Ok(Answer::bytes(
                 200,
@@ -80,6 +83,7 @@ impl Api {
             ["openapi", rest @ ..] => self.openapi(call, rest).await,
             ["api" | "apis", ..] => self.discover(call, &segments),
             [".well-known", "openid-configuration"] => {
+                negotiate::only(&call.headers, "application/json")?;
                 let host = call
                     .header(&http::header::HOST)
                     .unwrap_or("kubernetes.default.svc")
@@ -88,8 +92,9 @@ impl Api {
                 Ok(Answer::json(200, &document).with(CACHE_CONTROL, KEYS_MAY_BE_KEPT))
             }
             ["openid", "v1", "jwks"] => {
+                negotiate::only(&call.headers, KEY_SET)?;
                 let body = serde_json::to_vec(&self.authenticator.jwks()).unwrap_or_default();
-                let keys = Answer::bytes(200, "application/jwk-set+json", body.into());
+                let keys = Answer::bytes(200, KEY_SET, body.into());
                 Ok(keys.with(CACHE_CONTROL, KEYS_MAY_BE_KEPT))
             }
             ["debug", "rbac"] => self.rbac_report(call),

@@ -195,7 +195,7 @@ impl Listing {
 impl Api {
     /// One object.
     pub async fn get(&self, call: &Call, registry: &Registry, resource: &Resource) -> ApiResult<Answer> {
-        let form = Form::negotiate(&call.headers, &call.query, true)?.for_object()?;
+        let form = Form::negotiate(&call.headers, &call.query, true)?;
         let asked = call.query.get("resourceVersion").unwrap_or_default();
         if let Some(revision) = crate::options::revision(asked).map_err(ApiError::bad_request)? {
             self.wait_for(revision).await?;
@@ -205,6 +205,7 @@ impl Api {
             .table
             .get(&key)
             .ok_or_else(|| resource.not_found(&call.info.name))?;
+        let form = form.for_object()?;
         let record = self.present(resource, &record).await?;
         let view = View {
             resource,
@@ -212,7 +213,7 @@ impl Api {
             form,
             now: self.clock.now(),
         };
-        Ok(Answer::bytes(200, form.content_type(), view.body(&record)))
+        Ok(Answer::object(200, form, view.body(&record)))
     }
 
     /// A collection.
@@ -230,7 +231,7 @@ impl Api {
         let metadata = listing.metadata();
         let shown = self.present_all(resource, listing.records).await?;
         let body = view.list(&shown, metadata);
-        Ok(Answer::bytes(200, form.content_type(), body))
+        Ok(Answer::object(200, form, body))
     }
 
     /// The objects a list is about.

@@ -107,8 +107,7 @@ impl Api {
             Shape::Metadata { beta, .. } => view::partial(&scale, beta),
             Shape::Table { beta, include } => crate::table::of_scale(scale, include, beta, self.clock.now()),
         };
-        let body = crate::store::serialize(&shown);
-        Answer::bytes(code, form.content_type(), view::encode(form, body.into()))
+        Answer::value(code, form, &shown)
     }
 
     /// Writes the replicas into the parent as it is now; only a revision the client named itself
@@ -220,6 +219,7 @@ impl Api {
         name: &str,
     ) -> ApiResult<Answer> {
         let options = WriteOptions::parse(&call.query, "CreateOptions", false)?;
+        let form = Form::negotiate(&call.headers, &call.query, false)?;
         let mut binding = call.decode_body("Binding")?.value;
         fill_envelope(&mut binding, "v1", "Binding");
         // `POST bindings` is a resource of its own to admission.
@@ -237,7 +237,7 @@ impl Api {
             resource,
             subresource,
             options: &options,
-            form: Form::JSON,
+            form,
         };
         if meta::name(&binding) != name {
             return Err(ApiError::bad_request(
@@ -258,10 +258,7 @@ impl Api {
         if !options.dry_run {
             self.replace_record(&pods.table, &key, &record, &pod).await?;
         }
-        Ok(Answer::json(
-            201,
-            &json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}),
-        ))
+        Ok(created(form))
     }
 
     /// Mutating admission of a body that is created at a subresource.
@@ -319,6 +316,7 @@ impl Api {
         pods: &Arc<Resource>,
     ) -> ApiResult<Answer> {
         let write_options = WriteOptions::parse(&call.query, "CreateOptions", false)?;
+        let form = Form::negotiate(&call.headers, &call.query, false)?;
         let mut eviction = call.decode_body("Eviction")?.value;
         fill_envelope(&mut eviction, "policy/v1", "Eviction");
         let name = &call.info.name;
@@ -328,7 +326,7 @@ impl Api {
             resource: pods,
             subresource: Some("eviction"),
             options: &write_options,
-            form: Form::JSON,
+            form,
         };
         let attempt = self.admit_part(&asked, name, &mut eviction).await?;
         if meta::name(&eviction) != *name {
@@ -355,10 +353,7 @@ impl Api {
             ..asked
         };
         match self.remove(&write, &key, &options).await? {
-            Deleted::Gone(_) | Deleted::Waiting(_) => Ok(Answer::json(
-                201,
-                &json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}),
-            )),
+            Deleted::Gone(_) | Deleted::Waiting(_) => Ok(created(form)),
         }
     }
 
@@ -465,6 +460,7 @@ impl Api {
         accounts: &Arc<Resource>,
     ) -> ApiResult<Answer> {
         let options = WriteOptions::parse(&call.query, "CreateOptions", false)?;
+        let form = Form::negotiate(&call.headers, &call.query, false)?;
         let mut body = call.decode_body("TokenRequest")?.value;
         fill_envelope(&mut body, "authentication.k8s.io/v1", "TokenRequest");
         let namespace = meta::namespace(&body);
@@ -483,7 +479,7 @@ impl Api {
             resource: accounts,
             subresource: Some("token"),
             options: &options,
-            form: Form::JSON,
+            form,
         };
         let attempt = self.admit_part(&write, &call.info.name, &mut body).await?;
         let key = self.key_of(call, accounts);
@@ -503,8 +499,15 @@ impl Api {
             self,
             self.clock.now(),
         )?;
-        Ok(Answer::json(201, &answer))
+        Ok(Answer::value(201, form, &answer))
     }
+}
+
+/// The answer to what makes no object.
+fn created(form: Form) -> Answer {
+    let status =
+        json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
+    Answer::value(201, form, &status)
 }
 
 /// A change of the replicas is tried this often while others change the object.

@@ -18,7 +18,6 @@ use crate::negotiate::Form;
 use crate::options::WriteOptions;
 use crate::registry::{Registry, Resource};
 use crate::status::{ApiError, ApiResult};
-use crate::view;
 use crate::write::{Write, receive};
 
 impl Api {
@@ -83,11 +82,7 @@ impl Api {
         if tracked {
             meta::copy(&mut answer, &owned, &["managedFields"]);
         }
-        Ok(Answer::bytes(
-            201,
-            form.content_type(),
-            view::encode(form, crate::store::serialize(&answer).into()),
-        ))
+        Ok(Answer::value(201, form, &answer))
     }
 
     /// Admission of what is asked: whoever may change or refuse objects may change and refuse this.

@@ -162,6 +162,7 @@ impl Api {
             code: 200,
             content_type: "application/json",
             body: Body::Stream(stream.boxed()),
+            line: false,
             headers: Vec::new(),
         })
     }

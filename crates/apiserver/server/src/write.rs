@@ -74,7 +74,7 @@ impl Write<'_> {
             Outcome::Stored(record) => view.body(&record),
             Outcome::Tree(object) => view.body_of(object),
         };
-        Answer::bytes(code, self.form.content_type(), body)
+        Answer::object(code, self.form, body)
     }
 
     /// Tells the client what is allowed but unwise.

@@ -136,7 +136,8 @@ pub(super) fn nothing() -> Answer {
 pub(super) fn index(index: &Value) -> Answer {
     let body = crate::store::serialize(index);
     let etag = format!("\"{}\"", hash(&body));
-    Answer::bytes(200, "application/json", body.into()).with(ETAG, etag)
+    // The index names no type of its own and is taken for what it looks like.
+    Answer::bytes(200, "text/plain; charset=utf-8", body.into()).with(ETAG, etag)
 }
 
 /// A document of version 3: for ever under its hash, moved under a wrong one.

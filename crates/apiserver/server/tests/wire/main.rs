@@ -40,6 +40,7 @@ mod discovery;
 mod errors;
 mod fine_print;
 mod first_steps;
+mod forms;
 mod health;
 mod history;
 mod kinds;
