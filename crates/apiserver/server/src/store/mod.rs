@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where objects live. One revision sequence for the whole server, one writer thread that checks
+//! Where objects live. One revision sequence for the whole server, one writer at a time that checks
 //! expectations, commits batches and only then makes them visible; readers never wait for it.
 //!
 //! Promises: nothing uncommitted is ever seen; with full durability an acknowledged change survives
@@ -27,8 +27,8 @@ pub(crate) use follow::{Missed, Subscription};
 pub(crate) use record::{Draft, Facts, Key, Record, Uid, serialize, without_envelope};
 
 pub(crate) use table::{Event, Op, Since, Table, TooOld, TypeId};
-use writer::Job;
 pub(crate) use writer::Statistics;
+use writer::{Job, Outcome, Writer};
 
 /// What can go wrong with the store itself (never with a client's expectation).
 #[derive(Debug, thiserror::Error)]
@@ -125,7 +125,7 @@ pub struct Change {
 }
 
 /// Why a change was not made.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum CommitError {
     /// The object is not in the expected state.
     #[error("the object is not in the expected state")]
@@ -154,7 +154,8 @@ pub struct StoreOptions {
 pub struct Store {
     shared: Arc<Shared>,
     jobs: Mutex<Option<std::sync::mpsc::Sender<Job>>>,
-    writer: Mutex<Option<std::thread::JoinHandle<()>>>,
+    writer: Arc<Mutex<Writer>>,
+    thread: Mutex<Option<std::thread::JoinHandle<()>>>,
     history: Option<Arc<sqlite::History>>,
     path: Option<PathBuf>,
 }
@@ -208,16 +209,18 @@ impl Store {
             database = Some(db);
         }
         let (sender, receiver) = std::sync::mpsc::channel();
-        let for_writer = shared.clone();
-        let keep = options.history;
+        let writer = Writer::new(shared.clone(), database, options.history);
+        let writer = Arc::new(Mutex::new(writer));
+        let for_thread = writer.clone();
         let thread = std::thread::Builder::new()
             .name("store-writer".into())
-            .spawn(move || writer::run(&for_writer, database, &receiver, keep))
+            .spawn(move || writer::run(&for_thread, &receiver))
             .map_err(StoreError::Thread)?;
         Ok(Self {
             shared,
             jobs: Mutex::new(Some(sender)),
-            writer: Mutex::new(Some(thread)),
+            writer,
+            thread: Mutex::new(Some(thread)),
             history,
             path: options.path.clone(),
         })
@@ -276,12 +279,30 @@ impl Store {
 
     /// Makes all changes or none.
     pub async fn commit(&self, changes: Vec<Change>) -> Result<Vec<Arc<Record>>, CommitError> {
+        let changes = match self.at_once(changes) {
+            Ok(outcome) => return outcome,
+            Err(changes) => changes,
+        };
         let (reply, answer) = oneshot::channel();
         self.send(Job::Commit { changes, reply })
             .map_err(|e| CommitError::Failed(e.to_string()))?;
         answer
             .await
             .map_err(|_| CommitError::Failed("the store is closed".into()))?
+    }
+
+    /// Makes the changes on this thread if nobody else is writing.
+    fn at_once(&self, changes: Vec<Change>) -> Result<Outcome, Vec<Change>> {
+        let Some(mut writer) = self.writer.try_lock() else {
+            return Err(changes);
+        };
+        let (outcome, tidy) = writer.at_once(changes)?;
+        drop(writer);
+        if tidy {
+            // A store that closes tidies up anyway.
+            let _ = self.send(Job::Tidy);
+        }
+        Ok(outcome)
     }
 
     /// Registers an observer. Observers must be quick and must not call back into `commit`.
@@ -369,7 +390,7 @@ impl Store {
     /// Finishes queued work and closes the database. Later commits fail.
     pub fn close(&self) {
         self.jobs.lock().take();
-        if let Some(thread) = self.writer.lock().take() {
+        if let Some(thread) = self.thread.lock().take() {
             let _ = thread.join();
         }
     }

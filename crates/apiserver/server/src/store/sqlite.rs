@@ -6,9 +6,11 @@
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
+use rusqlite::hooks::Wal;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, params};
 
 use super::layout;
@@ -18,9 +20,14 @@ use super::{Durability, StoreError};
 
 /// Revisions are reserved in blocks when commits are not synced, so that none is ever reused.
 const BLOCK: u64 = 100_000;
-/// Of a log that was moved into the file, this much is kept: writing over it is cheaper than
-/// growing it again.
-const LOG_KEPT: i64 = 8 << 20;
+const PAGE: i64 = 8192;
+/// A log of this many pages is moved into the file and written over from its beginning: a block that
+/// the file has already is made safe in half the time that a new one takes.
+const LOG_PAGES: usize = 1024;
+/// A log that grew beyond this, because somebody was reading it, is given back to the disk when
+/// nobody writes, and cut when it is written over.
+const LOG_KEPT: u64 = 16 << 20;
+const LOG_MOST: i64 = 64 << 20;
 /// How long a statement waits for another connection, and how long the emptying of the log does.
 const BUSY: Duration = Duration::from_secs(5);
 const READER_WAIT: Duration = Duration::from_millis(20);
@@ -42,13 +49,18 @@ pub(super) struct StoredType {
 /// The objects of a type.
 pub(super) type Objects = Vec<(Key, Arc<Record>)>;
 
-/// The write side: owned by the writer thread.
+/// The write side: owned by the writer.
+#[derive(Debug)]
 pub(super) struct Database {
     writer: Connection,
     checkpointer: Connection,
     path: PathBuf,
     relaxed: bool,
     ceiling: u64,
+    /// Pages in the log after the last commit, and how many of them were left there by the last attempt
+    /// to move them.
+    log: Arc<AtomicUsize>,
+    left: usize,
 }
 
 /// The read side for history that left the rings.
@@ -98,7 +110,7 @@ impl Database {
                 why: source.to_string(),
             })?;
         if fresh {
-            writer.pragma_update(None, "page_size", 8192)?;
+            writer.pragma_update(None, "page_size", PAGE)?;
             writer.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
         }
         writer.pragma_update(None, "journal_mode", "WAL")?;
@@ -106,13 +118,19 @@ impl Database {
         // Until clients are served nothing is promised to anybody; see `harden`.
         writer.pragma_update(None, "synchronous", "NORMAL")?;
         writer.pragma_update(None, "wal_autocheckpoint", 0)?;
-        writer.pragma_update(None, "journal_size_limit", LOG_KEPT)?;
+        writer.pragma_update(None, "journal_size_limit", LOG_MOST)?;
         writer.pragma_update(None, "foreign_keys", false)?;
         if fresh {
             layout::create(&writer)?;
         } else {
             layout::renew(&mut writer, path)?;
         }
+        let log = Arc::new(AtomicUsize::default());
+        let pages = log.clone();
+        writer.wal_hook(Some(move |_: &mut Wal, now: i32| {
+            pages.store(now.unsigned_abs() as usize, Ordering::Relaxed);
+            Ok(())
+        }))?;
         let checkpointer = open(path)?;
         Ok(Self {
             writer,
@@ -120,6 +138,8 @@ impl Database {
             path: path.to_owned(),
             relaxed,
             ceiling: 0,
+            log,
+            left: 0,
         })
     }
 
@@ -383,15 +403,29 @@ impl Database {
         Ok(Some(cut as u64))
     }
 
-    /// Moves committed pages from the log into the file, on a connection of its own so that no
-    /// commit waits for it longer than for a page.
-    /// While nobody writes, a log that grew large is given back to the disk.
-    pub(super) fn checkpoint(&self, idle: bool) -> Result<(), StoreError> {
-        self.checkpointer
-            .query_row("pragma wal_checkpoint(passive)", [], |_| Ok(()))?;
+    /// Whether it is time to move the log into the file.
+    pub(super) fn log_is_full(&self) -> bool {
+        self.log.load(Ordering::Relaxed) >= self.left + LOG_PAGES
+    }
+
+    /// Moves committed pages from the log into the file. The next commit then writes the log over, unless
+    /// somebody still reads it. While nobody writes, space that is not needed is given back to the disk.
+    pub(super) fn checkpoint(&mut self, idle: bool) -> Result<(), StoreError> {
+        let (pages, moved): (i64, i64) =
+            self.checkpointer
+                .query_row("pragma wal_checkpoint(passive)", [], |row| {
+                    Ok((row.get(1)?, row.get(2)?))
+                })?;
+        let pages = usize::try_from(pages).unwrap_or(0);
+        let written_over = moved == pages as i64;
+        self.left = if written_over { 0 } else { pages };
+        self.log.store(self.left, Ordering::Relaxed);
+        if !idle {
+            return Ok(());
+        }
         self.checkpointer
             .execute_batch("pragma incremental_vacuum(200)")?;
-        if idle && Self::sizes(&self.path).1 > LOG_KEPT.unsigned_abs() {
+        if Self::sizes(&self.path).1 > LOG_KEPT {
             // A reader in the way makes this a passive one; the next idle moment tries again.
             self.checkpointer.busy_timeout(READER_WAIT)?;
             self.checkpointer

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The one thread that changes anything. It drains whatever is queued into a batch, checks each
+//! The one place where anything changes. A thread drains whatever is queued into a batch, checks each
 //! expectation against the committed state overlaid with earlier changes of the batch, commits,
-//! publishes, runs the observers and answers, in that order.
+//! publishes, runs the observers and answers, in that order. A client that is alone does the same on
+//! its own thread: handing its change over and waking up again would cost it as much as the commit.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -23,13 +24,20 @@ const BATCH_CHANGES: usize = 512;
 const BATCH_BYTES: usize = 4 << 20;
 /// Housekeeping happens this often, between batches.
 const HOUSEKEEPING: Duration = Duration::from_secs(30);
-/// While the log is growing it is moved into the file this often.
-const CHECKPOINT: Duration = Duration::from_secs(1);
+/// After this long without a change the log is moved into the file.
+const IDLE: Duration = Duration::from_secs(1);
+/// Commits that take longer than this are left to the thread: requests do not wait for a slow disk
+/// where others are served.
+const QUICK: Duration = Duration::from_millis(1);
 /// History always kept per type, and the most kept whatever its age.
 const KEEP_MIN: u64 = 1_000;
 const KEEP_MAX: u64 = 100_000;
 
-type Reply = oneshot::Sender<Result<Vec<Arc<Record>>, CommitError>>;
+/// What became of a client's changes.
+pub(super) type Outcome = Result<Vec<Arc<Record>>, CommitError>;
+type Reply = oneshot::Sender<Outcome>;
+/// Changes that are made together or not at all.
+type Group = Vec<(TypeId, Arc<Event>)>;
 
 /// Work for the writer.
 pub(super) enum Job {
@@ -47,6 +55,8 @@ pub(super) enum Job {
     Retire {
         id: TypeId,
     },
+    /// Somebody else wrote: see whether there is anything to tidy up.
+    Tidy,
 }
 
 /// Counters of the writer, for metrics and health.
@@ -73,69 +83,96 @@ impl Default for Statistics {
     }
 }
 
-struct Prepared {
-    events: Vec<(TypeId, Arc<Event>)>,
-    reply: Reply,
-}
-
-struct Writer<'a> {
-    shared: &'a Shared,
+/// The state of writing, held by whoever writes.
+#[derive(Debug)]
+pub(super) struct Writer {
+    shared: Arc<Shared>,
     database: Option<Database>,
     revision: u64,
     keep: Duration,
-    last_checkpoint: Instant,
+    /// Whether the last batch was one client's, with nobody waiting behind it.
+    alone: bool,
+    /// How long the last commit took, and when it ended.
+    took: Duration,
+    last: Instant,
     dirty: bool,
+    closed: bool,
+    /// A commit began and did not end, because its thread panicked: nothing is written after it.
+    midway: bool,
     /// Types whose history is still to be cut, one slice at a time.
     compacting: Vec<Arc<Table>>,
 }
 
 /// Runs until every sender is gone.
-pub(super) fn run(shared: &Arc<Shared>, database: Option<Database>, jobs: &Receiver<Job>, keep: Duration) {
-    let mut writer = Writer {
-        shared,
-        database,
-        revision: shared.published.load(Ordering::Acquire),
-        keep,
-        last_checkpoint: Instant::now(),
-        dirty: false,
-        compacting: Vec::new(),
-    };
+pub(super) fn run(writer: &Mutex<Writer>, jobs: &Receiver<Job>) {
     let mut next_housekeeping = Instant::now() + HOUSEKEEPING;
+    let mut wait = HOUSEKEEPING;
     loop {
-        let wait = if !writer.compacting.is_empty() {
-            Duration::ZERO
-        } else if writer.dirty {
-            CHECKPOINT
-        } else {
-            next_housekeeping.saturating_duration_since(Instant::now())
-        };
-        match jobs.recv_timeout(wait) {
+        let job = jobs.recv_timeout(wait);
+        let mut writer = writer.lock();
+        match job {
             Ok(job) => writer.serve(job, jobs),
-            Err(RecvTimeoutError::Timeout) if writer.compacting.is_empty() => writer.checkpoint(true),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
         }
-        if writer.dirty && writer.last_checkpoint.elapsed() > CHECKPOINT * 2 {
-            writer.checkpoint(false);
-        }
-        writer.compact_slice();
+        writer.tidy();
         if Instant::now() >= next_housekeeping {
-            writer.compacting = writer.shared.tables.read().values().cloned().collect();
+            let tables = writer.shared.tables.read().values().cloned().collect();
+            writer.compacting = tables;
             next_housekeeping = Instant::now() + HOUSEKEEPING;
         }
+        wait = if !writer.compacting.is_empty() {
+            Duration::ZERO
+        } else if writer.dirty {
+            IDLE.saturating_sub(writer.last.elapsed())
+        } else {
+            next_housekeeping.saturating_duration_since(Instant::now())
+        };
     }
-    if let Some(database) = writer.database.take()
-        && let Err(error) = database.close()
-    {
-        tracing::warn!(%error, "closing the database");
-    }
+    writer.lock().close();
 }
 
-impl Writer<'_> {
+impl Writer {
+    pub(super) fn new(shared: Arc<Shared>, database: Option<Database>, keep: Duration) -> Self {
+        Self {
+            revision: shared.published.load(Ordering::Acquire),
+            shared,
+            database,
+            keep,
+            alone: true,
+            took: Duration::ZERO,
+            last: Instant::now(),
+            dirty: false,
+            closed: false,
+            midway: false,
+            compacting: Vec::new(),
+        }
+    }
+
+    /// Makes the changes of a client that is alone here and now; gives them back if it is not, or if
+    /// the disk is slow. With the outcome comes whether there is something to tidy up.
+    pub(super) fn at_once(&mut self, changes: Vec<Change>) -> Result<(Outcome, bool), Vec<Change>> {
+        if self.closed || !self.alone || self.took > QUICK || self.waiting() {
+            return Err(changes);
+        }
+        let clean = !self.dirty;
+        let outcome = self.prepare(changes, &mut HashMap::new()).and_then(|group| {
+            self.commit(&group)?;
+            Ok(records(&group))
+        });
+        self.alone = !self.waiting();
+        let tidy = self.dirty && clean || self.log_is_full();
+        Ok((outcome, tidy))
+    }
+
+    fn waiting(&self) -> bool {
+        self.shared.statistics.queued.load(Ordering::Relaxed) > 0
+    }
+
     fn serve(&mut self, first: Job, jobs: &Receiver<Job>) {
         let mut batch = Vec::new();
         let mut overlay = HashMap::new();
-        let (mut changes, mut bytes) = (0, 0);
+        let (mut changes, mut bytes, mut clients) = (0, 0, 0);
         let mut next = Some(first);
         while let Some(job) = next.take() {
             self.shared.statistics.queued.fetch_sub(1, Ordering::Relaxed);
@@ -144,13 +181,17 @@ impl Writer<'_> {
                     changes: wanted,
                     reply,
                 } => {
+                    clients += 1;
                     changes += wanted.len();
                     bytes += wanted.iter().map(size).sum::<usize>();
-                    self.prepare(wanted, reply, &mut overlay, &mut batch);
+                    match self.prepare(wanted, &mut overlay) {
+                        Ok(group) => batch.push((group, reply)),
+                        Err(refused) => drop(reply.send(Err(refused))),
+                    }
                 }
                 other => {
                     // Types are rare: finish what is prepared, then see to them alone.
-                    self.commit(std::mem::take(&mut batch));
+                    self.finish(std::mem::take(&mut batch));
                     overlay.clear();
                     self.manage(other);
                 }
@@ -159,17 +200,21 @@ impl Writer<'_> {
                 next = jobs.try_recv().ok();
             }
         }
-        self.commit(batch);
+        self.finish(batch);
+        self.alone = clients < 2 && !self.waiting();
     }
 
     /// Checks one atomic group and gives it revisions; refuses it as a whole otherwise.
     fn prepare(
         &mut self,
         wanted: Vec<Change>,
-        reply: Reply,
         overlay: &mut HashMap<(TypeId, Key), Option<Arc<Record>>>,
-        batch: &mut Vec<Prepared>,
-    ) {
+    ) -> Result<Group, CommitError> {
+        if self.midway {
+            return Err(CommitError::Failed(
+                "an earlier commit did not end; start anew".into(),
+            ));
+        }
         let tables = self.shared.tables.read();
         let current = |overlay: &HashMap<(TypeId, Key), Option<Arc<Record>>>, change: &Change| match overlay
             .get(&(change.table, change.key.clone()))
@@ -185,8 +230,7 @@ impl Writer<'_> {
                 _ => false,
             };
             if !holds || !tables.contains_key(&change.table) {
-                let _ = reply.send(Err(CommitError::Conflict));
-                return;
+                return Err(CommitError::Conflict);
             }
         }
         let mut events = Vec::with_capacity(wanted.len());
@@ -211,39 +255,45 @@ impl Writer<'_> {
             };
             events.push((change.table, Arc::new(event)));
         }
-        batch.push(Prepared { events, reply });
+        Ok(events)
     }
 
-    fn commit(&mut self, batch: Vec<Prepared>) {
+    /// Commits groups together and answers whom they belong to.
+    fn finish(&mut self, batch: Vec<(Group, Reply)>) {
         if batch.is_empty() {
             return;
         }
-        let all: Vec<_> = batch.iter().flat_map(|p| p.events.iter().cloned()).collect();
+        let all: Group = batch
+            .iter()
+            .flat_map(|(group, _)| group.iter().cloned())
+            .collect();
+        let committed = self.commit(&all);
+        for (group, reply) in batch {
+            let _ = reply.send(committed.clone().map(|()| records(&group)));
+        }
+    }
+
+    fn commit(&mut self, all: &Group) -> Result<(), CommitError> {
         let began = Instant::now();
-        let statistics = &self.shared.statistics;
+        self.midway = true;
         if let Some(database) = &mut self.database {
-            if let Err(error) = database.write(&all) {
-                statistics.failing.store(true, Ordering::Relaxed);
+            if let Err(error) = database.write(all) {
+                self.midway = false;
+                self.shared.statistics.failing.store(true, Ordering::Relaxed);
                 tracing::error!(%error, changes = all.len(), "commit failed");
-                for prepared in batch {
-                    let _ = prepared.reply.send(Err(CommitError::Failed(error.to_string())));
-                }
-                return;
+                return Err(CommitError::Failed(error.to_string()));
             }
             self.dirty = true;
         }
+        self.last = Instant::now();
+        self.took = self.last - began;
+        let statistics = &self.shared.statistics;
         statistics.failing.store(false, Ordering::Relaxed);
-        statistics.seconds.observe(began.elapsed().as_secs_f64());
+        statistics.seconds.observe(self.took.as_secs_f64());
         statistics.batches.observe(all.len() as f64);
-        self.publish(&all);
-        for prepared in batch {
-            let records = prepared
-                .events
-                .iter()
-                .map(|(_, event)| event.new.clone())
-                .collect();
-            let _ = prepared.reply.send(Ok(records));
-        }
+        self.publish(all);
+        self.midway = false;
+        Ok(())
     }
 
     fn publish(&self, all: &[(TypeId, Arc<Event>)]) {
@@ -289,7 +339,7 @@ impl Writer<'_> {
                     }
                 }
             }
-            Job::Commit { .. } => {}
+            Job::Commit { .. } | Job::Tidy => {}
         }
     }
 
@@ -324,15 +374,31 @@ impl Writer<'_> {
         Ok(found)
     }
 
-    fn checkpoint(&mut self, idle: bool) {
-        if let Some(database) = &self.database
-            && self.dirty
-            && let Err(error) = database.checkpoint(idle)
-        {
-            tracing::warn!(%error, "checkpoint");
+    /// Moves a full log into the file, any log while nobody writes, and old history out of it.
+    fn tidy(&mut self) {
+        let idle = self.last.elapsed() >= IDLE && self.compacting.is_empty();
+        if self.dirty && (idle || self.log_is_full()) {
+            if let Some(database) = &mut self.database
+                && let Err(error) = database.checkpoint(idle)
+            {
+                tracing::warn!(%error, "checkpoint");
+            }
+            self.dirty = !idle;
         }
-        self.dirty = false;
-        self.last_checkpoint = Instant::now();
+        self.compact_slice();
+    }
+
+    fn log_is_full(&self) -> bool {
+        self.database.as_ref().is_some_and(Database::log_is_full)
+    }
+
+    fn close(&mut self) {
+        self.closed = true;
+        if let Some(database) = self.database.take()
+            && let Err(error) = database.close()
+        {
+            tracing::warn!(%error, "closing the database");
+        }
     }
 
     /// Cuts one slice of old history, so that clients wait at most for that.
@@ -355,6 +421,10 @@ impl Writer<'_> {
             Err(error) => tracing::warn!(%error, plural = %table.plural, "compaction"),
         }
     }
+}
+
+fn records(group: &Group) -> Vec<Arc<Record>> {
+    group.iter().map(|(_, event)| event.new.clone()).collect()
 }
 
 fn size(change: &Change) -> usize {
