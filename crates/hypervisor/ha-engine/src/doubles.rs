@@ -84,7 +84,7 @@ impl Engine {
     /// Guests that execute by the fresh lists of two hosts.
     fn listed_twice(&self, now: Mono) -> BTreeMap<ServerId, [HostName; 2]> {
         let mut all: Vec<(Number, &HostName)> = Vec::new();
-        for (name, host) in &self.hosts {
+        for (name, host) in self.hosts.iter() {
             let Some((at, inventory)) = &host.inventory else {
                 continue;
             };

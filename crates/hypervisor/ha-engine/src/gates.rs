@@ -86,7 +86,7 @@ impl Engine {
     pub(crate) fn room(&self, host: &HostName) -> (Option<Room>, Room) {
         let mut needed = None;
         let mut free = Room::default();
-        for (name, known) in &self.hosts {
+        for (name, known) in self.hosts.iter() {
             let Some((facts, room)) = known.facts.as_ref().and_then(|facts| Some((facts, facts.room?)))
             else {
                 continue;
@@ -337,7 +337,7 @@ impl Engine {
                 || handled().is_some_and(|i| i.approved || i.asserted || i.state > IncidentState::Confirmed)
         };
         let (mut here, mut others) = (0, 0);
-        for (name, host) in &self.hosts {
+        for (name, host) in self.hosts.iter() {
             if host.facts.is_some() && !vouched(name, host) {
                 others += 1;
                 here += usize::from(host.signals.fresh_here(now, &self.config));

@@ -11,6 +11,8 @@ mod layout;
 mod record;
 mod sqlite;
 mod table;
+#[cfg(test)]
+mod tests;
 mod writer;
 
 use std::collections::BTreeMap;

@@ -3,6 +3,7 @@
 //! and lets monitors, gates and recovery say what follows. This module holds leadership and the
 //! dispatch; judgement lives in the others.
 
+mod hosts;
 mod observe;
 mod state;
 mod view;
@@ -24,6 +25,7 @@ use crate::monitors::Distrust;
 use crate::mutation::{Broken, Mutation};
 use crate::status::Notice;
 
+use hosts::Hosts;
 use state::Term;
 pub(crate) use state::{Host, OffReads, Run, Slot, VmRun};
 
@@ -52,7 +54,7 @@ pub struct Engine {
     pub(crate) me: ReplicaId,
     pub(crate) broken: Broken,
     pub(crate) ledger: Ledger,
-    pub(crate) hosts: BTreeMap<HostName, Host>,
+    pub(crate) hosts: Hosts,
     pub(crate) peers_heard: BTreeMap<ReplicaId, Mono>,
     pub(crate) canaries: Option<(Mono, usize, usize)>,
     pub(crate) own_host: Option<HostName>,
@@ -88,7 +90,7 @@ impl Engine {
             me,
             broken: Broken::default(),
             ledger: Ledger::default(),
-            hosts: BTreeMap::new(),
+            hosts: Hosts::default(),
             peers_heard: BTreeMap::new(),
             canaries: None,
             own_host: None,

@@ -2,12 +2,11 @@
 //! What was seen is written down, each with the host it is about; what is old or doubled is dropped. What
 //! follows from it is judged in rounds, except where a heartbeat or an inventory cannot wait.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use cobaltcore_api::names::HostName;
 
-use super::{Engine, Host};
+use super::Engine;
 use crate::ids::{Domain, Now};
 use crate::input::{Heartbeat, Inventory, Observation, Prober};
 use crate::monitors::Reboot;
@@ -21,7 +20,7 @@ impl Engine {
     pub(super) fn observe(&mut self, observation: &Observation, now: Now) {
         match observation {
             Observation::Host(facts) => {
-                let host = self.hosts.entry(facts.host.clone()).or_default();
+                let host = self.hosts.meet(&facts.host);
                 host.told(facts);
             }
             Observation::HostGone(host) => {
@@ -31,12 +30,12 @@ impl Engine {
             Observation::Inventory(inventory) => self.inventory(inventory, now),
             Observation::Guest(event) => self.guest_event(event, now),
             Observation::Services(services) => {
-                for_each_known(&mut self.hosts, services, |host, facts| {
+                self.hosts.for_each_known(services, |host, facts| {
                     host.service_seen(facts, now.mono);
                 });
             }
             Observation::NodeLeases(leases) => {
-                for_each_known(&mut self.hosts, leases, |host, token| {
+                self.hosts.for_each_known(leases, |host, token| {
                     host.signals.lease.see(token, now.mono);
                 });
             }
@@ -71,7 +70,7 @@ impl Engine {
                     return;
                 }
                 self.peers_heard.insert(*replica, now.mono);
-                for_each_known(&mut self.hosts, hosts, |host, seen| {
+                self.hosts.for_each_known(hosts, |host, seen| {
                     host.signals.peer(*replica, seen, now.mono);
                 });
             }
@@ -148,32 +147,6 @@ impl Engine {
         }
         if self.may_act(now.mono) {
             self.find_zombies(&inventory.host, now);
-        }
-    }
-}
-
-/// Does something with every host that is named. Lists mostly come in the order of names, as hosts are kept; then nobody
-/// need be searched for.
-fn for_each_known<T>(
-    hosts: &mut BTreeMap<HostName, Host>,
-    named: &[(HostName, T)],
-    mut with: impl FnMut(&mut Host, &T),
-) {
-    let mut strays = Vec::new();
-    let mut known = hosts.iter_mut();
-    let mut here = known.next();
-    for (name, what) in named {
-        while here.as_ref().is_some_and(|(at, _)| *at < name) {
-            here = known.next();
-        }
-        match &mut here {
-            Some((at, host)) if *at == name => with(host, what),
-            _ => strays.push((name, what)),
-        }
-    }
-    for (name, what) in strays {
-        if let Some(host) = hosts.get_mut(name) {
-            with(host, what);
         }
     }
 }

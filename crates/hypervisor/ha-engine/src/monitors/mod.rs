@@ -117,7 +117,7 @@ impl Engine {
     fn count_deaths(&mut self, now: Now) -> Vec<(HostName, Evidence)> {
         let fleet = self.hosts.len();
         let mut judged = Vec::new();
-        for (name, host) in &mut self.hosts {
+        for (name, host) in self.hosts.iter_mut() {
             if host.calm && host.signals.still_fresh(now.mono, &self.config) {
                 continue;
             }
