@@ -439,7 +439,7 @@ fn tls_config(pki: &Pki) -> Result<Arc<rustls::ServerConfig>, ServerError> {
 }
 
 impl Api {
-    /// Keeps everything derived from objects in step with a commit. Runs on the writer thread,
+    /// Keeps everything derived from objects in step with a commit. Runs in the writer,
     /// before the client is answered, so the next request already sees the effect.
     fn committed(&self, table: crate::store::TypeId, event: &Arc<crate::store::Event>) {
         let Some(table) = self.store.by_id(table) else {

@@ -25,7 +25,7 @@ const NAME: &str = "generic-garbage-collector";
 const SECOND_LOOK: Duration = Duration::from_millis(500);
 
 impl Api {
-    /// Queues what a commit gives the collector to do. Runs on the writer thread.
+    /// Queues what a commit gives the collector to do. Runs in the writer.
     pub(crate) fn collector_observes(&self, table: &Table, event: &Event) {
         let place = || (table.id, event.key.clone());
         if event.op == Op::Deleted {

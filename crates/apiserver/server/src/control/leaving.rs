@@ -21,7 +21,7 @@ const DEFINITIONS: &str = "customresourcedefinition-controller";
 const KUBERNETES: &str = "kubernetes";
 
 impl Api {
-    /// Queues what a commit means for things on their way out. Runs on the writer thread.
+    /// Queues what a commit means for things on their way out. Runs in the writer.
     pub(crate) fn leaving_observes(&self, table: &Table, event: &Event) {
         match (&*table.group, &*table.plural) {
             ("", "namespaces") if event.op != Op::Deleted && event.new.facts.deleting => {

@@ -79,7 +79,7 @@ async fn work(api: &Arc<Api>) {
 }
 
 impl Api {
-    /// Queues what a commit gives the inner controllers to do. Runs on the writer thread.
+    /// Queues what a commit gives the inner controllers to do. Runs in the writer.
     pub(crate) fn controllers_observe(&self, table: &Table, event: &Event) {
         self.collector_observes(table, event);
         self.leaving_observes(table, event);

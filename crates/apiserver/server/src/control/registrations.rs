@@ -22,7 +22,7 @@ const GROUP_PRIORITY: u32 = 1000;
 const VERSION_PRIORITY: u32 = 100;
 
 impl Api {
-    /// Queues the group of a definition that changed. Runs on the writer thread.
+    /// Queues the group of a definition that changed. Runs in the writer.
     pub(crate) fn registrations_observe(&self, table: &Table, event: &Event) {
         if (&*table.group, &*table.plural) == ("apiextensions.k8s.io", "customresourcedefinitions") {
             self.queue_registrations(&event.key);

@@ -22,7 +22,7 @@ const COLLECTING_ROUNDS: usize = 8;
 const ROOT_CA: &str = "kube-root-ca.crt";
 
 impl Api {
-    /// Queues what a commit gives to do. Runs on the writer thread.
+    /// Queues what a commit gives to do. Runs in the writer.
     pub(crate) fn upkeep_observes(&self, table: &Table, event: &Event) {
         if self.concerns_quotas(table, event) {
             self.queue.add(Work::Quotas(event.key.namespace.to_string()));

@@ -20,7 +20,7 @@ use crate::store::{Event, Key, Op, Table};
 const HEARTBEAT: jiff::SignedDuration = jiff::SignedDuration::from_secs(40);
 
 impl Api {
-    /// Queues workloads that changed, and daemons when nodes come or go. Runs on the writer thread.
+    /// Queues workloads that changed, and daemons when nodes come or go. Runs in the writer.
     pub(crate) fn workloads_observe(&self, table: &Table, event: &Event) {
         if self.config.simulate_workloads.is_none() || event.op == Op::Deleted && !is_nodes(table) {
             return;

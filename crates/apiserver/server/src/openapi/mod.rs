@@ -72,7 +72,7 @@ impl Document {
 }
 
 impl OpenApi {
-    /// Drops documents that a change of the served types made stale. Runs on the writer thread, so it
+    /// Drops documents that a change of the served types made stale. Runs in the writer, so it
     /// does not wait for a document in the making; what it then leaves behind is recognised as stale
     /// by the next request.
     pub fn forget(&self) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The in-memory state of one stored type: its objects, the ring of its latest events, and the
-//! signal that wakes its watchers. Only the writer thread changes a table; everybody else reads.
+//! signal that wakes its watchers. Only the writer changes a table; everybody else reads.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -265,7 +265,7 @@ impl Table {
         self.mailboxes.ring_all();
     }
 
-    // What follows is for the writer thread.
+    // What follows is for the writer.
 
     /// What the table begins with. Sorted objects are put together at once, not one by one.
     pub(super) fn load(&self, objects: Vec<(Key, Arc<Record>)>) {

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use serde_json::json;
@@ -19,7 +20,7 @@ fn open(path: &Path) -> (Store, Arc<Table>) {
     };
     let store = Store::open(&options).unwrap();
     let table = store
-        .register(vec![("".into(), "things".into())])
+        .register(vec![(String::new(), "things".into())])
         .unwrap()
         .remove(0);
     (store, table)
@@ -60,16 +61,15 @@ async fn a_full_log_is_written_over_and_not_grown() {
 async fn whoever_is_not_alone_waits_for_its_turn() {
     let dir = tempfile::tempdir().unwrap();
     let (store, table) = open(&dir.path().join("state.db"));
-    let mut second = {
-        let _somebody_writes = store.writer.lock();
-        let mut second = Box::pin(store.commit(put(table.id, "a", Expect::Absent, 1)));
-        assert!(
-            futures::poll!(&mut second).is_pending(),
-            "handed over, and nobody waited for on this thread"
-        );
-        second
-    };
-    let records = (&mut second).await.unwrap();
+    let mut second = Box::pin(store.commit(put(table.id, "a", Expect::Absent, 1)));
+    let somebody_writes = store.writer.lock();
+    let asked = second.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    assert!(
+        asked.is_pending(),
+        "handed over, and nobody waited for on this thread"
+    );
+    drop(somebody_writes);
+    let records = second.await.unwrap();
     let first = records[0].revision;
     let wrong = store
         .commit(put(table.id, "a", Expect::Absent, 1))

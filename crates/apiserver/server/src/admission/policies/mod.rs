@@ -81,7 +81,7 @@ struct Denial {
 }
 
 impl Policies {
-    /// A policy or a binding changed. Runs on the writer thread.
+    /// A policy or a binding changed. Runs in the writer.
     pub fn changed(&self, table: &Table, event: &Event) {
         if !ALL.contains(&&*table.plural) {
             return;

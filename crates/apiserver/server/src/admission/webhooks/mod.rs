@@ -76,7 +76,7 @@ impl std::fmt::Debug for Webhooks {
 }
 
 impl Webhooks {
-    /// A configuration changed. Runs on the writer thread.
+    /// A configuration changed. Runs in the writer.
     pub fn changed(&self, table: &Table, event: &Event) {
         let mut set = (**self.set.load()).clone();
         let Some(list) = set.list(&table.plural) else {
