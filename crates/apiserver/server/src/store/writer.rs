@@ -28,7 +28,7 @@ const HOUSEKEEPING: Duration = Duration::from_secs(30);
 const IDLE: Duration = Duration::from_secs(1);
 /// Commits that take longer than this are left to the thread: requests do not wait for a slow disk
 /// where others are served.
-const QUICK: Duration = Duration::from_millis(1);
+const QUICK: Duration = Duration::from_millis(5);
 /// History always kept per type, and the most kept whatever its age.
 const KEEP_MIN: u64 = 1_000;
 const KEEP_MAX: u64 = 100_000;
