@@ -91,12 +91,10 @@ impl Engine {
             else {
                 continue;
             };
-            let service = known.signals.service.as_ref();
-            let disabled = service.is_some_and(|(_, service)| service.disabled);
             if name == host {
                 needed = Some(room);
             } else if facts.maintenance.is_off()
-                && !disabled
+                && !known.signals.service.disabled
                 && known.suspicion.is_none()
                 && self.ledger.open_incident(name).is_none()
             {

@@ -146,6 +146,24 @@ impl Beat {
     }
 }
 
+/// What Nova last said of a host's service, apart from when it reported.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Service {
+    pub(crate) up: bool,
+    pub(crate) disabled: bool,
+    pub(crate) forced_down: bool,
+}
+
+impl From<&ServiceFacts> for Service {
+    fn from(facts: &ServiceFacts) -> Self {
+        Self {
+            up: facts.up,
+            disabled: facts.disabled,
+            forced_down: facts.forced_down,
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 struct Probes {
     asked_at: Mono,
@@ -161,7 +179,7 @@ pub(crate) struct Signals {
     pub(crate) heard_in_term: bool,
     peers: BTreeMap<ReplicaId, (Mono, PeerHost)>,
     pub(crate) nova: Beat,
-    pub(crate) service: Option<(Mono, ServiceFacts)>,
+    pub(crate) service: Service,
     pub(crate) lease: Beat,
     probes: BTreeMap<Prober, Probes>,
     pub(crate) metrics: Option<(Mono, bool)>,

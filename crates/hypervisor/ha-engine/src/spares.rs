@@ -59,11 +59,8 @@ impl Engine {
     /// Whether a host is a spare that works and takes no guests yet.
     pub(crate) fn idle_spare(&self, name: &HostName) -> bool {
         let idle = |host: &Host| {
-            let disabled = host
-                .signals
-                .service
-                .as_ref()
-                .is_some_and(|(_, service)| service.disabled && !service.forced_down && service.up);
+            let service = host.signals.service;
+            let disabled = service.disabled && !service.forced_down && service.up;
             let free = host
                 .facts
                 .as_ref()

@@ -60,10 +60,7 @@ impl Host {
         if let Some(reboot) = self.rebooted.as_mut().filter(|_| reported) {
             reboot.reported(now);
         }
-        match &mut self.signals.service {
-            Some((at, known)) if known == facts => *at = now,
-            known => *known = Some((now, facts.clone())),
-        }
+        self.signals.service = facts.into();
     }
 
     pub(super) fn metrics_seen(&mut self, up: bool, now: Mono) {
