@@ -41,7 +41,7 @@ pub(crate) fn free_address() -> Result<SocketAddr, BenchError> {
 }
 
 /// What its StatefulSet sets.
-const ENVIRONMENT: [(&str, &str); 1] = [("MIMALLOC_PURGE_DELAY", "0")];
+const ENVIRONMENT: [(&str, &str); 1] = [("MIMALLOC_PURGE_DELAY", "10")];
 
 /// Where a service is and what it was told; it can be started again and again.
 #[derive(Clone)]
