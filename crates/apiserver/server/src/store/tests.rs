@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::{
     Action, Change, CommitError, Draft, Durability, Expect, Key, Store, StoreOptions, Table, TypeId, sqlite,
+    writer,
 };
 
 fn open(path: &Path) -> (Store, Arc<Table>) {
@@ -132,4 +133,39 @@ async fn a_crowd_and_the_lone_ones_between_lose_nothing() {
         writers * each + 1,
         "each change has a revision of its own"
     );
+}
+
+#[tokio::test]
+async fn a_writer_that_panics_ends_the_process() {
+    const INSIDE: &str = "COBALTCORE_TEST_WRITER_PANICS";
+    let name = "store::tests::a_writer_that_panics_ends_the_process";
+    let Ok(whose) = std::env::var(INSIDE) else {
+        for whose in ["its own", "the thread"] {
+            let ended = std::process::Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", name])
+                .env(INSIDE, whose)
+                .output()
+                .unwrap();
+            assert_eq!(
+                ended.status.code(),
+                Some(writer::EXIT_SOFTWARE),
+                "{whose}: {ended:?}"
+            );
+        }
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let (store, table) = open(&dir.path().join("state.db"));
+    store.observe(Box::new(|_, _| panic!("an observer")));
+    let mut change = Box::pin(store.commit(put(table.id, "a", Expect::Absent, 1)));
+    if whose == "the thread" {
+        let _somebody_writes = store.writer.lock();
+        assert!(
+            change
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()))
+                .is_pending()
+        );
+    }
+    change.await.unwrap();
 }

@@ -32,6 +32,8 @@ const QUICK: Duration = Duration::from_millis(5);
 /// History always kept per type, and the most kept whatever its age.
 const KEEP_MIN: u64 = 1_000;
 const KEEP_MAX: u64 = 100_000;
+/// The exit code of a program that found itself broken, as `sysexits.h` has it.
+pub(super) const EXIT_SOFTWARE: i32 = 70;
 
 /// What became of a client's changes.
 pub(super) type Outcome = Result<Vec<Arc<Record>>, CommitError>;
@@ -97,14 +99,26 @@ pub(super) struct Writer {
     last: Instant,
     dirty: bool,
     closed: bool,
-    /// A commit began and did not end, because its thread panicked: nothing is written after it.
-    midway: bool,
     /// Types whose history is still to be cut, one slice at a time.
     compacting: Vec<Arc<Table>>,
 }
 
+/// What was being written when a thread panicked is whole in the database and perhaps not in memory, so the process ends
+/// and begins anew from there.
+struct EndWithPanic;
+
+impl Drop for EndWithPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!("the writer panicked; the process ends, and what was acknowledged is safe");
+            std::process::exit(EXIT_SOFTWARE);
+        }
+    }
+}
+
 /// Runs until every sender is gone.
 pub(super) fn run(writer: &Mutex<Writer>, jobs: &Receiver<Job>) {
+    let _guard = EndWithPanic;
     let mut next_housekeeping = Instant::now() + HOUSEKEEPING;
     let mut wait = HOUSEKEEPING;
     loop {
@@ -144,7 +158,6 @@ impl Writer {
             last: Instant::now(),
             dirty: false,
             closed: false,
-            midway: false,
             compacting: Vec::new(),
         }
     }
@@ -155,6 +168,7 @@ impl Writer {
         if self.closed || !self.alone || self.took > QUICK || self.waiting() {
             return Err(changes);
         }
+        let _guard = EndWithPanic;
         let clean = !self.dirty;
         let outcome = self.prepare(changes, &mut HashMap::new()).and_then(|group| {
             self.commit(&group)?;
@@ -210,11 +224,6 @@ impl Writer {
         wanted: Vec<Change>,
         overlay: &mut HashMap<(TypeId, Key), Option<Arc<Record>>>,
     ) -> Result<Group, CommitError> {
-        if self.midway {
-            return Err(CommitError::Failed(
-                "an earlier commit did not end; start anew".into(),
-            ));
-        }
         let tables = self.shared.tables.read();
         let current = |overlay: &HashMap<(TypeId, Key), Option<Arc<Record>>>, change: &Change| match overlay
             .get(&(change.table, change.key.clone()))
@@ -275,10 +284,8 @@ impl Writer {
 
     fn commit(&mut self, all: &Group) -> Result<(), CommitError> {
         let began = Instant::now();
-        self.midway = true;
         if let Some(database) = &mut self.database {
             if let Err(error) = database.write(all) {
-                self.midway = false;
                 self.shared.statistics.failing.store(true, Ordering::Relaxed);
                 tracing::error!(%error, changes = all.len(), "commit failed");
                 return Err(CommitError::Failed(error.to_string()));
@@ -292,7 +299,6 @@ impl Writer {
         statistics.seconds.observe(self.took.as_secs_f64());
         statistics.batches.observe(all.len() as f64);
         self.publish(all);
-        self.midway = false;
         Ok(())
     }
 
