@@ -16,7 +16,7 @@ async fn ask(admin: &Caller, path: &str, accept: &str) -> Reply {
 }
 
 fn lines(reply: &Reply) -> usize {
-    reply.raw.iter().filter(|b| **b == b'\n').count()
+    String::from_utf8_lossy(&reply.raw).matches('\n').count()
 }
 
 #[tokio::test]
