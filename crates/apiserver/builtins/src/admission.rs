@@ -155,11 +155,12 @@ pub fn taint_new_node(node: &mut Value) {
     }
 }
 
-/// Finalizers that keep volumes and claims in use from vanishing.
+/// Finalizers that keep volumes, claims and classes in use from vanishing.
 pub fn protect_storage(object: &mut Value, kind: &str) {
     let finalizer = match kind {
         "PersistentVolumeClaim" => "kubernetes.io/pvc-protection",
         "PersistentVolume" => "kubernetes.io/pv-protection",
+        "VolumeAttributesClass" => "kubernetes.io/vac-protection",
         _ => return,
     };
     let finalizers = ensure(object, "metadata")

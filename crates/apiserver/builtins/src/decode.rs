@@ -96,7 +96,7 @@ impl Reader {
             Form::IntOrString => self.int_or_string(value),
             Form::Time => self.time(value, Precision::Seconds),
             Form::MicroTime => self.time(value, Precision::Micros),
-            Form::Raw | Form::Fields | Form::Json | Form::Patch => Ok(value),
+            Form::Raw | Form::Fields | Form::Json | Form::Patch => Ok(untyped(value)),
             Form::SchemaOrArray | Form::SchemaOrBool | Form::SchemaOrStrings => {
                 self.schema_or(definition.form, value)
             }
@@ -219,7 +219,7 @@ impl Reader {
                 other => Err(self.wrong(go::json_kind(&other), &named("float64"))),
             },
             FieldType::Bytes => self.bytes(value),
-            FieldType::Object => Ok(value),
+            FieldType::Object => Ok(untyped(value)),
             FieldType::List(inner) => match value {
                 Value::Array(items) => {
                     let element = type_name.strip_prefix("[]").unwrap_or_default();
@@ -348,6 +348,20 @@ fn corrupt_at(bytes: &[u8]) -> usize {
         }
     }
     bytes.len()
+}
+
+/// Where numbers have no type, those with a whole value are whole numbers.
+fn untyped(mut value: Value) -> Value {
+    fn walk(value: &mut Value) {
+        match value {
+            Value::Number(number) if number.is_f64() => *number = shortest(number.clone()),
+            Value::Array(items) => items.iter_mut().for_each(walk),
+            Value::Object(entries) => entries.values_mut().for_each(walk),
+            _ => {}
+        }
+    }
+    walk(&mut value);
+    value
 }
 
 /// Floats with a whole value are printed without a fraction.

@@ -81,6 +81,7 @@ impl Kind {
             ("batch", "Job") => &["status.successful"],
             ("", "ReplicationController") => &["status.replicas"],
             ("certificates.k8s.io", _) => &["spec.signerName"],
+            ("resource.k8s.io", "ResourceSlice") => &["spec.nodeName", "spec.driver"],
             _ => &[],
         }
     }
@@ -114,6 +115,13 @@ impl Kind {
             return format!(
                 "field label {label} not supported for Job",
                 label = go::quote(label)
+            );
+        }
+        if self.id() == ("resource.k8s.io", "ResourceSlice") {
+            return format!(
+                "field label not supported for {}, Kind={}: {label}",
+                self.api_version(),
+                self.kind
             );
         }
         if self.own_labels().is_empty() {

@@ -20,6 +20,7 @@ mod kind;
 mod kinds;
 mod limits;
 pub mod names;
+mod pod_parts;
 mod pods;
 mod prepare;
 mod print;

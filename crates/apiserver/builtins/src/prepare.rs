@@ -74,6 +74,8 @@ impl Kind {
             Some("status") => self.prepare_status(new, old),
             Some("finalize") => take_over(new, old, "status"),
             Some("approval") => prepare_approval(new, old),
+            Some("ephemeralcontainers") => crate::pod_parts::only_ephemeral(new, old),
+            Some("resize") => crate::pod_parts::only_sizes(new, old),
             Some(_) => {}
         }
     }
@@ -121,16 +123,7 @@ impl Kind {
             }
             ("apps", "Deployment") => take_over_metadata(new, old, "labels"),
             ("storage.k8s.io", "VolumeAttachment") => {
-                for name in [
-                    "labels",
-                    "annotations",
-                    "finalizers",
-                    "ownerReferences",
-                    "deletionTimestamp",
-                    "deletionGracePeriodSeconds",
-                ] {
-                    take_over_metadata(new, old, name);
-                }
+                keep_metadata(new, old);
             }
             ("certificates.k8s.io", _) => keep_decisions(new, old),
             _ => {}
@@ -185,6 +178,20 @@ impl Kind {
                 .any(differs),
             _ => differs("spec"),
         }
+    }
+}
+
+/// Metadata that a client cannot change through an endpoint made for something else.
+pub(crate) fn keep_metadata(new: &mut Value, old: &Value) {
+    for name in [
+        "labels",
+        "annotations",
+        "finalizers",
+        "ownerReferences",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+    ] {
+        take_over_metadata(new, old, name);
     }
 }
 

@@ -39,6 +39,7 @@ impl Api {
             }
         }
         self.plan_service(&mut changes)?;
+        self.plan_service_range(&mut changes)?;
         self.plan_priorities(&mut changes)?;
         self.plan_api_services(&mut changes)?;
         self.plan_roles(&mut changes)?;
@@ -69,6 +70,24 @@ impl Api {
             "spec": {"type": "ClusterIP", "clusterIP": address, "clusterIPs": [address], "ipFamilies": ["IPv4"],
                 "ipFamilyPolicy": "SingleStack",
                 "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": target}]},
+        }))?);
+        Ok(())
+    }
+
+    /// The range services have their addresses from.
+    fn plan_service_range(&self, changes: &mut Vec<Change>) -> ApiResult<()> {
+        const GROUP: &str = "networking.k8s.io";
+        if self.lookup(GROUP, "servicecidrs", "", "kubernetes").is_some() {
+            return Ok(());
+        }
+        let (address, bits) = self.config.service_cidr;
+        let ready = json!({
+            "type": "Ready", "status": "True", "reason": "", "lastTransitionTime": self.clock.stamp(),
+            "message": "Kubernetes default Service CIDR is ready",
+        });
+        changes.push(self.creation(json!({
+            "apiVersion": format!("{GROUP}/v1"), "kind": "ServiceCIDR", "metadata": {"name": "kubernetes"},
+            "spec": {"cidrs": [format!("{address}/{bits}")]}, "status": {"conditions": [ready]},
         }))?);
         Ok(())
     }
@@ -219,6 +238,7 @@ pub(crate) fn priority(group: &str, version: &str) -> Option<(u32, u32)> {
         "coordination.k8s.io" => 16_500,
         "node.k8s.io" => 16_300,
         "discovery.k8s.io" => 16_200,
+        "resource.k8s.io" => return Some((16_200, 21)),
         _ => return None,
     };
     Some((minimum, if version == "v2" { 30 } else { 15 }))

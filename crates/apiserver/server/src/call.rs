@@ -14,6 +14,7 @@ use serde_json::Value;
 use crate::decode::{self, Decoded};
 use crate::negotiate::{self, Form};
 use crate::options::FieldValidation;
+use crate::registry::Resource;
 use crate::reqinfo::{Query, RequestInfo};
 use crate::status::{ApiError, ApiResult};
 use crate::view;
@@ -141,9 +142,23 @@ impl Call {
 
     /// Decodes the body by its media type. `kind` is named in errors.
     pub fn decode_body(&self, kind: &str) -> ApiResult<Decoded> {
+        self.decode_with(kind, decode::json)
+    }
+
+    /// Decodes the body as an object of a resource.
+    pub fn decode_object(&self, resource: &Resource) -> ApiResult<Decoded> {
+        let read = if resource.as_builtin().is_some() {
+            decode::exact_json
+        } else {
+            decode::json
+        };
+        self.decode_with(&resource.kind, read)
+    }
+
+    fn decode_with(&self, kind: &str, json: fn(&[u8]) -> Result<Decoded, String>) -> ApiResult<Decoded> {
         let unreadable = |error: String| self.unrecognized(kind, &error);
         let decoded = match negotiate::body_type(&self.headers).as_str() {
-            "application/json" => decode::json(&self.body)
+            "application/json" => json(&self.body)
                 .map_err(|error| unreadable(format!("couldn't get version/kind; json parse error: {error}"))),
             "application/yaml" => yaml::decode(&self.body).map_err(unreadable),
             cobaltcore_protobuf::MEDIA_TYPE if self.has_protobuf_form(kind) => {

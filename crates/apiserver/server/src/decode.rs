@@ -15,8 +15,17 @@ use cobaltcore_text::yaml::{MAX_DEPTH, MAX_DUPLICATES, number};
 
 /// Reads JSON. What is no character stands for one that cannot be shown, as in the reference.
 pub(crate) fn json(bytes: &[u8]) -> Result<Decoded, String> {
-    strict_json(bytes).or_else(|why| match readable(bytes) {
-        Some(mended) => strict_json(&mended),
+    mended_json(bytes, false)
+}
+
+/// Reads JSON for a kind whose numbers have types: `1.0` stays what no whole number is written as.
+pub(crate) fn exact_json(bytes: &[u8]) -> Result<Decoded, String> {
+    mended_json(bytes, true)
+}
+
+fn mended_json(bytes: &[u8], exact: bool) -> Result<Decoded, String> {
+    strict_json(bytes, exact).or_else(|why| match readable(bytes) {
+        Some(mended) => strict_json(&mended, exact),
         None => Err(why),
     })
 }
@@ -54,13 +63,14 @@ fn readable(bytes: &[u8]) -> Option<Vec<u8>> {
     mended.then_some(out)
 }
 
-fn strict_json(bytes: &[u8]) -> Result<Decoded, String> {
+fn strict_json(bytes: &[u8], exact: bool) -> Result<Decoded, String> {
     let mut duplicates = Vec::new();
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     deserializer.disable_recursion_limit();
     let value = Node {
         path: None,
         depth: 0,
+        exact,
         duplicates: &mut duplicates,
     }
     .deserialize(&mut deserializer)
@@ -265,6 +275,8 @@ impl fmt::Display for Path<'_> {
 struct Node<'a, 'd> {
     path: Option<&'a Path<'a>>,
     depth: usize,
+    /// Floats stay floats, whole or not.
+    exact: bool,
     duplicates: &'d mut Vec<String>,
 }
 
@@ -297,7 +309,12 @@ impl<'de> Visitor<'de> for Node<'_, '_> {
         ))
     }
     fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        Ok(number(value).map_or(Value::Null, Value::Number))
+        let read = if self.exact {
+            Number::from_f64(value)
+        } else {
+            number(value)
+        };
+        Ok(read.map_or(Value::Null, Value::Number))
     }
     fn visit_str<E>(self, value: &str) -> Result<Value, E> {
         Ok(Value::String(value.to_owned()))
@@ -322,6 +339,7 @@ impl<'de> Visitor<'de> for Node<'_, '_> {
             let seed = Node {
                 path: Some(&here),
                 depth: self.depth + 1,
+                exact: self.exact,
                 duplicates: self.duplicates,
             };
             match seq.next_element_seed(seed)? {
@@ -341,6 +359,7 @@ impl<'de> Visitor<'de> for Node<'_, '_> {
             let seed = Node {
                 path: Some(&here),
                 depth: self.depth + 1,
+                exact: self.exact,
                 duplicates: self.duplicates,
             };
             let value = map.next_value_seed(seed)?;

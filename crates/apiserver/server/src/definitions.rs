@@ -59,11 +59,42 @@ pub(crate) fn mark_terminating(definition: &mut Value, now: &str) {
     );
 }
 
+/// A definition as it is before its status is told: what is not told yet is there, and empty.
+fn with_empty_status(definition: &Value) -> Value {
+    let mut before = definition.clone();
+    let status = meta::fields(meta::field(meta::fields(&mut before), "status"));
+    status.entry("conditions").or_insert_with(|| json!([]));
+    status
+        .entry("acceptedNames")
+        .or_insert_with(|| json!({"plural": "", "kind": ""}));
+    before
+}
+
+/// What the server itself tells about a definition is the server's own.
+fn own_status(before: &Value, definition: &mut Value, now: &str) {
+    let Some(kind) = cobaltcore_builtins::find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+    else {
+        return;
+    };
+    let request = cobaltcore_patch::UpdateRequest {
+        old: Some(before),
+        schema: kind.schema(),
+        versions: None,
+        manager: "kube-apiserver",
+        api_version: "apiextensions.k8s.io/v1",
+        subresource: Some("status"),
+        filter: &cobaltcore_patch::Filter::only_status(),
+        now,
+    };
+    cobaltcore_patch::update(request, definition);
+}
+
 impl Api {
     /// Fills in the status of a definition that is about to be stored.
     pub fn settle_definition(&self, definition: &mut Value) {
         let now = self.clock.stamp();
         note_stored_versions(definition);
+        let before = with_empty_status(definition);
         note_approval(definition, &now);
         let (accepted, conflict) = self.judge_names(definition);
         definition["status"]["acceptedNames"] = accepted;
@@ -97,6 +128,7 @@ impl Api {
                 }
             }
         }
+        own_status(&before, definition, &now);
     }
 
     /// The names a definition may use, and what it asked for in vain. Each free name is taken even

@@ -118,7 +118,7 @@ fn group_entry(name: &str, group: &Group) -> Value {
 }
 
 /// The order the reference lists its own groups in, which clients search them in too.
-const PRECEDENCE: [&str; 18] = [
+const PRECEDENCE: [&str; 19] = [
     "apiregistration.k8s.io",
     "apps",
     "events.k8s.io",
@@ -137,6 +137,7 @@ const PRECEDENCE: [&str; 18] = [
     "coordination.k8s.io",
     "node.k8s.io",
     "discovery.k8s.io",
+    "resource.k8s.io",
 ];
 
 /// Built-in groups first, by precedence, then those of definitions by name.

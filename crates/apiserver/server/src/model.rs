@@ -261,9 +261,14 @@ impl Resource {
     /// The fields an endpoint lets a client change, as ownership sees it.
     pub fn filter(&self, subresource: Option<&str>) -> Filter {
         match subresource {
+            // What is signed cannot be changed, and so nobody owns it.
+            None if &*self.group == "certificates.k8s.io" => Filter::without(&[&["spec"], &["status"]]),
+            Some("approval") => Filter::without(&[&["spec"], &["status", "certificate"]]),
+            Some("finalize") => Filter::without_status(),
             None if self.has_status() => Filter::without_status(),
             Some("status") if self.as_custom().is_some() => Filter::only_status(),
             Some("status") => Filter::without(self.kept_by_status()),
+            Some("ephemeralcontainers") => Filter::only(&[&["spec", "ephemeralContainers"]]),
             _ => Filter::Everything,
         }
     }
@@ -277,7 +282,8 @@ impl Resource {
                 &["metadata", "deletionTimestamp"],
                 &["metadata", "ownerReferences"],
             ],
-            ("storage.k8s.io", "VolumeAttachment") => &[&["spec"], &["metadata"]],
+            ("storage.k8s.io", "VolumeAttachment") | ("resource.k8s.io", _) => &[&["spec"], &["metadata"]],
+            ("certificates.k8s.io", _) => &[&["spec"], &["status", "conditions"]],
             _ => &[&["spec"]],
         }
     }

@@ -46,7 +46,7 @@ impl Api {
             options: &options,
             form,
         };
-        let decoded = call.decode_body(&resource.kind)?;
+        let decoded = call.decode_object(resource)?;
         let mut body = receive(&write, decoded)?;
         let tracked = resource.kind.ends_with("AccessReview") || &*resource.kind == "TokenReview";
         if tracked {

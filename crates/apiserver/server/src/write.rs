@@ -111,7 +111,7 @@ impl Api {
             options: &options,
             form,
         };
-        let decoded = call.decode_body(&resource.kind)?;
+        let decoded = call.decode_object(resource)?;
         let object = receive(&write, decoded)?;
         let outcome = self.insert(&write, object, None).await?;
         Ok(write.answer(self, 201, outcome))
@@ -505,10 +505,13 @@ pub(crate) fn foreign(registry: &Registry, resource: &Resource, kind: &str, api_
         api_version
     };
     let (group, version) = meta::split_api_version(api_version);
-    if registry
-        .by_kind(group, version, kind)
-        .is_none_or(|found| found.as_builtin().is_none())
-    {
+    let builtin = |kind: &str| {
+        registry
+            .by_kind(group, version, kind)
+            .is_some_and(|found| found.as_builtin().is_some())
+    };
+    // Lists are kinds too, though no endpoint takes one.
+    if !builtin(kind) && !kind.strip_suffix("List").is_some_and(builtin) {
         return unregistered(kind, &resource.kind, api_version);
     }
     if *kind == *resource.kind && *group == *resource.group {

@@ -4,6 +4,7 @@
 //! (service account, tolerations, priority, addresses) are not here.
 
 mod cluster;
+mod devices;
 mod pod;
 mod workload;
 
@@ -70,6 +71,7 @@ impl Kind {
                     default(spec, "volumeMode", "Filesystem");
                 }
             }
+            ("resource.k8s.io", kind) => devices::devices(object, kind),
             ("node.k8s.io", "RuntimeClass") => round_list(object, "overhead.podFixed"),
             ("admissionregistration.k8s.io", _) => cluster::admission(object, self.kind),
             ("apiextensions.k8s.io", _) => cluster::crd(object),

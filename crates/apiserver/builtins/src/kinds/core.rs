@@ -108,6 +108,7 @@ pub(super) static KINDS: &[Kind] = &[
         status: true,
         subresources: &[
             own("binding", "Binding", &["create"]),
+            own("ephemeralcontainers", "Pod", READ_WRITE),
             Subresource {
                 name: "eviction",
                 kind: "Eviction",
@@ -115,6 +116,7 @@ pub(super) static KINDS: &[Kind] = &[
                 version: "v1",
                 verbs: &["create"],
             },
+            own("resize", "Pod", READ_WRITE),
             own("status", "Pod", READ_WRITE),
         ],
         has_generation: true,

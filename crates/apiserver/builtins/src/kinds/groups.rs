@@ -259,6 +259,19 @@ pub(super) static KINDS: &[Kind] = &[
     },
     Kind {
         group: "networking.k8s.io",
+        kind: "IPAddress",
+        plural: "ipaddresses",
+        singular: "ipaddress",
+        short_names: &["ip"],
+        namespaced: false,
+        // An address; its rule stands with the others of the kind.
+        name_rule: NameRule::Any,
+        storage_group: "networking.k8s.io",
+        definition: "io.k8s.api.networking.v1.IPAddress",
+        ..BASE
+    },
+    Kind {
+        group: "networking.k8s.io",
         kind: "NetworkPolicy",
         plural: "networkpolicies",
         singular: "networkpolicy",
@@ -266,6 +279,18 @@ pub(super) static KINDS: &[Kind] = &[
         has_generation: true,
         storage_group: "networking.k8s.io",
         definition: "io.k8s.api.networking.v1.NetworkPolicy",
+        ..BASE
+    },
+    Kind {
+        group: "networking.k8s.io",
+        kind: "ServiceCIDR",
+        plural: "servicecidrs",
+        singular: "servicecidr",
+        namespaced: false,
+        status: true,
+        subresources: &[own("status", "ServiceCIDR", READ_WRITE)],
+        storage_group: "networking.k8s.io",
+        definition: "io.k8s.api.networking.v1.ServiceCIDR",
         ..BASE
     },
     Kind {
@@ -355,6 +380,16 @@ pub(super) static KINDS: &[Kind] = &[
     },
     Kind {
         group: "storage.k8s.io",
+        kind: "CSIStorageCapacity",
+        plural: "csistoragecapacities",
+        singular: "csistoragecapacity",
+        unconditional_update: false,
+        storage_group: "storage.k8s.io",
+        definition: "io.k8s.api.storage.v1.CSIStorageCapacity",
+        ..BASE
+    },
+    Kind {
+        group: "storage.k8s.io",
         kind: "StorageClass",
         plural: "storageclasses",
         singular: "storageclass",
@@ -377,6 +412,18 @@ pub(super) static KINDS: &[Kind] = &[
         delete_returns_object: true,
         storage_group: "storage.k8s.io",
         definition: "io.k8s.api.storage.v1.VolumeAttachment",
+        ..BASE
+    },
+    Kind {
+        group: "storage.k8s.io",
+        kind: "VolumeAttributesClass",
+        plural: "volumeattributesclasses",
+        singular: "volumeattributesclass",
+        short_names: &["vac"],
+        namespaced: false,
+        delete_returns_object: true,
+        storage_group: "storage.k8s.io",
+        definition: "io.k8s.api.storage.v1.VolumeAttributesClass",
         ..BASE
     },
     Kind {

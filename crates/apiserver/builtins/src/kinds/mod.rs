@@ -3,6 +3,7 @@
 //! all verbs, stored under its own version, subdomain names, unconditional updates allowed.
 
 mod core;
+mod devices;
 mod groups;
 
 use std::sync::OnceLock;
@@ -73,7 +74,14 @@ const SCALE: Subresource = Subresource {
 /// All kinds.
 pub(crate) fn all() -> &'static [Kind] {
     static ALL: OnceLock<Vec<Kind>> = OnceLock::new();
-    ALL.get_or_init(|| core::KINDS.iter().chain(groups::KINDS).copied().collect())
+    ALL.get_or_init(|| {
+        core::KINDS
+            .iter()
+            .chain(groups::KINDS)
+            .chain(devices::KINDS)
+            .copied()
+            .collect()
+    })
 }
 
 /// A kind nobody serves, for lookups that cannot fail.

@@ -440,6 +440,29 @@ fn other_specs(kind: &Kind) -> &'static [Spec] {
             ("Attached", "boolean", 0, "@:status.attached"),
             AGE,
         ],
+        ("storage.k8s.io", "VolumeAttributesClass") => {
+            &[NAME, ("DriverName", "string", 0, "@:driverName"), AGE]
+        }
+        ("resource.k8s.io", "ResourceClaim") => &[
+            NAME,
+            (
+                "State",
+                "string",
+                0,
+                "Whether the claim has a device, and who uses it.",
+            ),
+            AGE,
+        ],
+        ("resource.k8s.io", "ResourceSlice") => &[
+            NAME,
+            ("Node", "string", 0, "@:spec.nodeName"),
+            ("Driver", "string", 0, "@:spec.driver"),
+            ("Pool", "string", 0, "@:spec.pool.name"),
+            AGE,
+        ],
+        ("resource.k8s.io", _) => &[NAME, AGE],
+        ("networking.k8s.io", "IPAddress") => &[NAME, ("ParentRef", "string", 0, "@:spec.parentRef")],
+        ("networking.k8s.io", "ServiceCIDR") => &[NAME, ("CIDRs", "string", 0, "@:spec.cidrs"), AGE],
         ("node.k8s.io", _) => &[NAME, ("Handler", "string", 0, "@:handler"), AGE],
         ("admissionregistration.k8s.io", kind) => admission_specs(kind),
         ("certificates.k8s.io", _) => &[

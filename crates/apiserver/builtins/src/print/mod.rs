@@ -3,6 +3,7 @@
 //! those of the wide form; clients hide columns by priority.
 
 mod columns;
+mod devices;
 mod network;
 mod pod;
 mod rest;
@@ -69,6 +70,9 @@ impl Kind {
             ("networking.k8s.io", "Ingress") => network::ingress(&cells),
             ("networking.k8s.io", "IngressClass") => network::ingress_class(&cells),
             ("networking.k8s.io", "NetworkPolicy") => network::policy(&cells),
+            ("networking.k8s.io", "IPAddress") => network::assigned(&cells),
+            ("networking.k8s.io", "ServiceCIDR") => network::range(&cells),
+            ("resource.k8s.io", kind) => devices::devices(&cells, kind),
             ("", "Node") => network::node(&cells),
             ("", "PersistentVolume") => storage::volume(&cells),
             ("", "PersistentVolumeClaim") => storage::claim(&cells),

@@ -283,3 +283,31 @@ fn address(object: &Value, kind: &str) -> Value {
         .find(|address| text(address, "type") == kind);
     found.map_or(json!("<none>"), |address| json!(text(address, "address")))
 }
+
+pub(super) fn assigned(cells: &Cells<'_>) -> Vec<Value> {
+    let parent = at(cells.object, "spec.parentRef").map(|parent| {
+        let group = text(parent, "group");
+        let resource = text(parent, "resource");
+        let mut shown = if group.is_empty() {
+            resource.to_lowercase()
+        } else {
+            format!("{resource}.{group}").to_lowercase()
+        };
+        for part in [text(parent, "namespace"), text(parent, "name")] {
+            if !part.is_empty() {
+                shown.push('/');
+                shown.push_str(part);
+            }
+        }
+        shown
+    });
+    vec![cells.name(), or_none(&parent.unwrap_or_default())]
+}
+
+pub(super) fn range(cells: &Cells<'_>) -> Vec<Value> {
+    vec![
+        cells.name(),
+        json!(strings(cells.object, "spec.cidrs").join(",")),
+        cells.age(),
+    ]
+}

@@ -117,6 +117,8 @@ pub(super) fn storage(cells: &Cells<'_>, kind: &str) -> Vec<Value> {
             json!(list(object, "spec.drivers").len()),
             cells.age(),
         ],
+        "VolumeAttributesClass" => vec![cells.name(), json!(text(object, "driverName")), cells.age()],
+        "CSIStorageCapacity" => vec![cells.name(), json!(text(object, "metadata.creationTimestamp"))],
         _ => vec![
             cells.name(),
             json!(text(object, "spec.attacher")),

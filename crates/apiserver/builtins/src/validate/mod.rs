@@ -6,6 +6,7 @@
 mod access;
 mod config;
 mod container;
+mod devices;
 mod errors;
 mod job;
 mod job_failure;
@@ -15,6 +16,7 @@ mod network;
 mod node;
 mod pod;
 mod pod_host;
+mod pod_parts;
 mod policy;
 mod registration;
 mod resources;
@@ -60,6 +62,8 @@ impl Kind {
         let mut errors = Errors::default();
         match (subresource, self.id()) {
             (None, id) => self.validate_main(&mut errors, id, new, old),
+            (Some("ephemeralcontainers"), _) => pod_parts::ephemeral(&mut errors, new, old),
+            (Some("resize"), _) => pod_parts::resize(&mut errors, new, old),
             (Some("status"), ("", "Pod")) => pod::status(&mut errors, new, old),
             (Some("status"), ("", "Namespace")) => config::namespace_status(&mut errors, new),
             (Some("status"), ("", "Node")) => node::update(&mut errors, new, old),
@@ -70,6 +74,7 @@ impl Kind {
                     job_status::update(&mut errors, new, old);
                 }
             }
+            (Some("status"), ("resource.k8s.io", _)) => devices::status(&mut errors, new, old),
             (part, ("certificates.k8s.io", _)) => registration::signing_update(&mut errors, new, old, part),
             (Some("finalize"), _) => config::finalize(&mut errors, new),
             (Some(_), _) => {}
@@ -133,7 +138,10 @@ impl Kind {
             ("networking.k8s.io", "NetworkPolicy") => network::policy(errors, object),
             ("networking.k8s.io", "Ingress") => network::ingress(errors, object),
             ("networking.k8s.io", "IngressClass") => network::ingress_class(errors, object, old),
+            ("networking.k8s.io", "IPAddress") => network::address(errors, object, old),
+            ("networking.k8s.io", "ServiceCIDR") => network::range(errors, object, old),
             ("discovery.k8s.io", _) => network::slice(errors, object, old),
+            ("resource.k8s.io", kind) => devices::devices(errors, object, old, kind),
             ("scheduling.k8s.io", _) => scheduling::priority_class(errors, object, old),
             ("node.k8s.io", _) => scheduling::runtime_class(errors, object, old),
             ("storage.k8s.io", kind) => storage::storage(errors, object, old, kind),

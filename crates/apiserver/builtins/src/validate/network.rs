@@ -450,3 +450,83 @@ fn slice_endpoints(errors: &mut Errors, object: &Value, kind: &str) {
         }
     }
 }
+
+/// An address object bears the address as its name and says whose it is.
+pub(super) fn address(errors: &mut Errors, object: &Value, old: Option<&Value>) {
+    if let Some(old) = old {
+        errors.immutable("spec.parentRef", object, old, "spec.parentRef");
+        return;
+    }
+    let name = text(object, "metadata.name");
+    match name.parse::<std::net::IpAddr>() {
+        Ok(address) if address.to_string() != name => errors.invalid(
+            "metadata.name",
+            name,
+            &format!("must be in canonical form (\"{address}\")"),
+        ),
+        _ => errors.ip(name, "metadata.name", &[]),
+    }
+    let Some(parent) = at(object, "spec.parentRef") else {
+        errors.required("spec.parentRef", "");
+        return;
+    };
+    let group = text(parent, "group");
+    if !group.is_empty() {
+        errors.all("spec.parentRef.group", group, names::dns1123_subdomain(group));
+    }
+    for (name, needed) in [("resource", true), ("name", true), ("namespace", false)] {
+        let field = format!("spec.parentRef.{name}");
+        match text(parent, name) {
+            "" if needed => errors.required(field, ""),
+            "" => {}
+            value => errors.all(&field, value, names::path_segment(value)),
+        }
+    }
+}
+
+/// A range of service addresses: one, or one of each family; a second one may be added later.
+pub(super) fn range(errors: &mut Errors, object: &Value, old: Option<&Value>) {
+    const FIELD: &str = "spec.cidrs";
+    let ranges = strings(object, FIELD);
+    if let Some(old) = old {
+        let before = strings(old, FIELD);
+        if before.len() == ranges.len() || (before.len() == 1 && ranges.len() == 2) {
+            for (index, (old, new)) in before.iter().zip(&ranges).enumerate() {
+                if old != new {
+                    errors.invalid(format!("{FIELD}[{index}]"), *new, "field is immutable");
+                }
+            }
+        } else {
+            errors.invalid(FIELD, ranges.clone(), "field is immutable");
+        }
+        if before.len() == ranges.len() || ranges.len() != 2 {
+            return;
+        }
+    }
+    match ranges.len() {
+        0 => errors.required(FIELD, "at least one CIDR required"),
+        1 | 2 => {
+            for (index, range) in ranges.iter().enumerate() {
+                errors.cidr(range, &format!("{FIELD}[{index}]"), &[]);
+            }
+            let families: Vec<Option<bool>> = ranges
+                .iter()
+                .map(|range| super::net::parse_cidr(range).map(|(address, _)| address.is_ipv4()))
+                .collect();
+            if let [Some(first), Some(second)] = families.as_slice()
+                && first == second
+            {
+                errors.invalid(
+                    FIELD,
+                    ranges,
+                    "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64",
+                );
+            }
+        }
+        _ => errors.invalid(
+            FIELD,
+            serde_json::json!({"CIDRs": ranges}),
+            "may only hold up to 2 values",
+        ),
+    }
+}

@@ -27,7 +27,7 @@ pub(super) fn create(errors: &mut Errors, object: &Value) {
     }
 }
 
-fn metadata_and_spec(errors: &mut Errors, object: &Value) {
+pub(super) fn metadata_and_spec(errors: &mut Errors, object: &Value) {
     let spec = at(object, "spec").unwrap_or(&Value::Null);
     pod_spec(errors, spec, "spec", true);
     for field in ["containers", "initContainers"] {
@@ -72,6 +72,7 @@ fn pod_spec(errors: &mut Errors, spec: &Value, field: &str, is_pod: bool) {
     container::containers(errors, regular, &format!("{field}.containers"), &facts);
     let init = list(spec, "initContainers");
     container::init_containers(errors, init, regular, &format!("{field}.initContainers"), &facts);
+    super::pod_parts::containers(errors, spec, &format!("{field}.ephemeralContainers"), &facts);
     if let Some(resources) = at(spec, "resources") {
         resources::resources(errors, resources, &format!("{field}.resources"), true);
     }
@@ -446,7 +447,7 @@ fn munge(new: &Value, old: &Value) -> Value {
 }
 
 /// The fields two specs differ in, one line each.
-fn difference(old: &Value, new: &Value) -> String {
+pub(super) fn difference(old: &Value, new: &Value) -> String {
     let (before, after) = (old.as_object(), new.as_object());
     let keys: BTreeSet<&String> = before
         .into_iter()

@@ -302,6 +302,8 @@ pub(super) fn storage(errors: &mut Errors, object: &Value, old: Option<&Value>, 
             }
         }
         ("CSINode", _) => csi_node(errors, object),
+        ("CSIStorageCapacity", old) => capacity(errors, object, old),
+        ("VolumeAttributesClass", old) => attributes(errors, object, old),
         (_, old) => {
             attachment(errors, object);
             if let Some(old) = old {
@@ -311,14 +313,54 @@ pub(super) fn storage(errors: &mut Errors, object: &Value, old: Option<&Value>, 
     }
 }
 
-fn storage_class(errors: &mut Errors, object: &Value) {
-    let provisioner = text(object, "provisioner");
-    if provisioner.is_empty() {
-        errors.required("provisioner", "");
-    } else {
-        let lower = provisioner.to_lowercase();
-        errors.all("provisioner", &lower, names::qualified_name(&lower));
+fn capacity(errors: &mut Errors, object: &Value, old: Option<&Value>) {
+    if let Some(old) = old {
+        errors.immutable("nodeTopology", object, old, "nodeTopology");
+        errors.immutable("storageClassName", object, old, "storageClassName");
+        return;
     }
+    errors.selector(at(object, "nodeTopology"), "nodeTopology");
+    let class = text(object, "storageClassName");
+    errors.all("storageClassName", class, names::dns1123_subdomain(class));
+    if let Some(amount) = at(object, "capacity").and_then(|value| Quantity::from_value(value).ok())
+        && amount.is_negative()
+    {
+        errors.invalid(
+            "capacity",
+            amount.to_string(),
+            "must be greater than or equal to 0",
+        );
+    }
+}
+
+fn attributes(errors: &mut Errors, object: &Value, old: Option<&Value>) {
+    if let Some(old) = old {
+        for name in ["driverName", "parameters"] {
+            if !same(at(object, name), at(old, name)) {
+                errors.forbidden(name, &format!("updates to {name} are forbidden."));
+            }
+        }
+    }
+    provisioner(errors, object, "driverName");
+    if entries(object, "parameters").next().is_none() {
+        errors.required("parameters", "must contain at least one key/value pair");
+    } else {
+        parameters(errors, object);
+    }
+}
+
+/// Whoever makes volumes, by a qualified name in any case.
+fn provisioner(errors: &mut Errors, object: &Value, field: &str) {
+    let name = text(object, field);
+    if name.is_empty() {
+        errors.required(field, "");
+    } else {
+        let lower = name.to_lowercase();
+        errors.all(field, &lower, names::qualified_name(&lower));
+    }
+}
+
+fn parameters(errors: &mut Errors, object: &Value) {
     let parameters: Vec<_> = entries(object, "parameters").collect();
     if parameters.len() > 512 {
         errors.too_long("parameters", 512);
@@ -333,6 +375,11 @@ fn storage_class(errors: &mut Errors, object: &Value) {
     if size > 256 * 1024 {
         errors.too_long("parameters", 256 * 1024);
     }
+}
+
+fn storage_class(errors: &mut Errors, object: &Value) {
+    provisioner(errors, object, "provisioner");
+    parameters(errors, object);
     errors.optional_choice(
         at(object, "reclaimPolicy"),
         "reclaimPolicy",

@@ -422,7 +422,12 @@ impl Filter {
 
     /// The status endpoint of a custom resource.
     pub fn only_status() -> Self {
-        Self::Only(FieldSet::of_fields(&[&["status"]]))
+        Self::only(&[&["status"]])
+    }
+
+    /// An endpoint that lets some fields be changed and no others.
+    pub fn only(fields: &[&[&str]]) -> Self {
+        Self::Only(FieldSet::of_fields(fields))
     }
 
     pub(crate) fn keep(&self, set: FieldSet) -> FieldSet {

@@ -335,7 +335,13 @@ fn is_embedded_struct(definition: &str, key: &str) -> bool {
         "StatefulSetSpec" | "DaemonSetSpec" => &["template", "updateStrategy"],
         "ReplicaSetSpec" | "JobSpec" | "PodTemplate" => &["template"],
         "CronJobSpec" => &["jobTemplate"],
-        "PodTemplateSpec" | "JobTemplateSpec" | "PersistentVolumeClaimTemplate" => &["metadata", "spec"],
+        "PodTemplateSpec"
+        | "JobTemplateSpec"
+        | "PersistentVolumeClaimTemplate"
+        | "ResourceClaimTemplateSpec" => &["metadata", "spec"],
+        "ResourceClaimSpec" | "AllocationResult" => &["devices"],
+        "ResourceSliceSpec" => &["pool"],
+        "IngressServiceBackend" => &["port"],
         "Container" | "EphemeralContainer" | "PersistentVolumeClaimSpec" => &["resources"],
         "ServiceStatus" | "IngressStatus" => &["loadBalancer"],
         "NodeStatus" => &["daemonEndpoints", "nodeInfo"],

@@ -35,7 +35,8 @@ impl Api {
                 cobaltcore_builtins::taint_new_node(object);
                 Ok(())
             }
-            ("", kind @ ("PersistentVolumeClaim" | "PersistentVolume"), Operation::Create) => {
+            ("", kind @ ("PersistentVolumeClaim" | "PersistentVolume"), Operation::Create)
+            | ("storage.k8s.io", kind @ "VolumeAttributesClass", Operation::Create) => {
                 cobaltcore_builtins::protect_storage(object, kind);
                 Ok(())
             }

@@ -75,7 +75,7 @@ impl Api {
             options: &options,
             form,
         };
-        let decoded = call.decode_body(&resource.kind)?;
+        let decoded = call.decode_object(resource)?;
         let object = receive(&write, decoded)?;
         check_name(call, &object)?;
         let mut object = object;
@@ -220,11 +220,12 @@ impl Api {
             // A patch is an update to those who admit it.
             options: json!({"kind": "UpdateOptions", "apiVersion": "meta.k8s.io/v1"}),
         };
-        // Through the Scale of a custom resource nobody comes to own anything.
-        let untold = write.subresource == Some("scale") && resource.as_custom().is_some();
-        if !edit.is_apply() && !untold {
+        if !edit.is_apply() {
             // What admission adds belongs to nobody.
             self.own(write, Some(&old), &mut new);
+            if resource.as_custom().is_some() && write.subresource == Some("scale") {
+                forget_scale_times(&mut new);
+            }
         }
         self.admit_builtin(&mut attempt, &mut new)?;
         if self.mutate(&attempt, &mut new).await? {
@@ -235,7 +236,7 @@ impl Api {
         resource.stamp_update(&mut new, &old, write.subresource, self.clock.now());
         let turn = self.take_turn(resource).await;
         if resource.has_generation()
-            && write.subresource.is_none_or(|s| s == "scale")
+            && write.subresource.is_none_or(|s| s != "status")
             && resource.spec_changed(&new, &old)
         {
             let generation = old["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
@@ -335,4 +336,14 @@ fn is_finished(resource: &Resource, object: &Value) -> bool {
             .as_i64()
             .unwrap_or(0)
             == 0
+}
+
+/// What was written through the Scale of a custom resource is told without a time.
+fn forget_scale_times(object: &mut Value) {
+    let entries = meta::fields(meta::field(meta::fields(object), "metadata")).get_mut("managedFields");
+    for entry in entries.and_then(Value::as_array_mut).into_iter().flatten() {
+        if entry["subresource"] == "scale" {
+            meta::fields(entry).remove("time");
+        }
+    }
 }

@@ -231,3 +231,31 @@ async fn nothing_at_all_is_an_empty_object() {
         "ConfigMap \"\" is invalid: metadata.name: Required value: name or generateName is required"
     );
 }
+
+/// Where a kind has whole numbers, `1.0` is none; where numbers have no type, it is one.
+#[tokio::test]
+async fn a_fraction_of_nothing_is_a_fraction() {
+    let server = TestServer::start().await;
+    let admin = server.admin();
+    let json = [("content-type", "application/json")];
+    let send = async |path: &str, body: &'static str| admin.send(Method::POST, path, &json, body).await;
+    let deployments = "/apis/apps/v1/namespaces/default/deployments";
+    let refused = send(
+        deployments,
+        r#"{"metadata":{"name":"d"},"spec":{"replicas":1.0}}"#,
+    )
+    .await;
+    assert_eq!(
+        (refused.code, refused.message()),
+        (
+            400,
+            "Deployment in version \"v1\" cannot be handled as a Deployment: json: cannot unmarshal number 1.0 into Go struct field DeploymentSpec.spec.replicas of type int32"
+        )
+    );
+    let quota = r#"{"metadata":{"name":"q"},"spec":{"hard":{"pods":2.0}}}"#;
+    let made = send("/api/v1/namespaces/default/resourcequotas", quota).await;
+    assert_eq!(made.body["spec"]["hard"], serde_json::json!({"pods": "2"}));
+    let revision = r#"{"metadata":{"name":"r"},"revision":1,"data":{"a":[2.0,{"b":1e2}]}}"#;
+    let made = send("/apis/apps/v1/namespaces/default/controllerrevisions", revision).await;
+    assert_eq!(made.body["data"], serde_json::json!({"a": [2, {"b": 100}]}));
+}

@@ -24,6 +24,7 @@ mod requests;
 mod watching;
 mod words;
 
+mod addresses_and_devices;
 mod apply;
 mod apply_more;
 mod apply_shared;
@@ -53,6 +54,7 @@ mod mutations;
 mod namespaces;
 mod openapi;
 mod options;
+mod parts;
 mod patches;
 mod policies;
 mod quotas;
