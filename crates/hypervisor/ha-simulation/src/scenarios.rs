@@ -545,4 +545,12 @@ const ROWS: &[Scenario] = &[
     row("p25-nova-away-while-moving", "held; followed when it is back", 2,
         |w| { w.at(T, Fault::Panic(0)); w.at(T + 26_000, Fault::Nova(false)); w.at(900_000, Fault::Nova(true)); }, 1500,
         |w| { held(w, HeldReason::NovaUnavailable)?; recovered(w, 0) }),
+    row("p26-room-runs-out-then-the-power", "every number stands for one record", 2,
+        // The newest records are the cheapest: they are sent, given up for want of room, the power goes, and nobody is there to say how far
+        // they were.
+        |w| { w.quiet = u16::MAX; for h in 0..3 { let t = T + h as u64 * 150_000; for n in 0..80 { w.at(t + n, Fault::BadConfig(h)); }
+              w.at(t + 1000, Fault::Chatter(h, 40)); w.at(t + 8000, Fault::SpoolSlow(h, true)); w.at(t + 8000, Fault::SpoolSqueezed(h, true));
+              w.at(t + 8100, Fault::Chatter(h, 1)); w.at(t + 8300, Fault::SelfReboot(h)); w.at(t + 100_000, Fault::Chatter(h, 5));
+              for r in 0..3 { w.at(t + 8200, Fault::StoreFails(r, true)); w.at(t + 110_000, Fault::StoreFails(r, false)); } } }, 700,
+        |w| { nothing(w)?; ensure(w.dropped > 0, "nothing was given up")?; ensure((0..3).all(|r| w.streams[0].drained(r)), "records are left") }),
 ];

@@ -24,6 +24,9 @@ pub(super) struct Meta {
     pub(super) epoch: u64,
     #[serde(default)]
     pub(super) dropped_total: u64,
+    /// The highest number given when records were last given up; the records that carried it may be among them.
+    #[serde(default)]
+    pub(super) given: u64,
     /// Crash dumps that were reported.
     #[serde(default)]
     pub(super) dumps: BTreeSet<String>,
@@ -35,6 +38,7 @@ impl Meta {
             agent_id: AgentId(uuid::Uuid::new_v4().to_string()),
             epoch: 0,
             dropped_total: 0,
+            given: 0,
             dumps: BTreeSet::new(),
         }
     }

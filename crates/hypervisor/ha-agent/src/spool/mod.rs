@@ -197,11 +197,13 @@ impl Spool {
             let flushed = File::open(&newest.path).and_then(|file| file.sync_data());
             flushed.map_err(failed("flush", &newest.path))?;
         }
-        let known = last.max(self.sent.highest()).max(self.cursors.highest());
-        if known > last {
+        // What was given up for want of room is known to be gone; it is a gap like any other.
+        let expected = last.max(self.meta.given);
+        let known = expected.max(self.sent.highest()).max(self.cursors.highest());
+        if known > expected {
             // Records that somebody has seen are gone; their numbers are not given away again.
             opened.lost.push(Lost {
-                segment: format!("records {} to {known}", last + 1),
+                segment: format!("records {} to {known}", expected + 1),
                 bytes: 0,
             });
         }
@@ -313,7 +315,7 @@ impl Spool {
                 self.segments.push(segment);
             }
         }
-        self.numbers.take_back(self.sent.highest());
+        self.numbers.take_back(self.sent.highest().max(self.meta.given));
         Ok(())
     }
 
@@ -367,6 +369,9 @@ impl Spool {
         // A slice at once, so that a full spool is not rewritten for every record.
         let mut wanted = over + limit / 16;
         self.roll()?;
+        // The newest may be among those that go, and with it what tells which numbers were given.
+        self.meta.given = self.numbers.next() - 1;
+        files::write_meta(&self.dir, &self.meta)?;
         let mut gone = Vec::new();
         for worth in Worth::ALL {
             for index in 0..self.segments.len() {
@@ -551,7 +556,16 @@ impl Spool {
 
     /// What waits for an endpoint.
     pub fn state(&self, endpoint: &str) -> SpoolState {
-        let acked = self.cursors.get(endpoint).acked;
+        self.waiting(self.cursors.get(endpoint).acked)
+    }
+
+    /// What waits for the endpoint that is farthest behind.
+    pub fn worst(&self) -> SpoolState {
+        let slowest = self.cursors.current().map(|(cursor, _)| cursor.acked).min();
+        self.waiting(slowest.unwrap_or(0))
+    }
+
+    fn waiting(&self, acked: u64) -> SpoolState {
         let oldest = self.segments.iter().find(|segment| segment.last > acked);
         let age = oldest.map_or(Duration::ZERO, |segment| {
             let age = Timestamp::now().duration_since(segment.oldest);

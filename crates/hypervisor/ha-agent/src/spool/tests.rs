@@ -154,6 +154,18 @@ fn a_service_that_knows_more_than_we_do_moves_the_numbers() {
 }
 
 #[test]
+fn what_is_shown_is_what_the_slowest_endpoint_lacks() {
+    let dir = TempDir::new().unwrap();
+    let (mut spool, _) = open(&dir);
+    spool.set_endpoints(&["a".into(), "b".into()]);
+    put(&mut spool, 9, "x");
+    spool.ack("a", 9).unwrap();
+    spool.ack("b", 4).unwrap();
+    assert_eq!((spool.state("a").depth, spool.state("b").depth), (0, 5));
+    assert_eq!(spool.worst().depth, 5);
+}
+
+#[test]
 fn segments_go_when_everybody_has_them() {
     let dir = TempDir::new().unwrap();
     let (mut spool, _) = open(&dir);
@@ -190,6 +202,34 @@ fn numbers_that_everybody_has_are_not_given_again_after_a_power_cut() {
     let (mut spool, _) = open(&dir);
     put(&mut spool, 1, "y");
     assert_eq!(spool.flushed(), 10, "nine is known to a");
+}
+
+/// The cheapest go first, and those may be the newest. What was written after them is lost with the power.
+#[test]
+fn numbers_of_records_that_were_given_up_are_not_given_again_after_a_power_cut() {
+    let dir = TempDir::new().unwrap();
+    let limits = Limits {
+        max_bytes: 12_000,
+        segment_bytes: 4096,
+    };
+    let (mut spool, _) = Spool::open(dir.path(), limits).unwrap();
+    put(&mut spool, 20, "stopped");
+    put(&mut spool, 20, "started");
+    spool.set_endpoints(&["a".into()]);
+    spool.sending(40).unwrap();
+    let big = draft(Kind::Lifecycle, "stopped").with("why", "x".repeat(7000));
+    let dropped = spool.append(&[big]).unwrap().unwrap();
+    assert_eq!(dropped.last, 40, "the newest are among those that went");
+    let unflushed = spool.segments.last().unwrap().path.clone();
+    drop(spool);
+    std::fs::remove_file(unflushed).unwrap();
+    for mark in ["sent", "cursors.json"] {
+        let _ = std::fs::remove_file(dir.path().join(mark));
+    }
+    let (mut spool, opened) = Spool::open(dir.path(), limits).unwrap();
+    assert_eq!(opened, Opened::default(), "a gap, and nothing is damaged");
+    put(&mut spool, 1, "y");
+    assert_eq!(spool.flushed(), 41, "40 may be known to a");
 }
 
 #[test]

@@ -39,6 +39,8 @@ pub enum Mistake {
     ForgetNewest,
     /// The same, and after a start numbers continue behind what is left on the disk, whatever was sent.
     ForgetSent,
+    /// Records are given up for want of room before it is written down which numbers they had.
+    DropSilently,
     /// A service stores every record it is sent.
     StoreReplays,
     /// A backlog goes at half its rate.
@@ -51,11 +53,12 @@ pub enum Mistake {
 
 impl Mistake {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::AckBeforeCommit,
         Self::ForgetAfterOne,
         Self::ForgetNewest,
         Self::ForgetSent,
+        Self::DropSilently,
         Self::StoreReplays,
         Self::SlowReplay,
         Self::NeverRewind,
@@ -233,13 +236,14 @@ impl World {
         if !self.is_process(h, process) {
             return;
         }
+        let wrong = self.options.mistake;
         let stream = &mut self.streams[h];
         if stream.disk_full {
             self.schedule(AFTER_ERROR, Event::Flush(h, process));
             return;
         }
         let group = stream.queue.drain(..stream.queue.len().min(GROUP)).collect();
-        let dropped = stream.spool.write(group);
+        let dropped = stream.spool.write(group, wrong);
         let takes = if stream.disk_slow {
             self.dice.u64(500..3000)
         } else {

@@ -72,6 +72,8 @@ pub(super) struct Spool {
     /// What the small files say, and what they would say without power.
     marks: Marks,
     on_disk: (u64, Marks),
+    /// The highest number that was given when records were last given up; flushed before they went.
+    given: u64,
     pub(super) limit: u64,
 }
 
@@ -86,6 +88,7 @@ impl Spool {
             caught_up: [0; 3],
             marks: Marks::default(),
             on_disk: (0, Marks::default()),
+            given: 0,
             limit: LIMIT,
         }
     }
@@ -136,7 +139,7 @@ impl Spool {
         let known = if wrong == Some(Mistake::ForgetSent) {
             0
         } else {
-            self.marks.sent.max(acked)
+            self.marks.sent.max(acked).max(self.given)
         };
         self.numbers = Numbers::found(last, known);
         self.cursors = self.marks.acked;
@@ -146,13 +149,13 @@ impl Spool {
     }
 
     /// Writes records, and gives back what had to go for them.
-    pub(super) fn write(&mut self, drafts: Vec<Kept>) -> Vec<Kept> {
+    pub(super) fn write(&mut self, drafts: Vec<Kept>, wrong: Option<Mistake>) -> Vec<Kept> {
         if self.numbers.must_jump() {
             self.active = false;
             self.numbers.jump();
         }
         let need: u64 = drafts.iter().map(|kept| kept.bytes).sum();
-        let gone = self.make_room(need);
+        let gone = self.make_room(need, wrong);
         let full = self
             .segments
             .back()
@@ -184,7 +187,7 @@ impl Spool {
     }
 
     /// The cheapest first, the oldest of those first.
-    fn make_room(&mut self, need: u64) -> Vec<Kept> {
+    fn make_room(&mut self, need: u64, wrong: Option<Mistake>) -> Vec<Kept> {
         let mut over = (self.bytes() + need).saturating_sub(self.limit);
         let mut gone = Vec::new();
         if over == 0 {
@@ -192,6 +195,9 @@ impl Spool {
         }
         over += self.limit / 16;
         self.active = false;
+        if wrong != Some(Mistake::DropSilently) {
+            self.given = self.numbers.next() - 1;
+        }
         for worth in Worth::ALL {
             for segment in &mut self.segments {
                 let mut kept = VecDeque::with_capacity(segment.records.len());
