@@ -35,7 +35,5 @@ words! {
         NodeAgentSource = "kvm-node-agent-source",
         NodeAgentDestination = "kvm-node-agent-destination",
         HaService = "kvm-ha-service",
-        /// The part of the HA service that recovers hosts.
-        HaRecovery = "kvm-ha-service-recovery",
     }
 }

@@ -413,6 +413,8 @@ pub struct ServerFacts {
     pub memory_mib: u64,
     /// Its root disk would be rebuilt from the image.
     pub local_disk: bool,
+    /// It has ephemeral or swap disks on its host, which would be made anew and empty.
+    pub local_extras: bool,
     /// All its disks are on the storage a storage fence covers.
     pub on_fenced_storage: bool,
     /// Why it is locked, if it is.
@@ -521,6 +523,8 @@ pub enum Answer {
         /// Its migrations.
         migrations: Vec<MigrationFacts>,
     },
+    /// It can never be done to this server, in Nova's words.
+    Unsupported(String),
 }
 
 /// Why there is no answer.
@@ -543,8 +547,6 @@ pub enum Refusal {
     Conflict,
     /// Nova believes the compute service to be up.
     StillInUse,
-    /// It can never be done to this server.
-    NotSupported,
     /// We may not.
     Unauthorized,
     /// Anything else.

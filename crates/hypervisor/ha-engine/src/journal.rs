@@ -123,6 +123,8 @@ pub enum Entry {
         incident: IncidentId,
         server: ServerId,
         progress: VmProgress,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        said: Option<String>,
     },
     /// The guest was seen not to be locked by us.
     VmUnlocked {

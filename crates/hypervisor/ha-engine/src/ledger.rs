@@ -155,6 +155,16 @@ pub enum BlockedReason {
     ArrivalUnknown,
 }
 
+/// What a guest has lost although it is brought back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Loss {
+    /// What it held in memory: it was paused or suspended, and boots anew.
+    Memory,
+    /// What was on disks of its host: they are made anew, and empty.
+    Disks,
+}
+
 /// A guest in the plan of an incident.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -184,6 +194,12 @@ pub struct VmRecord {
     /// We may have locked it.
     #[serde(default)]
     pub locked: bool,
+    /// What it loses although it is brought back.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub losses: Vec<Loss>,
+    /// What Nova said about where it stands, if that is more than the reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub said: Option<String>,
 }
 
 /// One incident, as the journal tells it.
@@ -412,9 +428,11 @@ impl Ledger {
                 incident,
                 server,
                 progress,
+                said,
             } => {
                 if let Some(vm) = self.get(incident)?.vms.get_mut(server) {
                     vm.progress.clone_from(progress);
+                    vm.said.clone_from(said);
                 }
             }
             Entry::Moved { incident, state } => self.get(incident)?.state = *state,
@@ -487,6 +505,9 @@ fn decide(incident: &mut Incident, decision: Decision) {
                 ) {
                     vm.progress = VmProgress::Pending;
                     vm.attempt = 0;
+                } else if vm.progress.moving() {
+                    // It stays asked for; if that fails after all, it is asked for anew.
+                    vm.attempt = vm.attempt.min(1);
                 }
             }
         }

@@ -76,7 +76,7 @@ pub use input::{
 };
 pub use journal::{Entry, JournalError, Record, VERSION};
 pub use ledger::{
-    BlockedReason, FailedReason, Incident, IncidentKind, IncidentState, Ledger, SkipReason, VmProgress,
+    BlockedReason, FailedReason, Incident, IncidentKind, IncidentState, Ledger, Loss, SkipReason, VmProgress,
     VmRecord, Wanted,
 };
 #[cfg(feature = "mutants")]

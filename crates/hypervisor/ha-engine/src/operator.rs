@@ -4,7 +4,7 @@
 
 use crate::engine::{Engine, Host};
 use crate::evidence::{Group, Verdict};
-use crate::ids::Now;
+use crate::ids::{IncidentId, Now};
 use crate::input::{Command, Decision, Request};
 use crate::journal::Entry;
 use crate::ledger::{Incident, IncidentKind, IncidentState};
@@ -26,15 +26,18 @@ impl Engine {
             Some(found) => self.allowed(found, decision, now),
         };
         match allowed {
-            Ok(()) => self.write(
-                Entry::Decided {
+            Ok(()) => {
+                if decision == Decision::Retry {
+                    self.follow_anew(&incident, now);
+                }
+                let decided = Entry::Decided {
                     incident,
                     decision,
                     actor,
                     reason,
-                },
-                now,
-            ),
+                };
+                self.write(decided, now);
+            }
             Err(why) => self.tell(Notice::CommandRefused {
                 incident,
                 why: why.to_owned(),
@@ -82,6 +85,18 @@ impl Engine {
         evidence.of(Group::A).verdict == Verdict::Alive || evidence.at_work() >= 2
     }
 
+    /// Guests that are stuck are looked at as if they had just been asked for. None is asked for twice: its record still
+    /// decides.
+    fn follow_anew(&mut self, id: &IncidentId, now: Now) {
+        let run = self.runs.get_mut(id);
+        for vm in run.into_iter().flat_map(|run| run.vms.values_mut()) {
+            if std::mem::take(&mut vm.stuck) {
+                vm.since = now.mono;
+                vm.read = None;
+            }
+        }
+    }
+
     fn allowed(&self, incident: &Incident, decision: Decision, now: Now) -> Result<(), &'static str> {
         let held = self.runs.get(&incident.id).and_then(|run| run.held);
         match decision {
@@ -119,7 +134,12 @@ impl Engine {
                 }
             }
             Decision::Retry if incident.state == IncidentState::Failed => Ok(()),
-            Decision::Retry => Err("only what failed can be tried again"),
+            Decision::Retry
+                if incident.state == IncidentState::Evacuating && self.stuck(&incident.id) > 0 =>
+            {
+                Ok(())
+            }
+            Decision::Retry => Err("only what failed or is stuck can be tried again"),
             Decision::Release | Decision::Close
                 if matches!(incident.state, IncidentState::Recovered | IncidentState::Failed) =>
             {

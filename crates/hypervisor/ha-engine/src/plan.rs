@@ -8,7 +8,7 @@ use crate::engine::Engine;
 use crate::ids::{Grade, IncidentId, Now};
 use crate::input::{ServerFacts, VmState};
 use crate::journal::Entry;
-use crate::ledger::{BlockedReason, SkipReason, VmProgress, VmRecord, Wanted};
+use crate::ledger::{BlockedReason, Loss, SkipReason, VmProgress, VmRecord, Wanted};
 use crate::mutation::Mutation;
 use crate::status::Notice;
 
@@ -97,7 +97,19 @@ fn record(server: &ServerFacts, progress: VmProgress) -> VmRecord {
         attempt: 0,
         known: Vec::new(),
         locked: false,
+        losses: losses(server),
+        said: None,
     }
+}
+
+/// What goes with the host, whoever brings the guest back.
+fn losses(server: &ServerFacts) -> Vec<Loss> {
+    let memory = matches!(server.state, VmState::Paused | VmState::Suspended);
+    let disks = server.local_disk || server.local_extras;
+    let lost = [(memory, Loss::Memory), (disks, Loss::Disks)];
+    lost.into_iter()
+        .filter_map(|(is, loss)| is.then_some(loss))
+        .collect()
 }
 
 /// As before the failure. A guest on its way down was to be stopped.

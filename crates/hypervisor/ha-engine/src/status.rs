@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::evidence::{Assessment, Evidence};
 use crate::ids::{DeviceClass, IncidentId, Mono};
-use crate::ledger::IncidentState;
+use crate::ledger::{IncidentState, Loss};
 
 /// Why an open incident does not go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -138,6 +138,12 @@ pub enum Notice {
         incident: IncidentId,
         server: ServerId,
     },
+    /// A guest is back, and has lost something that its owner may miss.
+    VmLost {
+        incident: IncidentId,
+        server: ServerId,
+        what: Loss,
+    },
     VmNeedsPerson {
         incident: IncidentId,
         server: ServerId,
@@ -219,6 +225,7 @@ impl Notice {
             | Self::HostDegraded { .. }
             | Self::ServiceGone { .. }
             | Self::VmStuck { .. }
+            | Self::VmLost { .. }
             | Self::GuestGaveUp { .. }
             | Self::GuestWatchdogs { .. }
             | Self::MemoryFailed { .. }
@@ -269,4 +276,6 @@ pub struct IncidentStatus {
     pub hold_checked: Option<Mono>,
     /// Guests by how they stand: all, recovered, failed, skipped, blocked or in conflict.
     pub guests: [usize; 5],
+    /// Guests that have been on their way for too long, as far as this term has seen.
+    pub stuck: usize,
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Nova refuses to move guests for reasons that are not theirs: no attempt is lost, it is held and told, and where Nova
-//! believes the host to be up again, the host is forced down again before anything else is asked.
+//! believes the host to be up again, the host is forced down again before anything else is asked. What is the guest's own
+//! matter is told in Nova's words, and what a guest loses is told to its owner.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,10 +9,11 @@ mod play;
 
 use cobaltcore_api::Maintenance;
 use cobaltcore_ha_engine::{
-    Answer, Effect, Entry, HeldReason, Input, Notice, Power, Refusal, ServiceChange, ServiceFacts, Trouble,
-    VmProgress,
+    Answer, BlockedReason, Command, Decision, Effect, Entry, HeldReason, IncidentStatus, Input, Loss,
+    MigrationFacts, MigrationId, MigrationKind, MigrationStatus, Notice, Power, Refusal, ServerFacts,
+    ServiceChange, ServiceFacts, Trouble, VmProgress, VmRecord, VmState,
 };
-use play::{Play, right};
+use play::{Play, host, right, server};
 
 /// Only host 0 is dead.
 const DEAD: u8 = 1;
@@ -23,6 +25,38 @@ struct Cloud {
     forced_down: bool,
     /// Every request to move a guest, and whether the host was forced down then.
     moves: Vec<bool>,
+    /// What was asked for has a record, and this is what it says.
+    record: Option<MigrationStatus>,
+    /// What the guest is while its host is dead.
+    state: Option<VmState>,
+    /// Where it is now.
+    moved_to: Option<u8>,
+}
+
+impl Cloud {
+    fn guest(&self) -> ServerFacts {
+        let mut guest = server(0);
+        guest.state = self.state.unwrap_or(guest.state);
+        guest.local_extras = self.state.is_some();
+        if let Some(n) = self.moved_to {
+            guest.host = Some(host(n));
+            guest.state = VmState::Active;
+        }
+        guest
+    }
+
+    fn records(&self) -> Vec<MigrationFacts> {
+        let record = |status| MigrationFacts {
+            id: MigrationId(7),
+            server: server(0).id,
+            kind: MigrationKind::Evacuation,
+            status,
+            source: host(0),
+            destination: Some(host(1)),
+        };
+        let asked = self.record.filter(|_| !self.moves.is_empty());
+        asked.into_iter().map(record).collect()
+    }
 }
 
 impl Cloud {
@@ -53,6 +87,19 @@ impl Cloud {
                     disabled: self.forced_down,
                     forced_down: self.forced_down,
                 })),
+                Effect::ListServers { .. } => Ok(Answer::Servers {
+                    servers: vec![self.guest()],
+                    migrations: self.records(),
+                    complete: true,
+                }),
+                Effect::ReadServer { .. } => Ok(Answer::Server {
+                    server: Some(self.guest()),
+                    migrations: self.records(),
+                }),
+                Effect::ResetState { .. } => {
+                    self.state = Some(VmState::Error);
+                    Ok(Answer::Done)
+                }
                 Effect::Evacuate { .. } => {
                     self.moves.push(self.forced_down);
                     moving(self)
@@ -164,4 +211,101 @@ fn refused_credentials_cost_no_attempt_and_are_told() {
     assert!(!play.journal.iter().any(failed));
     cloud.until_moves(&mut play, asked + 1, |_| Ok(Answer::Done));
     assert_eq!(attempts(&play).last(), Some(&1));
+}
+
+fn guest(play: &Play) -> VmRecord {
+    let incidents = &play.engine.ledger().incidents;
+    let vms = incidents.values().flat_map(|incident| incident.vms.values());
+    vms.last().unwrap().clone()
+}
+
+#[test]
+fn a_guest_that_nova_can_never_move_is_told_in_its_words() {
+    const SAID: &str = "Instances with vTPM cannot be evacuated.";
+    let (mut play, mut cloud) = (calm(), Cloud::default());
+    let moving = |_: &mut Cloud| Ok(Answer::Unsupported(SAID.to_owned()));
+    cloud.until_moves(&mut play, 1, moving);
+    for _ in 0..60 {
+        cloud.second(&mut play, moving);
+    }
+    assert_eq!(cloud.moves.len(), 1, "asked once");
+    let reason = BlockedReason::Unsupported;
+    assert_eq!(guest(&play).progress, VmProgress::Blocked { reason });
+    assert_eq!(guest(&play).said.as_deref(), Some(SAID));
+    let told = |notice: &Notice| matches!(notice, Notice::VmNeedsPerson { why, .. } if *why == format!("Unsupported: {SAID}"));
+    assert!(play.notices.iter().any(told), "{:?}", play.notices);
+    let records: Vec<_> = play.journal.iter().map(serde_json::to_string).collect();
+    let read = records
+        .into_iter()
+        .map(|text| serde_json::from_str(&text.unwrap()).unwrap());
+    assert_eq!(read.collect::<Vec<cobaltcore_ha_engine::Record>>(), play.journal);
+}
+
+#[test]
+fn a_paused_guest_comes_back_without_its_memory_and_that_is_told() {
+    let (mut play, mut cloud) = (calm(), Cloud::default());
+    cloud.state = Some(VmState::Paused);
+    cloud.record = Some(MigrationStatus::Done);
+    cloud.until_moves(&mut play, 1, |cloud| {
+        cloud.moved_to = Some(1);
+        Ok(Answer::Done)
+    });
+    for _ in 0..60 {
+        cloud.second(&mut play, |_| Ok(Answer::Done));
+    }
+    assert_eq!(
+        guest(&play).progress,
+        VmProgress::Recovered { destination: host(1) }
+    );
+    assert_eq!(guest(&play).losses, [Loss::Memory, Loss::Disks]);
+    let lost = play.notices.iter().filter_map(|notice| match notice {
+        Notice::VmLost { what, .. } => Some(*what),
+        _ => None,
+    });
+    assert_eq!(lost.collect::<Vec<_>>(), [Loss::Memory, Loss::Disks], "once each");
+}
+
+fn only(play: &Play) -> IncidentStatus {
+    let mut all = play.engine.incidents();
+    assert_eq!(all.len(), 1);
+    all.remove(0)
+}
+
+fn retry(play: &mut Play) {
+    let incident = only(play).id;
+    play.notices.clear();
+    play.step(Input::Command(Command {
+        confirm: incident.host.to_string(),
+        incident,
+        actor: "operator/olga".into(),
+        reason: "looked at its destination".into(),
+        decision: Decision::Retry,
+    }));
+}
+
+#[test]
+fn a_guest_that_is_stuck_may_be_looked_at_anew_and_is_not_asked_for_twice() {
+    let (mut play, mut cloud) = (calm(), Cloud::default());
+    cloud.record = Some(MigrationStatus::PreMigrating);
+    cloud.until_moves(&mut play, 1, |_| Ok(Answer::Done));
+    retry(&mut play);
+    let refused = |notice: &Notice| matches!(notice, Notice::CommandRefused { .. });
+    assert!(play.notices.iter().any(refused), "it is on its way");
+    for _ in 0..700 {
+        cloud.second(&mut play, |_| Ok(Answer::Done));
+    }
+    assert_eq!(only(&play).stuck, 1);
+    retry(&mut play);
+    assert!(!play.notices.iter().any(refused), "{:?}", play.notices);
+    assert_eq!(only(&play).stuck, 0, "its time begins anew");
+    for _ in 0..300 {
+        cloud.second(&mut play, |_| Ok(Answer::Done));
+    }
+    assert_eq!(cloud.moves.len(), 1, "its record is open");
+    assert!(guest(&play).progress.moving());
+    cloud.record = Some(MigrationStatus::Failed);
+    for _ in 0..60 {
+        cloud.second(&mut play, |_| Ok(Answer::Done));
+    }
+    assert!(cloud.moves.len() > 1, "its record has failed");
 }

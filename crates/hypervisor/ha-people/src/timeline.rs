@@ -42,7 +42,12 @@ pub fn words(entry: &Entry) -> String {
         Entry::Planned { vms, .. } => format!("the plan has {} guests", vms.len()),
         Entry::EvacuateIntended { server, attempt, .. } => format!("moving {server}, attempt {attempt}"),
         Entry::VmIntended { server, what, .. } => format!("{what} of {server}"),
-        Entry::Vm { server, progress, .. } => format!("{server}: {}", progress_words(progress)),
+        Entry::Vm {
+            server,
+            progress,
+            said,
+            ..
+        } => format!("{server}: {}", progress_words(progress, said.as_deref())),
         Entry::VmUnlocked { server, .. } => format!("{server} is not locked by us any more"),
         Entry::Moved { state, .. } => format!("now {state:?}"),
         Entry::FenceReleaseIntended { .. } => "switching it on".to_owned(),
@@ -54,9 +59,12 @@ pub fn words(entry: &Entry) -> String {
     }
 }
 
-/// Where a guest stands.
-pub(crate) fn progress_words(progress: &VmProgress) -> String {
+/// Where a guest stands, with Nova's own words where there are any.
+pub(crate) fn progress_words(progress: &VmProgress, said: Option<&str>) -> String {
     match progress {
+        VmProgress::Blocked { reason } if said.is_some() => {
+            format!("BLOCKED ({reason:?}): {}", said.unwrap_or_default())
+        }
         VmProgress::Pending => "waits for its turn".to_owned(),
         VmProgress::Requested => "asked for".to_owned(),
         VmProgress::InFlight { migration } => format!("moving (migration {})", migration.0),
@@ -82,7 +90,7 @@ const fn failed(reason: FailedReason) -> &'static str {
 
 const fn blocked(reason: BlockedReason) -> &'static str {
     match reason {
-        BlockedReason::Unsupported => "Nova can never move it; the service's log has its words",
+        BlockedReason::Unsupported => "Nova can never move it",
         BlockedReason::Resized => "it is on two hosts until its resize is confirmed or reverted",
         BlockedReason::NotStorageFenced => {
             "its host is cut off from Ceph only, and not all its disks are there"
@@ -110,13 +118,19 @@ mod tests {
     fn a_guest_that_needs_a_person_says_what_is_wrong_with_it() {
         let reason = FailedReason::VerifyFailed;
         assert_eq!(
-            progress_words(&VmProgress::Failed { reason }),
+            progress_words(&VmProgress::Failed { reason }, None),
             "FAILED (VerifyFailed): Nova has it running, its new host has not; is it waiting for its disk?"
         );
         let reason = BlockedReason::Resized;
         assert_eq!(
-            progress_words(&VmProgress::Blocked { reason }),
+            progress_words(&VmProgress::Blocked { reason }, None),
             "BLOCKED (Resized): it is on two hosts until its resize is confirmed or reverted"
+        );
+        let reason = BlockedReason::Unsupported;
+        let said = "Instances with vTPM cannot be evacuated.";
+        assert_eq!(
+            progress_words(&VmProgress::Blocked { reason }, Some(said)),
+            format!("BLOCKED (Unsupported): {said}")
         );
     }
 }

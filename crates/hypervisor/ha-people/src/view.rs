@@ -2,7 +2,7 @@
 //! Incidents and pauses as text: a table of all, and everything about one. Pure functions of what
 //! the service said and of the time.
 
-use cobaltcore_ha_engine::{Decision, Verdict};
+use cobaltcore_ha_engine::{Decision, Loss, Verdict, VmProgress, VmRecord};
 use cobaltcore_ha_wire::rest::{BulkAnswer, HostEvidence, IncidentDetail, IncidentSummary, Pause, Signal};
 use jiff::Timestamp;
 
@@ -23,7 +23,7 @@ fn decision_effect(decision: Decision) -> &'static str {
         Decision::AckFenced => "you have seen that the host is off, and sign for it",
         Decision::Approve => "go on in spite of what holds it",
         Decision::Abort => "stop; what was moved stays moved",
-        Decision::Retry => "try the guests that failed again",
+        Decision::Retry => "try the guests again that failed, and look anew at those that do not arrive",
         Decision::Release => "switch the repaired host on and take it back",
         Decision::Close => "it is over; the host is not taken back",
     }
@@ -110,6 +110,12 @@ pub fn detail(incident: &IncidentDetail, width: Width, now: Timestamp) -> String
         "Guests   {} of {} recovered, {} failed, {} left alone, {} waiting for a person",
         guests.recovered, guests.total, guests.failed, guests.skipped, guests.blocked
     ));
+    if guests.stuck > 0 {
+        lines.push(format!(
+            "Stuck    {} have been on their way for too long",
+            guests.stuck
+        ));
+    }
     if let Some(previous) = incident
         .previous_maintenance
         .as_deref()
@@ -241,7 +247,7 @@ fn guests_table(incident: &IncidentDetail, width: Width) -> String {
             vm.name.clone(),
             vm.priority.to_string(),
             vm.attempt.to_string(),
-            progress_words(&vm.progress),
+            standing(vm),
         ];
         if width == Width::Wide {
             row.extend([kebab(&vm.original), vm.group.clone(), vm.memory_mib.to_string()]);
@@ -249,6 +255,25 @@ fn guests_table(incident: &IncidentDetail, width: Width) -> String {
         rows.push(row);
     }
     aligned(&rows)
+}
+
+/// Where a guest stands, and what it lost on the way there.
+fn standing(vm: &VmRecord) -> String {
+    let words = progress_words(&vm.progress, vm.said.as_deref());
+    let recovered = matches!(vm.progress, VmProgress::Recovered { .. });
+    let lost: Vec<&str> = vm.losses.iter().map(|loss| lost_words(*loss)).collect();
+    if lost.is_empty() {
+        return words;
+    }
+    let verb = if recovered { "lost" } else { "loses" };
+    format!("{words}; {verb} {}", lost.join(" and "))
+}
+
+const fn lost_words(loss: Loss) -> &'static str {
+    match loss {
+        Loss::Memory => "its memory",
+        Loss::Disks => "its disks on the dead host",
+    }
 }
 
 fn second(at: Timestamp) -> String {

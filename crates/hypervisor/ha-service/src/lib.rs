@@ -40,11 +40,13 @@ pub mod peers;
 pub mod probe;
 pub(crate) mod reload;
 pub mod run;
+mod said;
 pub mod settings;
 pub mod signals;
 pub mod sources;
 pub mod store;
 pub mod tasks;
+mod wishes;
 
 pub use config::Config;
 pub use error::Error;

@@ -355,6 +355,7 @@ async fn people_look_pause_and_announce() {
         400
     );
     assert_eq!(put("/api/v1/pauses/rack/x", OPERATOR, wish(soon)).await, 404);
+    assert_eq!(put("/api/v1/pauses/host/n0ne", OPERATOR, wish(soon)).await, 404);
     assert_eq!(put("/api/v1/pauses/zone/a", OPERATOR, wish(soon)).await, 200);
     assert_eq!(put("/api/v1/pauses/global", OPERATOR, wish(soon)).await, 200);
     let (_, pauses) = service.get("/api/v1/pauses").await;

@@ -71,6 +71,7 @@ impl World {
             anti_affinity: server.anti_affinity.clone(),
             memory_mib: 2048,
             local_disk: server.local_disk,
+            local_extras: false,
             on_fenced_storage: true,
             lock: server.lock.clone(),
             user_action_ms: server.user_action.map(|at| self.now - at),
@@ -129,7 +130,9 @@ impl World {
             return Err(Trouble::Refused(Refusal::StillInUse));
         }
         if server.unsupported {
-            return Err(Trouble::Refused(Refusal::NotSupported));
+            return Ok(Answer::Unsupported(
+                "Instances with vTPM cannot be evacuated.".to_owned(),
+            ));
         }
         let evacuable = matches!(server.state, VmState::Active | VmState::Stopped | VmState::Error);
         if !evacuable || (self.nova_old && !server.task.is_empty()) {

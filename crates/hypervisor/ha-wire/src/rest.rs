@@ -203,6 +203,9 @@ pub struct GuestSummary {
     pub skipped: usize,
     /// Waiting for a person.
     pub blocked: usize,
+    /// On their way for too long.
+    #[serde(default)]
+    pub stuck: usize,
 }
 
 /// One incident, as a list shows it.
@@ -344,7 +347,7 @@ pub struct Vm {
     /// The task under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_state: Option<String>,
-    /// What HA does for it: `evacuate`, `restart`, `ignore`, or empty for the default.
+    /// What HA does for it: `evacuate`, `restart`, `ignore`, `excluded`, or empty for the default.
     #[serde(default)]
     pub policy: String,
     /// 0 to 1000.

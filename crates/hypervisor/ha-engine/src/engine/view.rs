@@ -6,7 +6,7 @@ use cobaltcore_api::names::HostName;
 
 use super::{Engine, Host};
 use crate::evidence::{Evidence, Group, assess};
-use crate::ids::{Epoch, Mono, Now};
+use crate::ids::{Epoch, IncidentId, Mono, Now};
 use crate::input::{HostFacts, PeerHost};
 use crate::ledger::{Incident, Ledger, VmProgress};
 use crate::status::{HostStatus, IncidentStatus};
@@ -125,8 +125,15 @@ impl Engine {
                         matches!(p, VmProgress::Blocked { .. } | VmProgress::Conflict { .. })
                     }),
                 ],
+                stuck: self.stuck(&incident.id),
             })
             .collect()
+    }
+
+    /// How many guests of an incident have been on their way for too long.
+    pub(crate) fn stuck(&self, id: &IncidentId) -> usize {
+        let run = self.runs.get(id);
+        run.map_or(0, |run| run.vms.values().filter(|vm| vm.stuck).count())
     }
 
     pub(crate) fn evidence(&self, host: &Host, now: Now) -> Evidence {

@@ -46,6 +46,13 @@ impl Engine {
                     self.refused(id, vm, trouble, now);
                 }
             }
+            Ok(Answer::Unsupported(said)) => {
+                let requested = progress.is_some_and(|vm| vm.progress == VmProgress::Requested);
+                if requested && run.answered.replace(now.mono).is_none() {
+                    let reason = BlockedReason::Unsupported;
+                    self.set_with(id, server, VmProgress::Blocked { reason }, Some(said), now);
+                }
+            }
             Ok(_) => {
                 // Done: whatever was read before is the past.
                 run.answered = Some(now.mono);
@@ -58,16 +65,6 @@ impl Engine {
             Trouble::NotStarted => self.again(id, vm, FailedReason::NovaError, now),
             Trouble::Refused(Refusal::NotFound) => {
                 self.skip(id, vm, SkipReason::NotOnHost, now);
-            }
-            Trouble::Refused(Refusal::NotSupported) => {
-                self.set(
-                    id,
-                    &vm.server,
-                    VmProgress::Blocked {
-                        reason: BlockedReason::Unsupported,
-                    },
-                    now,
-                );
             }
             Trouble::Refused(Refusal::Conflict) => {
                 self.again(id, vm, FailedReason::NovaError, now);

@@ -92,12 +92,25 @@ impl Engine {
     }
 
     fn set(&mut self, id: &IncidentId, server: &ServerId, progress: VmProgress, now: Now) {
-        self.announce(id, server, &progress);
+        self.set_with(id, server, progress, None, now);
+    }
+
+    /// The same, with what Nova said about it.
+    fn set_with(
+        &mut self,
+        id: &IncidentId,
+        server: &ServerId,
+        progress: VmProgress,
+        said: Option<String>,
+        now: Now,
+    ) {
+        self.announce(id, server, &progress, said.as_deref());
         self.write(
             Entry::Vm {
                 incident: id.clone(),
                 server: server.clone(),
                 progress,
+                said,
             },
             now,
         );
@@ -107,18 +120,13 @@ impl Engine {
     }
 
     /// Tells people of an end that matters to them.
-    fn announce(&mut self, id: &IncidentId, server: &ServerId, progress: &VmProgress) {
-        let why = match progress {
-            VmProgress::Recovered { .. } => {
-                self.tell(Notice::VmRecovered {
-                    incident: id.clone(),
-                    server: server.clone(),
-                });
-                return;
-            }
-            VmProgress::Failed { reason } => format!("{reason:?}"),
-            VmProgress::Blocked { reason } => format!("{reason:?}"),
-            VmProgress::Conflict { seen_on } => format!("it already runs on {seen_on}"),
+    fn announce(&mut self, id: &IncidentId, server: &ServerId, progress: &VmProgress, said: Option<&str>) {
+        let why = match (progress, said) {
+            (VmProgress::Recovered { .. }, _) => return self.announce_back(id, server),
+            (VmProgress::Failed { reason }, _) => format!("{reason:?}"),
+            (VmProgress::Blocked { reason }, Some(said)) => format!("{reason:?}: {said}"),
+            (VmProgress::Blocked { reason }, None) => format!("{reason:?}"),
+            (VmProgress::Conflict { seen_on }, _) => format!("it already runs on {seen_on}"),
             _ => return,
         };
         self.tell(Notice::VmNeedsPerson {
@@ -126,6 +134,23 @@ impl Engine {
             server: server.clone(),
             why,
         });
+    }
+
+    /// A guest is back; what it lost with its host, its owner has to know.
+    fn announce_back(&mut self, id: &IncidentId, server: &ServerId) {
+        self.tell(Notice::VmRecovered {
+            incident: id.clone(),
+            server: server.clone(),
+        });
+        let incident = self.ledger.incidents.get(id);
+        let vm = incident.and_then(|incident| incident.vms.get(server));
+        for what in vm.map(|vm| vm.losses.clone()).unwrap_or_default() {
+            self.tell(Notice::VmLost {
+                incident: id.clone(),
+                server: server.clone(),
+                what,
+            });
+        }
     }
 
     /// Leaves a guest alone.

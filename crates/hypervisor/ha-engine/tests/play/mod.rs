@@ -81,6 +81,7 @@ pub(crate) fn server(n: u8) -> ServerFacts {
         anti_affinity: None,
         memory_mib: 1,
         local_disk: false,
+        local_extras: false,
         on_fenced_storage: true,
         lock: None,
         user_action_ms: None,

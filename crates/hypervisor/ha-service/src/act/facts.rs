@@ -7,25 +7,15 @@ use std::collections::BTreeMap;
 
 use cobaltcore_api::names::{HostName, ServerId};
 use cobaltcore_ha_engine::{
-    MigrationFacts, MigrationId, MigrationKind, MigrationStatus, ServerFacts, ServiceFacts, VmPolicy, VmState,
+    MigrationFacts, MigrationId, MigrationKind, MigrationStatus, ServerFacts, ServiceFacts, VmState,
 };
 use cobaltcore_openstack::nova::{self, PowerState, Server, ServiceState, ServiceStatus};
 use cobaltcore_openstack::{UserId, glance};
 use jiff::Timestamp;
 
-use crate::config::{EphemeralBackend, Exclusion, Recovery};
+use crate::config::{EphemeralBackend, Recovery};
+use crate::wishes::{Wishes, wishes};
 
-/// What a guest's owner, flavor, image or aggregate say about high availability.
-const POLICY: &str = "cobaltcore:ha";
-const PRIORITY: &str = "cobaltcore:ha_priority";
-const GROUP: &str = "cobaltcore:ha_group";
-/// The same as an image property, which cannot have a colon.
-const IMAGE_POLICY: &str = "cobaltcore_ha";
-const IMAGE_PRIORITY: &str = "cobaltcore_ha_priority";
-/// What Masakari's users have written down already.
-const MASAKARI: &str = "HA_Enabled";
-/// A guest that says nothing.
-const USUAL_PRIORITY: u16 = 500;
 /// What an owner asks for when a guest is meant not to run, or to be left alone for a moment.
 const BY_OWNER: [&str; 7] = [
     "stop",
@@ -65,12 +55,12 @@ pub(super) fn server(
 ) -> Option<ServerFacts> {
     let id = ServerId::new(server.id.as_str()).ok()?;
     let state = vm_state(server.vm_state.as_ref()?)?;
-    let word = |key: &str, image_key: &str| said(server, around, key, image_key);
-    // The owner's word comes first, in whose terms ever it was given.
-    let policy = policy_word(server.metadata.get(POLICY).map(String::as_str))
-        .or_else(|| masakari(server))
-        .or_else(|| policy_word(word(POLICY, IMAGE_POLICY).as_deref()));
-    let priority = word(PRIORITY, IMAGE_PRIORITY).and_then(|text| text.trim().parse::<u16>().ok());
+    let Wishes {
+        policy,
+        priority,
+        group,
+        excluded,
+    } = wishes(server, around.image, around.aggregates, &recovery.exclude);
     // Whoever has the disk open knows better than a file that was written for many hosts.
     let local = match around.backend {
         EphemeralBackend::Local => true,
@@ -88,101 +78,19 @@ pub(super) fn server(
             None => state == VmState::Active,
         },
         policy,
-        excluded: recovery
-            .exclude
-            .iter()
-            .any(|rule| excludes(rule, server, around.image)),
-        priority: priority.map_or(USUAL_PRIORITY, |priority| priority.min(1000)),
-        group: server.metadata.get(GROUP).cloned().unwrap_or_default(),
+        excluded,
+        priority,
+        group,
         anti_affinity: around.anti_affinity.clone(),
         memory_mib: server.flavor.ram,
         local_disk: server.image.is_some() && local,
+        local_extras: local && (server.flavor.ephemeral > 0 || server.flavor.swap > 0),
         on_fenced_storage: around.in_ceph,
         lock: server
             .locked
             .then(|| server.locked_reason.clone().unwrap_or_default()),
         user_action_ms: around.user_action_ms,
     })
-}
-
-/// The first who says something: the owner, the flavor, the image, the aggregate.
-fn said(server: &Server, around: &Around<'_>, key: &str, image_key: &str) -> Option<String> {
-    let image = around
-        .image
-        .and_then(|image| image.properties.get(image_key)?.as_str());
-    server
-        .metadata
-        .get(key)
-        .or_else(|| server.flavor.extra_specs.get(key))
-        .cloned()
-        .or_else(|| image.map(str::to_owned))
-        .or_else(|| {
-            around
-                .aggregates
-                .iter()
-                .find_map(|metadata| metadata.get(key).cloned())
-        })
-}
-
-fn policy_word(word: Option<&str>) -> Option<VmPolicy> {
-    match word?.trim().to_ascii_lowercase().as_str() {
-        "evacuate" => Some(VmPolicy::Evacuate),
-        "restart" => Some(VmPolicy::Restart),
-        "ignore" => Some(VmPolicy::Ignore),
-        _ => None,
-    }
-}
-
-fn masakari(server: &Server) -> Option<VmPolicy> {
-    match server
-        .metadata
-        .get(MASAKARI)?
-        .trim()
-        .to_ascii_lowercase()
-        .as_str()
-    {
-        "true" => Some(VmPolicy::Evacuate),
-        "false" => Some(VmPolicy::Ignore),
-        _ => None,
-    }
-}
-
-/// Whether a rule of exclusion fits. Every field that is given must.
-fn excludes(rule: &Exclusion, server: &Server, image: Option<&glance::Image>) -> bool {
-    let Exclusion {
-        name,
-        project,
-        flavor,
-        metadata,
-        image_tag,
-    } = rule;
-    let project_fits = || server.tenant_id.as_ref().is_some_and(|id| id.as_str() == project);
-    (name.is_empty() || glob(name, &server.name))
-        && (project.is_empty() || project_fits())
-        && (flavor.is_empty() || glob(flavor, &server.flavor.original_name))
-        && metadata
-            .iter()
-            .all(|(key, value)| server.metadata.get(key) == Some(value))
-        && (image_tag.is_empty() || image.is_some_and(|image| image.tags.contains(image_tag)))
-}
-
-/// A pattern in which `*` stands for any text.
-fn glob(pattern: &str, text: &str) -> bool {
-    let mut pieces = pattern.split('*');
-    let Some(mut rest) = pieces.next().and_then(|first| text.strip_prefix(first)) else {
-        return false;
-    };
-    let pieces: Vec<&str> = pieces.collect();
-    let Some((last, middle)) = pieces.split_last() else {
-        return rest.is_empty();
-    };
-    for piece in middle {
-        match rest.find(piece) {
-            Some(at) => rest = rest.get(at + piece.len()..).unwrap_or_default(),
-            None => return false,
-        }
-    }
-    rest.ends_with(last)
 }
 
 fn vm_state(state: &nova::VmState) -> Option<VmState> {
@@ -294,93 +202,8 @@ mod tests {
         serde_json::from_value(all).unwrap()
     }
 
-    fn image(extra: Value) -> glance::Image {
-        let mut all = json!({"id": "i1", "status": "active"});
-        for (key, value) in extra.as_object().unwrap() {
-            all[key] = value.clone();
-        }
-        serde_json::from_value(all).unwrap()
-    }
-
     fn facts(shown: &Server, around: &Around<'_>) -> ServerFacts {
         server(shown, HostName::new("n1").ok(), around, &Recovery::default()).unwrap()
-    }
-
-    #[test]
-    fn the_first_who_says_something_about_a_guest_is_heard() {
-        let property = image(json!({"cobaltcore_ha": "ignore"}));
-        let aggregate = [BTreeMap::from([(POLICY.to_owned(), "restart".to_owned())])];
-        let around = Around {
-            image: Some(&property),
-            aggregates: &aggregate,
-            ..Around::default()
-        };
-        let owner = json!({"metadata": {POLICY: "evacuate"}});
-        let flavor = json!({"flavor": {"extra_specs": {POLICY: "restart"}}});
-        let masakari = |word: &str| json!({"metadata": {MASAKARI: word}});
-        let none = Around::default();
-        for (extra, around, wanted) in [
-            (owner, &around, Some(VmPolicy::Evacuate)),
-            (flavor, &around, Some(VmPolicy::Restart)),
-            (json!({}), &around, Some(VmPolicy::Ignore)),
-            (
-                json!({}),
-                &Around {
-                    aggregates: &aggregate,
-                    ..Around::default()
-                },
-                Some(VmPolicy::Restart),
-            ),
-            (json!({}), &none, None),
-            (masakari("True"), &none, Some(VmPolicy::Evacuate)),
-            (masakari("false"), &none, Some(VmPolicy::Ignore)),
-            (masakari("false"), &around, Some(VmPolicy::Ignore)),
-            (
-                json!({"metadata": {MASAKARI: "false"}, "flavor": {"extra_specs": {POLICY: "evacuate"}}}),
-                &none,
-                Some(VmPolicy::Ignore),
-            ),
-            (
-                json!({"metadata": {MASAKARI: "true", POLICY: "ignore"}}),
-                &none,
-                Some(VmPolicy::Ignore),
-            ),
-            (json!({"metadata": {POLICY: "sometimes"}}), &none, None),
-        ] {
-            assert_eq!(facts(&shown(extra.clone()), around).policy, wanted, "{extra}");
-        }
-    }
-
-    #[test]
-    fn priorities_groups_and_memory_come_along() {
-        let server = shown(json!({"metadata": {PRIORITY: "9000", GROUP: "database"}}));
-        let found = facts(&server, &Around::default());
-        assert_eq!(
-            (found.priority, found.group.as_str(), found.memory_mib),
-            (1000, "database", 2048)
-        );
-        assert_eq!(
-            facts(
-                &shown(json!({"metadata": {PRIORITY: "soon"}})),
-                &Around::default()
-            )
-            .priority,
-            500
-        );
-        assert!(found.running && found.task.is_empty());
-    }
-
-    #[test]
-    fn load_balancers_are_left_alone() {
-        let plain = Around::default();
-        assert!(facts(&shown(json!({"name": "amphora-17"})), &plain).excluded);
-        assert!(!facts(&shown(json!({})), &plain).excluded);
-        let tagged = image(json!({"tags": ["amphora"]}));
-        let around = Around {
-            image: Some(&tagged),
-            ..Around::default()
-        };
-        assert!(facts(&shown(json!({})), &around).excluded);
     }
 
     #[test]
@@ -412,6 +235,24 @@ mod tests {
     }
 
     #[test]
+    fn further_disks_on_the_host_are_lost_also_beside_a_volume() {
+        let lost = |backend, flavor: Value| {
+            let around = Around {
+                backend,
+                ..Around::default()
+            };
+            facts(&shown(json!({"image": "", "flavor": flavor})), &around).local_extras
+        };
+        assert!(lost(EphemeralBackend::Local, json!({"ephemeral": 20})));
+        assert!(lost(EphemeralBackend::Local, json!({"swap": 512})));
+        assert!(!lost(EphemeralBackend::Local, json!({})));
+        assert!(!lost(
+            EphemeralBackend::Rbd,
+            json!({"ephemeral": 20, "swap": 512})
+        ));
+    }
+
+    #[test]
     fn what_nova_does_not_say_is_not_made_up() {
         let recovery = Recovery::default();
         for extra in [
@@ -431,22 +272,6 @@ mod tests {
         );
         let cell_down = json!({"host": "n1", "binary": "nova-compute", "status": "UNKNOWN"});
         assert_eq!(service(&serde_json::from_value(cell_down).unwrap()), None);
-    }
-
-    #[test]
-    fn globs_match_as_people_expect() {
-        for (pattern, text, fits) in [
-            ("amphora-*", "amphora-1", true),
-            ("amphora-*", "my-amphora-1", false),
-            ("*-db", "a-db", true),
-            ("a*b*c", "aXbYc", true),
-            ("a*b*c", "acb", false),
-            ("exact", "exact", true),
-            ("exact", "exactly", false),
-            ("*", "", true),
-        ] {
-            assert_eq!(glob(pattern, text), fits, "{pattern} {text}");
-        }
     }
 
     #[test]

@@ -3,8 +3,6 @@
 //! back, says that it is disabled, marks its node, and stops an eviction that cannot go on. Every
 //! change is bound to what was read. Hosts that no cluster knows keep their maintenance here.
 
-use std::time::Duration;
-
 use cobaltcore_api::conditions::HypervisorCondition;
 use cobaltcore_api::field_managers::FieldManager;
 use cobaltcore_api::names::HostName;
@@ -12,7 +10,7 @@ use cobaltcore_api::reasons::{HaRecoveryReason, HypervisorDisabledReason};
 use cobaltcore_api::taints::HA_FENCED;
 use cobaltcore_api::{Eviction, Hypervisor, Maintenance, annotations};
 use cobaltcore_ha_engine::{Answer, IncidentId, Refusal, Trouble};
-use cobaltcore_kit::status::{Intent, NewCondition, StatusWriter, find};
+use cobaltcore_kit::status::NewCondition;
 use k8s_openapi::api::core::v1::{Node, Taint};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Client, ResourceExt as _};
@@ -20,10 +18,8 @@ use serde_json::{Value, json};
 
 use super::{Bounds, Executor, Outcome, named};
 use crate::config::EvictionOnTakeover;
+use crate::said::{self, FIRST_PAUSE, TRIES};
 
-/// How often a change is tried that somebody else was faster with.
-const TRIES: u32 = 10;
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
 /// What the operator itself says of a host that is out of scheduling.
 const DISABLED: &str = "Hypervisor is disabled";
 
@@ -198,8 +194,7 @@ impl Executor {
     }
 }
 
-/// Says where the recovery stands. All conditions of ours go into one apply, because what an
-/// apply leaves out is given up.
+/// Says where the recovery stands.
 async fn say(
     client: &Client,
     hypervisor: &Hypervisor,
@@ -209,24 +204,22 @@ async fn say(
 ) -> bool {
     let over = reason == HaRecoveryReason::Released;
     let kind = HypervisorCondition::HaRecovery;
-    let mut intent = Intent::new().condition(if over {
-        NewCondition::no(kind, reason, note)
-    } else {
-        NewCondition::yes(kind, reason, note)
-    });
-    let kind = HypervisorCondition::HypervisorDisabled;
-    let conditions = hypervisor
-        .status
-        .as_ref()
-        .map(|status| status.conditions.as_slice());
-    let said = find(conditions.unwrap_or_default(), kind).is_some_and(|said| said.status == "True");
-    if disabled == Disabled::Set || said {
-        let reason = HypervisorDisabledReason::Succeeded;
-        intent = intent.condition(NewCondition::yes(kind, reason, DISABLED));
-    }
-    let writer = StatusWriter::new(client.clone(), FieldManager::HaRecovery.as_str());
-    match writer.write(hypervisor, &intent).await {
-        Ok(_) => true,
+    let stands = NewCondition::new(kind, !over, reason, note);
+    let conditions = |found: &Hypervisor| {
+        let mut conditions = vec![stands.clone()];
+        if disabled == Disabled::Set {
+            // The operator would take it for its own word while the host is not ours.
+            if found.spec.maintenance != Maintenance::Ha {
+                return None;
+            }
+            let kind = HypervisorCondition::HypervisorDisabled;
+            let reason = HypervisorDisabledReason::Succeeded;
+            conditions.push(NewCondition::yes(kind, reason, DISABLED));
+        }
+        Some(conditions)
+    };
+    match said::say(client, hypervisor, conditions).await {
+        Ok(said) => said,
         Err(error) => {
             tracing::warn!(%error, "the conditions of a host are not written");
             false

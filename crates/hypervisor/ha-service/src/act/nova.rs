@@ -12,6 +12,7 @@ use cobaltcore_ha_engine::{
     Answer, Effect, IncidentId, MigrationFacts, MigrationId, Refusal, ServerFacts, ServiceChange, Trouble,
     lock_reason,
 };
+use cobaltcore_ha_wire::bounds;
 use cobaltcore_openstack::nova::{
     ComputeService, Evacuation, GroupFilter, Migration, MigrationFilter, MigrationType, Nova, Server,
     ServerFilter, ServiceUpdate, VmState,
@@ -447,16 +448,23 @@ impl Cloud {
         bounds.check()?;
         // Checked with the configuration.
         let wanted = microversion(&self.in_force.get().openstack.evacuate_microversion).unwrap_or(USUAL);
-        let asked = self.ask(server, wanted).await;
-        match asked {
+        let mut asked = self.ask(server, wanted).await;
+        if let Err(error) = &asked
+            && wanted >= ENDS_STOPPED
+            && wants_older(error)
+        {
             // Refused as such, so nothing was done: older clouds want it said differently.
-            Err(error) if wanted >= ENDS_STOPPED && wants_older(&error) => {
-                bounds.check()?;
-                self.ask(server, KEEPS_STATE).await?;
-            }
-            asked => asked?,
+            bounds.check()?;
+            asked = self.ask(server, KEEPS_STATE).await;
         }
-        Ok(Answer::Done)
+        match asked {
+            Err(error) if never(&error) => {
+                tracing::warn!(%server, %error, "Nova can never move this guest");
+                let said = bounds::clip(error.message().unwrap_or_default(), LONGEST_SAID);
+                Ok(Answer::Unsupported(said.to_owned()))
+            }
+            asked => done(asked),
+        }
     }
 
     async fn ask(&self, server: &ServerId, version: Microversion) -> Result<(), Error> {
@@ -508,6 +516,10 @@ fn wants_older(error: &Error) -> bool {
         && (words.contains("older microversion") || words.contains("microversion 2.95"))
 }
 
+/// How Nova says that it believes a compute service to be up.
+const STILL_IN_USE: &str = "still in use";
+/// Bytes of Nova's words that are kept in the journal.
+const LONGEST_SAID: usize = 512;
 /// Phrases by which Nova says that a guest can never be evacuated.
 const NEVER: [&str; 5] = [
     "not supported",
@@ -517,6 +529,14 @@ const NEVER: [&str; 5] = [
     "not support",
 ];
 
+/// Whether Nova will refuse this guest whenever it is asked.
+fn never(error: &Error) -> bool {
+    let words = error.message().unwrap_or_default();
+    error.kind() == Kind::Refused
+        && !words.contains(STILL_IN_USE)
+        && NEVER.iter().any(|phrase| words.contains(phrase))
+}
+
 /// What a failure means to the engine. A refusal is only what Nova itself refused; everything that
 /// may have had an effect is unknown.
 fn trouble(error: &Error) -> Trouble {
@@ -525,10 +545,7 @@ fn trouble(error: &Error) -> Trouble {
         Kind::NotFound => Trouble::Refused(Refusal::NotFound),
         Kind::Conflict | Kind::GenerationConflict => Trouble::Refused(Refusal::Conflict),
         Kind::Unauthorized | Kind::Forbidden => Trouble::Refused(Refusal::Unauthorized),
-        Kind::Refused if words.contains("still in use") => Trouble::Refused(Refusal::StillInUse),
-        Kind::Refused if NEVER.iter().any(|phrase| words.contains(phrase)) => {
-            Trouble::Refused(Refusal::NotSupported)
-        }
+        Kind::Refused if words.contains(STILL_IN_USE) => Trouble::Refused(Refusal::StillInUse),
         Kind::Refused | Kind::TooOld | Kind::Nameless | Kind::NoEndpoint => Trouble::Refused(Refusal::Other),
         Kind::RateLimited
         | Kind::Overloaded

@@ -7,7 +7,7 @@ use std::future::{Ready, ready};
 use std::sync::Arc;
 
 use cobaltcore_api::names::{HostName, ServerId};
-use cobaltcore_ha_engine::{HeldReason, HostStatus, IncidentKind, IncidentState, VmProgress};
+use cobaltcore_ha_engine::{HeldReason, HostStatus, IncidentKind, IncidentState, IncidentStatus, VmProgress};
 use cobaltcore_ha_wire::Problem;
 use cobaltcore_ha_wire::rest::{
     GuestSummary, Host, HostEvidence, HostState, IncidentDetail, IncidentSummary, Page,
@@ -216,29 +216,42 @@ pub(super) fn guests_of(story: &Story) -> GuestSummary {
     sum
 }
 
-/// Why incidents are held; only whoever leads knows.
-pub(super) async fn held(app: &App) -> BTreeMap<String, HeldReason> {
+/// What only whoever leads knows of an incident.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Course {
+    /// Why it is held.
+    pub(super) held: Option<HeldReason>,
+    /// Guests that have been on their way for too long.
+    pub(super) stuck: usize,
+}
+
+/// How incidents go on.
+pub(super) async fn courses(app: &App) -> BTreeMap<String, Course> {
     let asked = app
         .brain
         .ask(|engine, _| {
-            engine
-                .incidents()
-                .into_iter()
-                .filter_map(|incident| Some((incident.id.to_string(), incident.held?)))
-                .collect()
+            let all = engine.incidents().into_iter();
+            all.map(|incident| {
+                let IncidentStatus { id, held, stuck, .. } = incident;
+                (id.to_string(), Course { held, stuck })
+            })
+            .collect()
         })
         .await;
     asked.unwrap_or_default()
 }
 
-pub(super) fn summary_of(story: &Story, held: Option<HeldReason>) -> IncidentSummary {
+pub(super) fn summary_of(story: &Story, course: Course) -> IncidentSummary {
     IncidentSummary {
         id: story.incident.id.to_string(),
         host: story.incident.id.host.clone(),
         kind: story.incident.kind,
         state: story.incident.state,
-        held,
-        guests: guests_of(story),
+        held: course.held,
+        guests: GuestSummary {
+            stuck: course.stuck,
+            ..guests_of(story)
+        },
         opened_at: story.opened_at(),
         updated_at: story.updated_at(),
         open: story.incident.state.open(),
@@ -257,13 +270,17 @@ pub(super) async fn incidents(call: Call) -> Answer {
             _ => Err(problem(400, "Bad request", "open must be true or false")),
         })
         .transpose()?;
-    let held = held(&call.app).await;
+    let courses = courses(&call.app).await;
+    let course = |story: &Story| {
+        let id = story.incident.id.to_string();
+        courses.get(&id).copied().unwrap_or_default()
+    };
     let found: Vec<IncidentSummary> = call
         .app
         .chronicle
         .stories()
         .iter()
-        .map(|story| summary_of(story, held.get(&story.incident.id.to_string()).copied()))
+        .map(|story| summary_of(story, course(story)))
         .filter(|incident| state.is_none_or(|state| incident.state == state))
         .filter(|incident| kind.is_none_or(|kind| incident.kind == kind))
         .filter(|incident| host.is_none_or(|host| incident.host.as_str() == host))
@@ -280,15 +297,15 @@ pub(super) async fn detail(app: &App, id: &str) -> Result<IncidentDetail, Proble
         .chronicle
         .story(id)
         .ok_or_else(|| not_found(format_args!("incident {id}; see /api/v1/incidents")))?;
-    let held = held(app).await.get(id).copied();
-    let summary = summary_of(&story, held);
+    let course = courses(app).await.get(id).copied().unwrap_or_default();
+    let summary = summary_of(&story, course);
     let Story { incident, records } = story;
     Ok(IncidentDetail {
         summary,
         opened_by: incident.by.clone(),
         signals: signals_of(&incident.evidence),
-        next: next(&incident, held),
-        actions: allowed(&incident, held),
+        next: next(&incident, course),
+        actions: allowed(&incident, course),
         previous_maintenance: incident.previous.as_ref().map(ToString::to_string),
         vms: incident.vms.values().cloned().collect(),
         journal: records,

@@ -205,7 +205,14 @@ fn alertmanager(call: &Call, push: &Push) -> Result<Read, Problem> {
         let up = push.down_alerts.contains(&name).then_some(!firing);
         let said = Said {
             name: name.chars().take(LONGEST).collect(),
-            verdict: if firing { "dead" } else { "alive" }.to_owned(),
+            verdict: match (up, firing) {
+                (Some(true), _) => "alive",
+                (Some(false), _) => "dead",
+                // It is kept for people, and says nothing about the life of the host.
+                (None, true) => "degraded",
+                (None, false) => "info",
+            }
+            .to_owned(),
             at: jiff::Timestamp::now(),
             detail: String::new(),
         };

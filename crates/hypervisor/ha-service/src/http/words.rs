@@ -8,6 +8,8 @@ use cobaltcore_ha_engine::{
 };
 use cobaltcore_ha_wire::rest::{RuleOutcome, Signal};
 
+use super::people::Course;
+
 const fn about(group: Group) -> &'static str {
     match group {
         Group::A => "its agent",
@@ -152,9 +154,10 @@ pub(crate) fn assessment_in_words(assessment: Assessment) -> &'static str {
 }
 
 /// What a person may decide now.
-pub(super) fn allowed(incident: &Incident, held: Option<HeldReason>) -> Vec<Decision> {
+pub(super) fn allowed(incident: &Incident, course: Course) -> Vec<Decision> {
     use HeldReason as H;
     use IncidentState as S;
+    let Course { held, stuck } = course;
     let mut out = Vec::new();
     if incident.state == S::Fencing || held == Some(H::FenceFailed) {
         out.push(Decision::AckFenced);
@@ -177,7 +180,7 @@ pub(super) fn allowed(incident: &Incident, held: Option<HeldReason>) -> Vec<Deci
     {
         out.push(Decision::Abort);
     }
-    if incident.state == S::Failed {
+    if incident.state == S::Failed || incident.state == S::Evacuating && stuck > 0 {
         out.push(Decision::Retry);
     }
     if matches!(incident.state, S::Recovered | S::Failed) {
@@ -191,8 +194,8 @@ const RECORDS_OPEN: &str = "Nova does not answer, or has evacuations from this h
     or done: restart nova-compute here and on their destinations; or abort, and clear the maintenance by hand";
 
 /// What happens next, or who must do what.
-pub(super) fn next(incident: &Incident, held: Option<HeldReason>) -> String {
-    if let Some(held) = held {
+pub(super) fn next(incident: &Incident, course: Course) -> String {
+    if let Some(held) = course.held {
         let release = incident.state == IncidentState::Releasing && held == HeldReason::NovaUnavailable;
         return if release {
             RECORDS_OPEN
@@ -205,6 +208,9 @@ pub(super) fn next(incident: &Incident, held: Option<HeldReason>) -> String {
         IncidentState::Confirmed => "the gates before fencing are checked",
         IncidentState::Fencing => "the host is switched off and its power is read until that is certain",
         IncidentState::Fenced => "Nova is told, and the guests are listed",
+        IncidentState::Evacuating if course.stuck > 0 => {
+            "some guests do not arrive: look at nova-compute on their destinations; retry looks at them anew"
+        }
         IncidentState::Evacuating => "guests are moved; the fence is watched meanwhile",
         IncidentState::Recovered => "all guests are settled; repair the host, then release it",
         IncidentState::Failed => "some guests could not be moved: look at them, then retry, release or close",

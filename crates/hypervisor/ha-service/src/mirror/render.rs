@@ -278,7 +278,10 @@ fn guest(vm: &VmRecord, asked: Option<Timestamp>) -> HaVm {
         }
         VmProgress::Failed { reason } => (None, None, word(reason)),
         VmProgress::Skipped { reason } => (None, None, word(reason)),
-        VmProgress::Blocked { reason } => (None, None, word(reason)),
+        VmProgress::Blocked { reason } => {
+            let said = vm.said.as_deref().map(|said| format!(": {said}"));
+            (None, None, word(reason) + said.as_deref().unwrap_or_default())
+        }
         VmProgress::Conflict { seen_on } => (None, Some(seen_on), "RunsElsewhere".to_owned()),
     };
     HaVm {
@@ -407,6 +410,8 @@ mod tests {
             attempt: 0,
             known: Vec::new(),
             locked: false,
+            losses: Vec::new(),
+            said: None,
         }
     }
 

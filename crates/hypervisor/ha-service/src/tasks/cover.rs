@@ -8,11 +8,10 @@ use std::time::Duration;
 
 use cobaltcore_api::Hypervisor;
 use cobaltcore_api::conditions::HypervisorCondition::HaEnabled;
-use cobaltcore_api::field_managers::FieldManager;
 use cobaltcore_api::ha::{Cover, cover};
 use cobaltcore_api::names::HostName;
 use cobaltcore_api::reasons::HaEnabledReason;
-use cobaltcore_kit::status::{Intent, NewCondition, StatusWriter};
+use cobaltcore_kit::status::NewCondition;
 use cobaltcore_kit::watched::Watched;
 use kube::ResourceExt as _;
 use tokio_util::sync::CancellationToken;
@@ -21,6 +20,7 @@ use crate::config::HaGate;
 use crate::directory::HostEntry;
 use crate::http::App;
 use crate::leadership::pause;
+use crate::said;
 use crate::tasks::fences::FenceChecks;
 
 const EVERY: Duration = Duration::from_secs(1);
@@ -94,7 +94,6 @@ pub async fn keep(
     checks: FenceChecks,
     stop: CancellationToken,
 ) {
-    let writer = StatusWriter::new(client, FieldManager::HaService.as_ref());
     while !pause(&stop, EVERY).await {
         let gate = app.config().ha_gate;
         for hypervisor in hypervisors.all() {
@@ -105,7 +104,7 @@ pub async fn keep(
                 continue;
             };
             let seen = look(&app, &host, &entry, &checks);
-            let Some((enabled, said)) = decide(&hypervisor, gate, &seen) else {
+            let Some((enabled, _)) = decide(&hypervisor, gate, &seen) else {
                 continue;
             };
             app.directory.change_known(&host, |entry| {
@@ -113,7 +112,7 @@ pub async fn keep(
                 entry.ha_reason = cause(&hypervisor, gate, &seen);
             });
             if app.leads() {
-                write(&writer, &hypervisor, said).await;
+                write(&client, &hypervisor, gate, &seen).await;
             }
         }
     }
@@ -139,9 +138,11 @@ fn cause(hypervisor: &Hypervisor, gate: HaGate, seen: &Seen) -> String {
     }
 }
 
-async fn write(writer: &StatusWriter, hypervisor: &Arc<Hypervisor>, said: NewCondition) {
-    let intent = Intent::new().condition(said);
-    let call = writer.write(hypervisor.as_ref(), &intent);
+async fn write(client: &kube::Client, hypervisor: &Hypervisor, gate: HaGate, seen: &Seen) {
+    let call = said::say(client, hypervisor, |found| {
+        let (_, said) = decide(found, gate, seen)?;
+        Some(vec![said])
+    });
     match tokio::time::timeout(CALL_TIME, call).await {
         Ok(Ok(_)) => {}
         Ok(Err(error)) => tracing::warn!(host = hypervisor.name_any(), %error, "HaEnabled cannot be written"),

@@ -211,6 +211,7 @@ pub(crate) fn verdict_word(verdict: Verdict) -> &'static str {
 fn show_incidents(app: &App, incidents: &[cobaltcore_ha_engine::IncidentStatus]) {
     app.metrics.incidents_open.clear();
     let mut storm = false;
+    let mut stuck = 0;
     for incident in incidents.iter().filter(|incident| incident.state.open()) {
         storm |= matches!(incident.held, Some(HeldReason::Storm | HeldReason::DomainLimit));
         let label = OfIncident {
@@ -218,6 +219,10 @@ fn show_incidents(app: &App, incidents: &[cobaltcore_ha_engine::IncidentStatus])
             held: incident.held.map(|held| format!("{held:?}")).unwrap_or_default(),
         };
         app.metrics.incidents_open.get_or_create(&label).inc();
+        stuck += incident.stuck;
     }
+    app.metrics
+        .vms_stuck
+        .set(i64::try_from(stuck).unwrap_or(i64::MAX));
     app.metrics.storm_active.set(i64::from(storm));
 }

@@ -12,7 +12,7 @@ use cobaltcore_api::names::HostName;
 use cobaltcore_api::reasons::HaRecoveryReason;
 use cobaltcore_api::{Hypervisor, Maintenance};
 use cobaltcore_ha_engine::{
-    Assessment, BlockedReason, Degraded, FailedReason, HeldReason, IncidentId, IncidentState, Notice,
+    Assessment, BlockedReason, Degraded, FailedReason, HeldReason, IncidentId, IncidentState, Loss, Notice,
     Severity,
 };
 use cobaltcore_kit::events::{Happening, Recorder};
@@ -32,7 +32,7 @@ use crate::http::{App, signals_of};
 use crate::metrics::{Metrics, OfDriver, OfEnd, OfGroup, OfVm};
 use crate::mirror::Objects;
 use crate::tasks::housekeeping::verdict_word;
-use crate::tasks::told::{told, trouble};
+use crate::tasks::told::{loss, told, trouble};
 
 const CALL_TIME: Duration = Duration::from_secs(10);
 const NEEDS_PERSON: &str = "needs-person";
@@ -57,6 +57,13 @@ fn expect_guests(metrics: &Metrics) {
         let result = NEEDS_PERSON.to_owned();
         drop(metrics.vm_recoveries.get_or_create(&OfVm { result, reason }));
     }
+}
+
+/// The word of the plan that a reason begins with. A sentence names hosts, and Nova's own words name anything: neither
+/// is a label.
+fn word_of(why: &str) -> &str {
+    let word = why.split_once(": ").map_or(why, |(word, _)| word);
+    if word.contains(' ') { OTHER } else { word }
 }
 
 fn count_guest(metrics: &Metrics, result: &str, reason: &str) {
@@ -245,12 +252,7 @@ impl Teller {
                 });
             }
             Notice::VmNeedsPerson { why, .. } => {
-                // A sentence names hosts; only the words of the plan are labels.
-                let word = if why.contains(' ') { OTHER } else { why.as_str() };
-                count_guest(metrics, NEEDS_PERSON, word);
-            }
-            Notice::VmStuck { .. } => {
-                metrics.vms_stuck.inc();
+                count_guest(metrics, NEEDS_PERSON, word_of(why));
             }
             Notice::MemoryFailed { .. } => {
                 metrics.memory_failures.inc();
@@ -312,7 +314,6 @@ impl Teller {
         }
         if !state.open() {
             since.remove(incident);
-            metrics.vms_stuck.set(0);
         }
         self.mirror(incident);
     }
@@ -404,6 +405,7 @@ fn incident_of(notice: &Notice) -> Option<&IncidentId> {
         | Notice::Held { incident, .. }
         | Notice::Resumed { incident, .. }
         | Notice::VmRecovered { incident, .. }
+        | Notice::VmLost { incident, .. }
         | Notice::VmNeedsPerson { incident, .. }
         | Notice::VmStuck { incident, .. }
         | Notice::SpareCalled { incident, .. }
@@ -433,6 +435,7 @@ fn host_of(notice: &Notice) -> Option<&HostName> {
         | Notice::Held { incident, .. }
         | Notice::Resumed { incident, .. }
         | Notice::VmRecovered { incident, .. }
+        | Notice::VmLost { incident, .. }
         | Notice::VmNeedsPerson { incident, .. }
         | Notice::VmStuck { incident, .. }
         | Notice::SpareCalled { incident, .. }
@@ -559,6 +562,14 @@ fn happening(notice: &Notice) -> Option<Happening> {
         Notice::VmRecovered { server, .. } => {
             Happening::normal("InstanceRecovered", RECOVER, format!("{server} runs elsewhere"))
         }
+        Notice::VmLost { server, what, .. } => {
+            let word = match what {
+                Loss::Memory => "InstanceMemoryLost",
+                Loss::Disks => "InstanceDisksLost",
+            };
+            let note = format!("{server} is back without {}", loss(*what));
+            Happening::warning(word, RECOVER, note)
+        }
         Notice::VmNeedsPerson { server, why, .. } => Happening::warning(
             "InstanceRecoveryFailed",
             RECOVER,
@@ -573,6 +584,16 @@ mod tests {
     use super::*;
     use cobaltcore_api::names::ServerId;
     use cobaltcore_ha_engine::Epoch;
+
+    #[test]
+    fn what_nova_says_is_told_and_is_no_label() {
+        assert_eq!(
+            word_of("Unsupported: Instances with vTPM cannot be moved"),
+            "Unsupported"
+        );
+        assert_eq!(word_of("NoValidHost"), "NoValidHost");
+        assert_eq!(word_of("it already runs on n7"), OTHER);
+    }
 
     #[test]
     fn a_guest_that_does_not_run_where_it_was_moved_is_told_with_what_was_known_before() {

@@ -9,20 +9,23 @@ use std::time::Duration;
 
 use cobaltcore_api::names::HostName;
 use cobaltcore_ha_engine::{Input, LOCK_PREFIX, Observation, ServiceFacts};
-use cobaltcore_openstack::Session;
+use cobaltcore_openstack::glance::Image;
 use cobaltcore_openstack::nova::{ComputeService, Server, ServerFilter, ServiceState, ServiceStatus};
+use cobaltcore_openstack::{ImageId, Kind, Session};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::brain::BrainHandle;
 use crate::chronicle::Chronicle;
 use crate::clock::Clock;
+use crate::config::Exclusion;
 use crate::directory::Directory;
 use crate::heard::Heard;
 use crate::leadership::pause;
 use crate::metrics::Metrics;
 use crate::settings::InForce;
 use crate::store::{KeptServer, Store};
+use crate::wishes::{speaks, wishes};
 
 /// Complete refreshes without a host before it is gone.
 const GONE_AFTER: u32 = 3;
@@ -30,6 +33,8 @@ const GONE_AFTER: u32 = 3;
 const CONTACT: Duration = Duration::from_secs(300);
 /// How often all servers are listed, not only those that changed.
 const FULL: Duration = Duration::from_secs(3600);
+/// How often images and aggregates are asked what they say of guests.
+const HEAR: Duration = Duration::from_mins(10);
 
 /// When Nova last answered, in milliseconds of the clock; shared with the canaries.
 #[derive(Clone, Debug, Default)]
@@ -216,7 +221,9 @@ impl NovaWatch {
     async fn servers(&self, stop: &CancellationToken) {
         let mut since: Option<jiff::Timestamp> = None;
         let mut full_at: Option<Instant> = None;
+        let mut words = Words::default();
         loop {
+            self.hear(&mut words).await;
             let full = full_at.is_none_or(|at| at.elapsed() >= FULL);
             let began = jiff::Timestamp::now();
             let filter = ServerFilter {
@@ -232,7 +239,7 @@ impl NovaWatch {
             let listed = nova
                 .each_page_of_servers(&filter, |page| {
                     locked.extend(page.iter().filter_map(Locked::by_us));
-                    self.keep_servers(&page);
+                    self.keep_servers(&page, &words);
                 })
                 .await;
             match listed {
@@ -249,6 +256,38 @@ impl NovaWatch {
             if pause(stop, self.in_force.get().openstack.servers_interval.0).await {
                 return;
             }
+        }
+    }
+
+    /// Asks what images and aggregates say, every now and then. Whoever does not answer has said what it said before.
+    async fn hear(&self, words: &mut Words) {
+        if words.heard.is_some_and(|at| at.elapsed() < HEAR) {
+            return;
+        }
+        words.heard = Some(Instant::now());
+        let config = self.in_force.get();
+        let session = self.session.within(config.openstack.timeout.0);
+        match session.glance().images().await {
+            Ok(images) => {
+                let telling = images
+                    .into_iter()
+                    .filter(|image| speaks(image, &config.recovery.exclude));
+                words.images = telling.map(|image| (image.id.clone(), image)).collect();
+            }
+            Err(error) if error.kind() == Kind::NoEndpoint => words.images.clear(),
+            Err(error) => tracing::warn!(%error, "images cannot be listed"),
+        }
+        match session.nova().aggregates().await {
+            Ok(aggregates) => {
+                words.aggregates.clear();
+                for aggregate in aggregates {
+                    for host in aggregate.hosts {
+                        let known = words.aggregates.entry(host).or_default();
+                        known.push(aggregate.metadata.clone());
+                    }
+                }
+            }
+            Err(error) => tracing::warn!(%error, "aggregates cannot be listed"),
         }
     }
 
@@ -276,16 +315,30 @@ impl NovaWatch {
         }
     }
 
-    fn keep_servers(&self, servers: &[Server]) {
+    fn keep_servers(&self, servers: &[Server], words: &Words) {
         let now = jiff::Timestamp::now().as_millisecond();
+        let config = self.in_force.get();
         let known = self.directory.all();
         let ours: HashMap<&str, &HostName> = known
             .iter()
             .filter_map(|(host, entry)| Some((entry.nova_host.as_deref()?, host)))
             .collect();
-        let rows = servers.iter().map(|server| kept(server, &ours)).collect();
+        let rows = servers
+            .iter()
+            .map(|server| kept(server, &ours, words, &config.recovery.exclude))
+            .collect();
         self.store.keep_servers(rows, now);
     }
+}
+
+/// What is said of guests elsewhere than in Nova's list of them.
+#[derive(Default)]
+struct Words {
+    heard: Option<Instant>,
+    /// Images that say anything.
+    images: HashMap<ImageId, Image>,
+    /// The metadata of aggregates, by Nova's name of the host.
+    aggregates: HashMap<String, Vec<BTreeMap<String, String>>>,
 }
 
 /// A server that is locked in our name, and for which incident.
@@ -305,17 +358,20 @@ impl Locked {
 }
 
 /// What is kept of a server; `ours` are our names of hosts by Nova's.
-fn kept(server: &Server, ours: &HashMap<&str, &HostName>) -> KeptServer {
+fn kept(
+    server: &Server,
+    ours: &HashMap<&str, &HostName>,
+    words: &Words,
+    exclude: &[Exclusion],
+) -> KeptServer {
     let name_of = |nova_host: &str| {
         let ours = ours.get(nova_host);
         ours.map_or_else(|| nova_host.to_owned(), ToString::to_string)
     };
-    let said = |key: &str| {
-        server
-            .metadata
-            .get(key)
-            .or_else(|| server.flavor.extra_specs.get(key))
-    };
+    let image = server.image.as_ref().and_then(|id| words.images.get(id));
+    let host = server.host.as_deref().unwrap_or_default();
+    let aggregates = words.aggregates.get(host).map(Vec::as_slice);
+    let wishes = wishes(server, image, aggregates.unwrap_or_default(), exclude);
     KeptServer {
         uuid: server.id.as_str().to_owned(),
         name: server.name.clone(),
@@ -324,26 +380,9 @@ fn kept(server: &Server, ours: &HashMap<&str, &HostName>) -> KeptServer {
         task_state: server.task_state.clone(),
         project: server.tenant_id.as_ref().map(ToString::to_string),
         flavor: server.flavor.original_name.clone(),
-        policy: said("cobaltcore:ha").map_or_else(|| masakari(server).to_owned(), Clone::clone),
-        priority: said("cobaltcore:ha_priority")
-            .and_then(|text| text.parse().ok())
-            .filter(|priority| *priority <= 1000)
-            .unwrap_or(500),
-        group: server
-            .metadata
-            .get("cobaltcore:ha_group")
-            .cloned()
-            .unwrap_or_default(),
-    }
-}
-
-/// What a server's owner asked Masakari for.
-fn masakari(server: &Server) -> &'static str {
-    let said = server.metadata.get("HA_Enabled");
-    match said.map(|value| value.to_ascii_lowercase()).as_deref() {
-        Some("true") => "evacuate",
-        Some("false") => "ignore",
-        _ => "",
+        policy: wishes.word().to_owned(),
+        priority: wishes.priority,
+        group: wishes.group,
     }
 }
 

@@ -2,7 +2,7 @@
 //! Notices of the engine in words: the rule behind each, what follows from it in a word, and a
 //! sentence for whoever reads the log at night.
 
-use cobaltcore_ha_engine::{Assessment, Degraded, HeldReason, IncidentState, Notice};
+use cobaltcore_ha_engine::{Assessment, Degraded, HeldReason, IncidentState, Loss, Notice};
 
 use crate::http::{assessment_in_words, held_in_words};
 
@@ -76,6 +76,11 @@ pub(super) fn told(notice: &Notice) -> Told {
             format!("what held it ({reason:?}) is gone; it goes on"),
         ),
         Notice::VmRecovered { server, .. } => new("", "vm-recovered", format!("{server} is back")),
+        Notice::VmLost { server, what, .. } => new(
+            "",
+            "vm-lost",
+            format!("{server} is back without {}; tell its owner", loss(*what)),
+        ),
         Notice::VmNeedsPerson { server, why, .. } => {
             new("", "vm-needs-person", format!("{server} needs a person: {why}"))
         }
@@ -233,6 +238,14 @@ const fn gate_of(reason: HeldReason) -> &'static str {
         | HeldReason::NovaUnavailable
         | HeldReason::VmListIncomplete
         | HeldReason::OperatorCleared => "",
+    }
+}
+
+/// What a guest lost with its host, in words.
+pub(super) const fn loss(what: Loss) -> &'static str {
+    match what {
+        Loss::Memory => "what it held in memory: it was paused or suspended, and boots anew",
+        Loss::Disks => "what was on disks of its dead host: they are made anew, and empty",
     }
 }
 

@@ -401,7 +401,10 @@ fn accusation(signal: &Signal) -> Accusation {
 }
 
 fn vm(record: &VmRecord) -> Vm {
-    let (state, tone, text) = progress(&record.progress);
+    let (state, tone, mut text) = progress(&record.progress);
+    if let Some(said) = &record.said {
+        text = format!("{text}: {said}");
+    }
     Vm {
         id: record.server.to_string(),
         name: record.name.clone(),
@@ -443,6 +446,7 @@ mod tests {
                 failed,
                 skipped,
                 blocked,
+                stuck: 0,
             })
             .words()
         };
