@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use cobaltcore_ha_wire::{Event, Kind};
 use cobaltcore_kit::config::{Config as Layers, ConfigErrors, HumanDuration, Mistakes};
+use cobaltcore_kit::startup;
 use serde::Deserialize;
 
 use crate::spool::Limits;
@@ -356,8 +357,6 @@ impl Config {
             Some("spool.dir")
         } else if self.metrics.listen != other.metrics.listen {
             Some("metrics.listen")
-        } else if self.log != other.log {
-            Some("log.level")
         } else {
             None
         }
@@ -463,6 +462,9 @@ fn check(config: &Config, mistakes: &mut Mistakes<'_>) {
     if config.spool.max_bytes < config.spool.segment_bytes.saturating_mul(2) {
         mistakes.add("spool.max_bytes", "must hold at least two segments");
     }
+    if let Err(error) = startup::check_filter(&config.log.level) {
+        mistakes.add("log.level", error.to_string());
+    }
     if config.events.domain_filter.is_empty() {
         mistakes.add("events.domain_filter", "fits no guest; use \"*\" for all");
     }
@@ -530,6 +532,94 @@ mod tests {
         assert!(!config.self_fence.enabled);
     }
 
+    /// Every key of the file with the value it has when nobody says anything.
+    #[test]
+    fn every_key_has_its_default() {
+        let config = Config::parse("least", LEAST).unwrap();
+        let reaction = |action| Reaction {
+            action,
+            max_per_domain: 3,
+            max_per_host: 10,
+            cooldown: seconds(60),
+            min_uptime: seconds(120),
+        };
+        let every = Choice {
+            enabled: true,
+            include: Vec::new(),
+            exclude: Vec::new(),
+        };
+        let wanted = Config {
+            service: Service {
+                endpoints: vec!["http://ha:8080".to_owned()],
+                discover: Discover::None,
+                tls: Tls {
+                    ca: None,
+                    cert: None,
+                    key: None,
+                },
+                token_file: None,
+            },
+            events: Events {
+                lifecycle: every.clone(),
+                reboot: every.clone(),
+                watchdog: every.clone(),
+                io_error: every.clone(),
+                control_error: every.clone(),
+                agent_lifecycle: every.clone(),
+                memory_failure: every,
+                domain_filter: "instance-*".to_owned(),
+            },
+            heartbeat: Heartbeat { interval: seconds(5) },
+            inventory: Inventory {
+                interval: seconds(60),
+                disks: true,
+            },
+            spool: Spool {
+                dir: "/var/lib/kvm-ha-agent/spool".into(),
+                max_bytes: 256 << 20,
+                segment_bytes: 8 << 20,
+            },
+            reactions: Reactions {
+                watchdog: reaction(Action::Report),
+                crash: reaction(Action::Report),
+                ioerror: reaction(Action::Report),
+                zombie: reaction(Action::Pause),
+            },
+            self_fence: SelfFence {
+                enabled: false,
+                device: "/dev/watchdog".into(),
+                timeout: seconds(60),
+                feed_interval: seconds(5),
+                lease_ttl: seconds(30),
+            },
+            metrics: Metrics {
+                listen: ":9184".to_owned(),
+            },
+            log: Log {
+                level: "info".to_owned(),
+            },
+        };
+        assert_eq!(config, wanted);
+    }
+
+    #[test]
+    fn ranges_have_both_ends() {
+        let ok = |text: &str| Config::parse("c", &format!("{LEAST}{text}")).is_ok();
+        for (key, low, high, below, above) in [
+            ("heartbeat: {interval", "1s", "30s", "900ms", "31s"),
+            ("inventory: {interval", "10s", "600s", "9s", "601s"),
+        ] {
+            assert!(
+                ok(&format!("{key}: {low}}}")) && ok(&format!("{key}: {high}}}")),
+                "{key}"
+            );
+            assert!(
+                !ok(&format!("{key}: {below}}}")) && !ok(&format!("{key}: {above}}}")),
+                "{key}"
+            );
+        }
+    }
+
     #[test]
     fn mistakes_name_the_key() {
         for (text, words) in [
@@ -553,6 +643,10 @@ mod tests {
                 "reactions.crash.action",
             ),
             (
+                "service: {endpoints: [http://x]}\nlog: {level: 'a=b=c'}",
+                "log.level",
+            ),
+            (
                 "service: {endpoints: [http://x]}\nspool: {max_bytes: 70000}",
                 "spool.max_bytes",
             ),
@@ -567,8 +661,10 @@ mod tests {
         let config = Config::parse("c", LEAST).unwrap();
         let other = Config::parse("c", &format!("{LEAST}spool: {{dir: /elsewhere}}")).unwrap();
         assert_eq!(config.needs_restart(&other), Some("spool.dir"));
-        let other = Config::parse("c", &format!("{LEAST}heartbeat: {{interval: 2s}}")).unwrap();
-        assert_eq!(config.needs_restart(&other), None);
+        for change in ["heartbeat: {interval: 2s}", "log: {level: debug}"] {
+            let other = Config::parse("c", &format!("{LEAST}{change}")).unwrap();
+            assert_eq!(config.needs_restart(&other), None, "{change}");
+        }
     }
 
     #[test]

@@ -69,6 +69,9 @@ fn pressure_line(text: &str) -> PressureLine {
     }
 }
 
+/// What lies beside dumps of a kernel: how the next kernel is begun, and what became of programs.
+const NO_DUMPS: [&str; 6] = ["kexec_cmd", "linux", ".crash", ".upload", ".uploaded", ".lock"];
+
 /// Crash dumps of earlier boots, by place and name.
 pub(crate) fn dumps(root: &Path) -> Vec<String> {
     let mut found = Vec::new();
@@ -77,8 +80,9 @@ pub(crate) fn dumps(root: &Path) -> Vec<String> {
             .into_iter()
             .flatten()
             .flatten();
-        let names = entries.map(|entry| format!("{place}/{}", entry.file_name().to_string_lossy()));
-        found.extend(names.filter(|name| !name.ends_with("kexec_cmd") && !name.ends_with("/linux")));
+        let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        let dumps = names.filter(|name| !NO_DUMPS.iter().any(|end| name.ends_with(end)));
+        found.extend(dumps.map(|name| format!("{place}/{name}")));
     }
     found.sort();
     found.truncate(MOST_DUMPS);
@@ -121,6 +125,15 @@ mod tests {
             (pressure.cpu.some, pressure.io.full, pressure.memory.some),
             (1.5, 0.25, 0.0)
         );
-        assert_eq!(dumps(root.path()), ["sys/fs/pstore/dmesg-efi-1"]);
+        write("var/lib/systemd/pstore/1700000000/dmesg.txt", "Oops");
+        write("var/crash/_usr_bin_python3.1000.crash", "a program");
+        write("var/crash/kexec_cmd", "kexec");
+        write("var/crash/202611160900/dump", "a kernel");
+        let kernels = [
+            "sys/fs/pstore/dmesg-efi-1",
+            "var/crash/202611160900",
+            "var/lib/systemd/pstore/1700000000",
+        ];
+        assert_eq!(dumps(root.path()), kernels);
     }
 }

@@ -160,7 +160,11 @@ impl Metrics {
                 "Whether libvirt is reached",
                 connected.clone(),
             );
-            registry.register("libvirt_reconnects", "Connections to libvirt", reconnects.clone());
+            registry.register(
+                "libvirt_reconnects",
+                "Connections to libvirt after the first",
+                reconnects.clone(),
+            );
             registry.register("spool_bytes", "Bytes that wait", spool_bytes.clone());
             registry.register(
                 "spool_records",
@@ -238,9 +242,10 @@ impl Metrics {
 
     pub(crate) fn libvirt(&self, connected: bool) {
         self.0.connected.set(i64::from(connected));
-        if connected {
-            self.0.reconnects.inc();
-        }
+    }
+
+    pub(crate) fn reconnected(&self) {
+        self.0.reconnects.inc();
     }
 
     pub(crate) fn spool(&self, state: &SpoolState) {

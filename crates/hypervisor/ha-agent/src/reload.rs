@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use cobaltcore_ha_wire::agent;
 use cobaltcore_kit::config::Followed;
+use cobaltcore_kit::startup;
 use cobaltcore_kit::{BoxError, CancellationToken};
 use ring::digest::{SHA256, digest};
 use tokio::sync::watch;
@@ -64,6 +65,11 @@ fn take(context: &Context, in_force: &InForce, content: &[u8], hash: &str) {
     match checked {
         Ok(config) => {
             tracing::info!(hash, "the configuration takes effect");
+            if config.log != old.log {
+                // One that cannot be read was refused above.
+                let _ = startup::change_filter(&config.log.level);
+                tracing::info!(level = config.log.level, "what is logged changed");
+            }
             context.spool.lock().set_limits(config.spool.limits());
             in_force.config.send_replace(Arc::new(config));
             in_force.hash.send_replace(hash.to_owned());

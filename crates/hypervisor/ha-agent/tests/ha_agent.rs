@@ -514,6 +514,12 @@ async fn commands_are_carried_out_once() {
     );
     service.known.lock().commands.push_back(again);
     assert_eq!(find("z2").await.outcome, CommandOutcome::Refused);
+    let left = service.event("reaction_suppressed", "").await;
+    assert_eq!(
+        (&left.attrs["trigger"], &left.attrs["guard"]),
+        (&Scalar::from("zombie"), &Scalar::from("report"))
+    );
+    assert_eq!(left.domain.unwrap().uuid.as_str(), scene.guests[1].to_string());
     agent.stop().await;
 }
 

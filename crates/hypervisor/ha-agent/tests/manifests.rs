@@ -32,6 +32,19 @@ fn agents_report_to_every_replica() {
     }
 }
 
+/// Without these an agent in a pod never learns that the boot before ended in a crash.
+#[test]
+fn agents_see_what_a_crashed_kernel_left() {
+    let pods = read("ha-agent/daemonset.yaml");
+    for place in ["/var/lib/systemd/pstore", "/var/crash"] {
+        assert!(
+            pods.contains(&format!("mountPath: {place}, readOnly: true")),
+            "{place}"
+        );
+        assert!(pods.contains(&format!("hostPath: {{path: {place},")), "{place}");
+    }
+}
+
 #[test]
 fn agents_answer_each_other_at_the_addresses_of_their_hosts() {
     let config = Config::parse("config.yaml", &read("ha-agent/config.yaml")).unwrap();

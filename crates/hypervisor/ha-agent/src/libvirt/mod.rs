@@ -3,6 +3,7 @@
 //! the agent) the list of guests is compared with what was known, and each difference becomes a record too. Nothing
 //! here ever ends because libvirt does.
 
+pub(crate) mod disks;
 pub mod known;
 pub(crate) mod reach;
 mod read;
@@ -55,6 +56,8 @@ struct Reader {
     first: bool,
     /// The stream was lost and is not yet resumed.
     lost: bool,
+    /// There was a connection before.
+    connected_before: bool,
     file: PathBuf,
 }
 
@@ -83,6 +86,7 @@ pub(crate) async fn run(
         touched: BTreeSet::new(),
         first,
         lost: false,
+        connected_before: false,
         file,
     };
     reader.listen(stop).await;
@@ -185,6 +189,9 @@ impl Reader {
         self.connection = Some(connection);
         self.definitions.forget_all();
         self.context.metrics.libvirt(true);
+        if std::mem::replace(&mut self.connected_before, true) {
+            self.context.metrics.reconnected();
+        }
         self.context.board.change_libvirt(|facts| {
             facts.connected = true;
             facts.down_since = None;

@@ -9,16 +9,14 @@ use cobaltcore_libvirt::error::Error;
 use cobaltcore_libvirt::names;
 use cobaltcore_libvirt::procedure::flags;
 use cobaltcore_libvirt::types::Domain;
-use quick_xml::Reader;
-use quick_xml::events::{BytesStart, Event as Xml};
 use uuid::Uuid;
 
+use super::disks;
 use super::known::Listed;
 use super::translate::guest;
 
 /// State, balloon and virtual CPUs.
 const STATS: u32 = 1 | 4 | 8;
-const LARGEST_XML: usize = 4 << 20;
 
 /// What does not change without an event.
 #[derive(Clone, Debug, Default)]
@@ -167,7 +165,7 @@ async fn definition(connection: &Connection, domain: &Domain) -> Result<Option<D
     Ok(Some(Definition {
         persistent: answer(connection.is_persistent(domain).await)?.unwrap_or(false),
         autostart: answer(connection.autostart(domain).await)?.unwrap_or(false),
-        disks: disks(&xml),
+        disks: disks::of(&xml).into_iter().map(|found| found.disk).collect(),
     }))
 }
 
@@ -188,100 +186,4 @@ pub(super) async fn job(connection: &Connection, domain: &Domain) -> Result<Job,
         Some("migration_out") => Job::MigrationOut,
         _ => Job::Other,
     })
-}
-
-/// The disks in a definition. A document that cannot be read has those that could.
-pub(super) fn disks(xml: &str) -> Vec<Disk> {
-    let mut disks: Vec<Disk> = Vec::new();
-    if xml.len() > LARGEST_XML {
-        return disks;
-    }
-    let mut reader = Reader::from_str(xml);
-    let mut path: Vec<String> = Vec::new();
-    while let Ok(event) = reader.read_event() {
-        match event {
-            Xml::Start(element) => {
-                open(&mut disks, &path, &element);
-                path.push(element.local_name().as_ref().to_owned());
-            }
-            Xml::Empty(element) => open(&mut disks, &path, &element),
-            Xml::End(_) => {
-                path.pop();
-            }
-            Xml::Eof => break,
-            _ => {}
-        }
-    }
-    disks.truncate(bounds::DISKS);
-    disks
-}
-
-fn open(disks: &mut Vec<Disk>, path: &[String], element: &BytesStart<'_>) {
-    let attribute = |name: &str| {
-        let found = element
-            .attributes()
-            .flatten()
-            .find(|attribute| attribute.key.local_name().as_ref() == name);
-        found.map(|attribute| {
-            let raw = attribute.value.as_ref();
-            quick_xml::escape::unescape(raw).map_or_else(|_| raw.to_owned(), Into::into)
-        })
-    };
-    let inside = path.iter().map(String::as_str).collect::<Vec<_>>();
-    let name = element.local_name();
-    match (inside.as_slice(), name.as_ref()) {
-        (["domain", "devices"], "disk") => disks.push(Disk {
-            kind: attribute("type").unwrap_or_default(),
-            source: String::new(),
-        }),
-        (["domain", "devices", "disk"], "source") => {
-            let names = ["file", "dev", "name", "dir", "volume"];
-            let place = names.into_iter().find_map(attribute).unwrap_or_default();
-            let whole = match attribute("protocol") {
-                Some(protocol) => format!("{protocol}:{place}"),
-                None => place,
-            };
-            if let Some(disk) = disks.last_mut() {
-                bounds::clip(&whole, bounds::TEXT).clone_into(&mut disk.source);
-            }
-        }
-        _ => {}
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    #[test]
-    fn disks_of_a_definition() {
-        let xml = "<domain><devices>
-            <disk type='network' device='disk'><source protocol='rbd' name='vms/a&amp;b_disk'><host name='m1'/></source></disk>
-            <disk type='file'><source file='/var/lib/x.qcow2'/><backingStore type='file'><source file='/base'/></backingStore></disk>
-            <disk type='block'><source dev='/dev/sda'/></disk>
-            <disk type='file' device='cdrom'/>
-            </devices></domain>";
-        let told: Vec<(String, String)> = disks(xml)
-            .into_iter()
-            .map(|disk| (disk.kind, disk.source))
-            .collect();
-        let wanted = [
-            ("network", "rbd:vms/a&b_disk"),
-            ("file", "/var/lib/x.qcow2"),
-            ("block", "/dev/sda"),
-            ("file", ""),
-        ];
-        assert_eq!(
-            told,
-            wanted.map(|(kind, source)| (kind.to_owned(), source.to_owned()))
-        );
-    }
-
-    proptest! {
-        #[test]
-        fn no_document_makes_it_panic(xml in "[<>/a-z'=& 0-9-]{0,200}") {
-            let _ = disks(&xml);
-        }
-    }
 }

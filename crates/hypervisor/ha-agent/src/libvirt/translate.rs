@@ -171,6 +171,117 @@ mod tests {
         );
     }
 
+    /// The words of the wire for every number that libvirt sends.
+    #[test]
+    fn every_number_has_its_word() {
+        let details: [(&str, &[&str]); 9] = [
+            ("defined", &[]),
+            ("undefined", &[]),
+            (
+                "started",
+                &["booted", "migrated", "restored", "from_snapshot", "wakeup"],
+            ),
+            (
+                "suspended",
+                &[
+                    "paused",
+                    "migrated",
+                    "ioerror",
+                    "watchdog",
+                    "restored",
+                    "from_snapshot",
+                    "api_error",
+                    "postcopy",
+                    "postcopy_failed",
+                ],
+            ),
+            (
+                "resumed",
+                &[
+                    "unpaused",
+                    "migrated",
+                    "from_snapshot",
+                    "postcopy",
+                    "postcopy_failed",
+                ],
+            ),
+            (
+                "stopped",
+                &[
+                    "shutdown",
+                    "destroyed",
+                    "crashed",
+                    "migrated",
+                    "saved",
+                    "failed",
+                    "from_snapshot",
+                ],
+            ),
+            ("shutdown", &["finished", "guest", "host"]),
+            ("pmsuspended", &[]),
+            ("crashed", &["panicked", "crashloaded"]),
+        ];
+        let of = |body| {
+            let domain = Domain::new("instance-1", uuid::Uuid::from_u128(1), 4);
+            let callback = Some(1);
+            record(&Event {
+                callback,
+                domain,
+                body,
+            })
+            .unwrap()
+        };
+        for (event, (word, details)) in (0..).zip(details) {
+            for (detail, wanted) in (0..).zip(details) {
+                let draft = of(EventBody::Lifecycle { event, detail });
+                assert_eq!((draft.event.as_str(), draft.detail.as_str()), (word, *wanted));
+            }
+            assert_eq!(of(EventBody::Lifecycle { event, detail: 0 }).event, word);
+        }
+        let watchdog = [
+            "none",
+            "pause",
+            "reset",
+            "poweroff",
+            "shutdown",
+            "debug",
+            "injectnmi",
+        ];
+        for (action, word) in (0..).zip(watchdog) {
+            assert_eq!(of(EventBody::Watchdog { action }).event, word);
+        }
+        for (action, word) in (0..).zip(["none", "pause", "report", "unknown:3"]) {
+            let body = EventBody::IoErrorReason {
+                path: String::new(),
+                alias: String::new(),
+                action,
+                reason: String::new(),
+            };
+            assert_eq!(of(body).event, word);
+        }
+        for (state, word) in (1..).zip(["connected", "disconnected", "unknown:3"]) {
+            for (reason, wanted) in (0..).zip(["unknown", "domain_started", "channel", "unknown:3"]) {
+                let draft = of(EventBody::AgentLifecycle { state, reason });
+                assert_eq!((draft.event.as_str(), draft.detail.as_str()), (word, wanted));
+            }
+        }
+        for (action, word) in (0..).zip(["ignore", "inject", "fatal", "reset", "unknown:4"]) {
+            for (recipient, wanted) in (0..).zip(["hypervisor", "guest", "unknown:2"]) {
+                let draft = of(EventBody::MemoryFailure {
+                    recipient,
+                    action,
+                    flags: 2,
+                });
+                assert_eq!(
+                    (draft.event.as_str(), &draft.attrs["recipient"]),
+                    (word, &wanted.into())
+                );
+                assert_eq!(draft.attrs["action_required"], false.into());
+                assert_eq!(draft.attrs["recursive"], true.into());
+            }
+        }
+    }
+
     #[test]
     fn seven_kinds_are_heard() {
         let ids: std::collections::BTreeSet<_> = Kind::LIBVIRT.into_iter().filter_map(event_id).collect();

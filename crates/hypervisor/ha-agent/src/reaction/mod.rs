@@ -3,6 +3,7 @@
 //! let one go on whose disk came back. Whether is decided in [`decide`]; here it is looked, done and told.
 
 pub mod decide;
+mod storage;
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +20,7 @@ use crate::board::Context;
 use crate::clock;
 use crate::config::{Action, Reaction};
 use crate::draft::{Draft, Guest};
-use crate::libvirt::reach;
+use crate::libvirt::{disks, reach};
 use decide::{Guard, History, Look, Trigger, Verdict};
 
 /// A guest is let go on after these pauses, if its disk can be read.
@@ -30,8 +31,6 @@ const RESUME_AFTER: [Duration; 3] = [
 ];
 /// How long anything may take that is done to a guest.
 const ACT_TIME: Duration = Duration::from_secs(10);
-/// How long reading from a disk may take.
-const READ_TIME: Duration = Duration::from_secs(5);
 /// Incidents that wait, and repairs under way.
 pub(crate) const QUEUE: usize = 256;
 const MOST_AT_ONCE: usize = 16;
@@ -183,7 +182,7 @@ async fn look(context: &Context, connection: &Connection, incident: &Incident) -
         }
     };
     let disk_readable = match incident.trigger {
-        Trigger::IoError => Some(disks_readable(context, incident).await),
+        Trigger::IoError => Some(disks_readable(connection, &domain).await),
         Trigger::Watchdog | Trigger::Crash => None,
     };
     Look {
@@ -205,32 +204,12 @@ async fn look(context: &Context, connection: &Connection, incident: &Incident) -
     }
 }
 
-/// Whether every local disk of a guest can be read. A disk that lies elsewhere cannot be tried from here.
-async fn disks_readable(context: &Context, incident: &Incident) -> bool {
-    let inventory = context.inventory.borrow().clone();
-    let id = incident.guest.uuid.hyphenated().to_string();
-    let Some(entry) = inventory.domains.iter().find(|entry| entry.uuid.as_str() == id) else {
-        return false;
-    };
-    let disks: Vec<String> = entry
-        .disks
-        .iter()
-        .filter(|disk| !disk.source.is_empty())
-        .map(|disk| disk.source.clone())
-        .collect();
-    if disks.is_empty() || entry.disks.iter().any(|disk| disk.kind == "network") {
-        return false;
+/// Whether the disks of a guest are there again, as its definition names them. Nobody's answer is no.
+async fn disks_readable(connection: &Connection, domain: &Domain) -> bool {
+    match tokio::time::timeout(ACT_TIME, connection.xml(domain, 0)).await {
+        Ok(Ok(xml)) => storage::is_back(disks::of(&xml)).await,
+        _ => false,
     }
-    let read = tokio::task::spawn_blocking(move || {
-        disks.iter().all(|path| {
-            use std::io::Read as _;
-            let mut block = [0_u8; 4096];
-            std::fs::File::open(path)
-                .and_then(|mut file| file.read(&mut block))
-                .is_ok()
-        })
-    });
-    matches!(tokio::time::timeout(READ_TIME, read).await, Ok(Ok(true)))
 }
 
 async fn act(
@@ -284,6 +263,18 @@ pub(crate) async fn pause_zombie(context: &Context, guest: Guest, incident: &str
     }
     context.intake.put(draft.about(guest));
     result
+}
+
+/// Says that a guest which runs elsewhere too is left as it is, because the configuration wants it so.
+pub(crate) fn leave_zombie(context: &Context, guest: Guest, incident: &str) {
+    context.metrics.reaction("zombie", "report", "suppressed");
+    let draft = Draft::agent(agent::REACTION_SUPPRESSED)
+        .with("trigger", "zombie")
+        .with("action", "report")
+        .with("result", "suppressed")
+        .with("guard", Guard::Report.as_str())
+        .with("incident", incident);
+    context.intake.put(draft.about(guest));
 }
 
 fn tell(context: &Context, incident: &Incident, action: Action, outcome: &Outcome) {

@@ -132,10 +132,6 @@ impl Executor {
     }
 
     async fn pause(&self, uuid: &ServerId, incident: &str) -> (CommandOutcome, String) {
-        if self.context.config().reactions.zombie.action != Action::Pause {
-            let message = "reactions.zombie.action of this agent is not pause".to_owned();
-            return (CommandOutcome::Refused, message);
-        }
         let Ok(id) = Uuid::parse_str(uuid.as_str()) else {
             return (CommandOutcome::Failed, format!("{uuid} is no UUID"));
         };
@@ -148,6 +144,11 @@ impl Executor {
             name: known.name,
             id: known.id,
         };
+        if self.context.config().reactions.zombie.action != Action::Pause {
+            reaction::leave_zombie(&self.context, guest, incident);
+            let message = "reactions.zombie.action of this agent is not pause".to_owned();
+            return (CommandOutcome::Refused, message);
+        }
         match reaction::pause_zombie(&self.context, guest, incident).await {
             Ok(()) => (CommandOutcome::Done, String::new()),
             Err(why) => (CommandOutcome::Failed, why),

@@ -135,8 +135,11 @@ fn heartbeat(context: &Context, endpoint: &str, outbox: &Outbox) -> Heartbeat {
     let root = &context.start.host_root;
     let uptime_s = machine::uptime(root);
     context.metrics.uptime(uptime_s);
-    let spool = context.spool.lock().state(endpoint);
-    context.metrics.spool(&spool);
+    let spool = {
+        let spool = context.spool.lock();
+        context.metrics.spool(&spool.worst());
+        spool.state(endpoint)
+    };
     Heartbeat {
         uptime_s,
         boot_id: context.boot.clone(),
