@@ -19,6 +19,7 @@ use crate::config::{Driver, Protocol};
 use crate::credentials::{Credentials, Source};
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::network::{Network, leads_inside};
 use crate::program::{Ended, Failure, Program};
 
 /// A program for one host.
@@ -34,6 +35,10 @@ pub(crate) struct Exec {
     pub(crate) machine: Identity,
     pub(crate) limit: Duration,
     pub(crate) programs: Arc<Semaphore>,
+    /// Where the program is led to, as far as that can be told from what it is given.
+    pub(crate) targets: Vec<String>,
+    /// The networks that devices may be in.
+    pub(crate) networks: Arc<[Network]>,
 }
 
 /// What a program that speaks JSON prints.
@@ -66,6 +71,13 @@ impl Exec {
             limit: self.limit,
         };
         let begun = Instant::now();
+        for target in &self.targets {
+            let inside = leads_inside(&self.networks, target);
+            if !tokio::time::timeout(self.limit, inside).await.unwrap_or(false) {
+                let detail = format!("{target} is in none of fencing.allowed_networks; it is not begun");
+                return Err(self.failed(action, detail));
+            }
+        }
         // Waiting for one's turn counts: whoever asks must have an answer in time.
         let turn = tokio::time::timeout(self.limit, self.programs.acquire()).await;
         let turn = turn.map_err(|_| late())?;

@@ -20,7 +20,7 @@ use crate::exec::Exec;
 use crate::level::Level;
 use crate::manual::Manual;
 use crate::metal::{Metal, Way};
-use crate::network::Network;
+use crate::network::{Network, is_address};
 use crate::nova_only::NovaOnly;
 use crate::redfish::{Redfish, Wire};
 use crate::vigil::Vigil;
@@ -79,12 +79,30 @@ impl Fences {
             vigil: Vigil::default(),
             claims: Mutex::default(),
         };
+        fences.warn_of_open_networks();
         // A file that cannot be used is told now, not in an emergency.
         for device in fences.config.levels.iter().flatten() {
             fences.wire(device)?;
         }
         fences.claim_configured();
         Ok(fences)
+    }
+
+    /// Without networks, passwords go wherever a name or a label leads. That is told at every start.
+    fn warn_of_open_networks(&self) {
+        let own = self.config.hosts.values().flat_map(|host| &host.levels);
+        let mut devices = self.config.levels.iter().chain(own).flatten();
+        let led = |device: &DeviceConfig| match device.driver {
+            Driver::Redfish | Driver::Exec => true,
+            Driver::MetalOperator => device.mode == MetalMode::ParkRedfish,
+            Driver::Manual | Driver::CephFence | Driver::NovaForceDownOnly | Driver::WatchdogLease => false,
+        };
+        if self.networks.is_empty() && devices.any(led) {
+            tracing::warn!(
+                "fencing.allowed_networks is empty: passwords of fencing devices are sent wherever a name or a label leads; \
+                 name the networks that the devices are in"
+            );
+        }
     }
 
     /// What the configuration alone says of hosts is known before any of them is in trouble.
@@ -218,6 +236,8 @@ impl Fences {
                 machine: own.map(|own| Identity::from(&own.machine)).unwrap_or_default(),
                 limit: config.limit(),
                 programs: Arc::clone(&self.programs),
+                targets: about.targets()?,
+                networks: Arc::clone(&self.networks),
             }),
             Driver::Manual => Box::new(Manual {
                 host: target.host.clone(),
@@ -305,6 +325,21 @@ impl About<'_> {
     fn options(&self) -> Result<BTreeMap<String, String>> {
         let filled = |(key, value): (&String, &String)| Ok((key.clone(), self.filled(value)?));
         self.config.options.iter().map(filled).collect()
+    }
+
+    /// Where a program is led to: the BMC or the host it is given, and every address among its words.
+    fn targets(&self) -> Result<Vec<String>> {
+        let templates = self.config.args.iter().chain(self.config.options.values());
+        let mut targets = Vec::new();
+        for template in templates {
+            let text = self.filled(template)?;
+            let named = template.contains("{bmc}") || template.contains("{internal_ip}");
+            let word = text.rsplit('=').next().unwrap_or_default();
+            if named || is_address(word) {
+                targets.push(word.to_owned());
+            }
+        }
+        Ok(targets)
     }
 
     fn credentials(&self) -> Option<Source> {

@@ -60,6 +60,41 @@ pub(crate) fn allowed(networks: &[Network], address: IpAddr) -> bool {
             .any(|network| network.holds(address.to_canonical()))
 }
 
+/// The host in an address as programs are given it: `10.1.0.1`, `[2001:db8::1]:623`, `bmc7.example:623` or a URL.
+fn host_in(text: &str) -> &str {
+    let rest = text.split_once("://").map_or(text, |(_, rest)| rest);
+    let rest = rest.split('/').next().unwrap_or_default();
+    if let Some((host, _)) = rest.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        return host;
+    }
+    match rest.split_once(':') {
+        // More than one colon is an address of its own.
+        Some((host, port)) if !port.contains(':') => host,
+        _ => rest,
+    }
+}
+
+/// Whether a text is an address that somebody could be led to.
+pub(crate) fn is_address(text: &str) -> bool {
+    text.contains("://") || host_in(text).parse::<IpAddr>().is_ok()
+}
+
+/// Whether everything that an address leads to is in one of the networks. A name that leads nowhere is not.
+pub(crate) async fn leads_inside(networks: &[Network], text: &str) -> bool {
+    let host = host_in(text);
+    if networks.is_empty() {
+        return true;
+    }
+    if let Ok(address) = host.parse() {
+        return allowed(networks, address);
+    }
+    let Ok(found) = tokio::net::lookup_host((host, 0)).await else {
+        return false;
+    };
+    let found: Vec<SocketAddr> = found.collect();
+    !found.is_empty() && found.iter().all(|found| allowed(networks, found.ip()))
+}
+
 /// Resolves names, and hands out allowed addresses only.
 #[derive(Clone)]
 pub(crate) struct Guarded(pub(crate) Arc<[Network]>);
@@ -81,6 +116,26 @@ impl Resolve for Guarded {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses_as_programs_are_given_them() {
+        for (text, host) in [
+            ("10.1.0.1", "10.1.0.1"),
+            ("10.1.0.1:623", "10.1.0.1"),
+            ("https://10.1.0.1/redfish/v1", "10.1.0.1"),
+            ("2001:db8::1", "2001:db8::1"),
+            ("[2001:db8::1]:623", "2001:db8::1"),
+            ("bmc7.example:623", "bmc7.example"),
+        ] {
+            assert_eq!(host_in(text), host, "{text}");
+        }
+        assert!(
+            is_address("10.1.0.1")
+                && is_address("http://bmc7")
+                && !is_address("17")
+                && !is_address("lanplus")
+        );
+    }
 
     #[test]
     fn networks_hold_their_addresses_and_no_others() {

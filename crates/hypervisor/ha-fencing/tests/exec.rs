@@ -239,3 +239,18 @@ async fn a_level_is_off_when_all_its_devices_are() {
     level.power_off().await.unwrap();
     assert_eq!(level.power().await.unwrap(), Power::Off);
 }
+
+#[tokio::test]
+async fn a_program_is_not_begun_that_would_be_led_out_of_the_allowed_networks() {
+    let options = ", options: {ip: '{bmc}', plug: '3'}";
+    let rest = |bmc: &str| format!("allowed_networks: [10.0.0.0/8]\nhosts: {{n1: {{bmc: '{bmc}'}}}}\n");
+    for bmc in ["192.0.2.1", "192.0.2.1:623", "localhost"] {
+        let rig = Rig::new(AGENT, options, &rest(bmc));
+        let error = rig.device().power().await.unwrap_err().to_string();
+        assert!(error.contains("allowed_networks"), "{error}");
+        assert!(!rig.file("seen").exists(), "{bmc}: its password was told");
+    }
+    let rig = Rig::new(AGENT, options, &rest("10.1.0.1"));
+    rig.device().power().await.unwrap();
+    assert!(rig.read("seen").contains("ip=10.1.0.1"));
+}

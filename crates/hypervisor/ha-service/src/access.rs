@@ -150,17 +150,19 @@ impl Doorkeeper {
     }
 
     /// The host a certificate speaks for. Two different ones are none.
-    fn host_of(&self, names: &PeerNames) -> Option<HostName> {
+    fn host_of<'a>(&self, names: &'a PeerNames) -> Option<HostName> {
         let prefix = &self.access.agent_uri_prefix;
-        let mut hosts: Vec<&str> = if prefix.is_empty() {
-            Vec::new()
-        } else {
-            names
-                .uris
-                .iter()
-                .filter_map(|uri| uri.strip_prefix(prefix.as_str()))
-                .collect()
+        let named = |uri: &'a String| {
+            if prefix.is_empty() {
+                // The authority says who may be whom; which domain of trust it calls its own is its matter.
+                uri.strip_prefix("spiffe://")?
+                    .split_once("/host/")
+                    .map(|(_, host)| host)
+            } else {
+                uri.strip_prefix(prefix.as_str())
+            }
         };
+        let mut hosts: Vec<&str> = names.uris.iter().filter_map(named).collect();
         if hosts.is_empty() {
             let suffix = &self.access.agent_dns_suffix;
             hosts = names
@@ -258,6 +260,16 @@ mod tests {
             dns: Vec::new(),
         };
         assert_eq!(who(None, Some(&two)), Some(Caller::Anonymous));
+    }
+
+    #[test]
+    fn a_certificate_names_its_host_in_the_usual_form_unless_another_is_wanted() {
+        let keeper = Doorkeeper::new(&Config::parse("t", "").unwrap());
+        let who = |uri: &str| keeper.who(&with(None), Some(&names(uri)));
+        assert_eq!(who("spiffe://example.org/host/n2"), Some(agent("n2")));
+        assert_eq!(who("spiffe://example.org/ns/a/sa/b"), Some(Caller::Anonymous));
+        assert_eq!(who("https://example.org/host/n2"), Some(Caller::Anonymous));
+        assert_eq!(who("spiffe://example.org/host/n2/x"), Some(Caller::Anonymous));
     }
 
     #[test]

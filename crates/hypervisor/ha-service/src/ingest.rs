@@ -12,8 +12,8 @@ use cobaltcore_ha_engine::{
     Observation, ProbeResult, Prober,
 };
 use cobaltcore_ha_wire::{
-    Batch, Command, CommandId, CommandKind, DEVICE_CLASS, Disk, DomainEntry, DomainState, Event, Heartbeat,
-    Inventory, Job, ProbeMethod, ProbeOutcome, ProbeTarget, Problem, bounds,
+    AgentId, Batch, Command, CommandId, CommandKind, DEVICE_CLASS, Disk, DomainEntry, DomainState, Event,
+    Heartbeat, Inventory, Job, ProbeMethod, ProbeOutcome, ProbeTarget, Problem, bounds,
 };
 use parking_lot::Mutex;
 use rusqlite::params;
@@ -29,10 +29,35 @@ use crate::store::Stored;
 /// A clock that runs ahead by more than this is counted.
 const SKEW_MS: i64 = 60_000;
 
-/// What was last written of each host's guests, as numbers: a fleet has many. Cheap to clone; clones
+/// What was last heard and written of each host's guests, as numbers: a fleet has many. Cheap to clone; clones
 /// share.
 #[derive(Clone, Default)]
-pub(crate) struct Inventories(Arc<Mutex<HashMap<HostName, Written>>>);
+pub(crate) struct Inventories {
+    written: Arc<Mutex<HashMap<HostName, Written>>>,
+    newest: Arc<Mutex<HashMap<HostName, Version>>>,
+}
+
+/// Which list this is of all that an agent ever made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Version {
+    agent: AgentId,
+    /// The start of the agent, and the version within it.
+    place: (u64, u64),
+}
+
+impl Inventories {
+    /// Whether a list is not older than what was heard; another agent counts for itself. It is remembered.
+    fn is_news(&self, host: &HostName, version: Version) -> bool {
+        let mut newest = self.newest.lock();
+        let old = newest
+            .get(host)
+            .is_some_and(|known| known.agent == version.agent && known.place > version.place);
+        if !old {
+            newest.insert(host.clone(), version);
+        }
+        !old
+    }
+}
 
 /// What was written of the guests of one host, ordered by their numbers.
 type Written = Box<[(Uuid, DomainState)]>;
@@ -147,6 +172,14 @@ fn take_inventory(
     inventory: &Inventory,
     received: jiff::Timestamp,
 ) {
+    let version = Version {
+        agent: batch.envelope.agent_id.clone(),
+        place: (batch.envelope.epoch, inventory.inventory_version),
+    };
+    if !app.door.inventories.is_news(host, version) {
+        app.count_refused("inventory", "old");
+        return;
+    }
     let seen = |state: DomainState, job: Job| match (state, job) {
         (_, Job::MigrationIn) => Seen::Incoming,
         (DomainState::Paused, _) => Seen::Paused,
@@ -204,7 +237,7 @@ fn keep_inventory(app: &App, host: &HostName, inventory: &Inventory, received: j
     let mut now: Vec<(Uuid, DomainState)> = inventory.domains.iter().filter_map(numbered).collect();
     now.sort_unstable_by_key(|(uuid, _)| *uuid);
     let now: Written = now.into_boxed_slice();
-    let mut known = app.door.inventories.0.lock();
+    let mut known = app.door.inventories.written.lock();
     let before = known.get(host).map(|written| &**written).unwrap_or_default();
     let changed: Vec<(String, String, &'static str)> = inventory
         .domains
@@ -356,6 +389,32 @@ pub(crate) fn on_the_wire(waiting: Waiting, now: tokio::time::Instant) -> Comman
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_older_list_of_the_same_agent_is_not_heard() {
+        let inventories = Inventories::default();
+        let (one, other) = (HostName::new("n1").unwrap(), HostName::new("n2").unwrap());
+        let news = |host: &HostName, agent: &str, start, version| {
+            let agent = AgentId(agent.to_owned());
+            inventories.is_news(
+                host,
+                Version {
+                    agent,
+                    place: (start, version),
+                },
+            )
+        };
+        assert!(news(&one, "a", 1, 7));
+        assert!(news(&one, "a", 1, 7), "the same again is fresh");
+        assert!(!news(&one, "a", 1, 6));
+        assert!(news(&one, "a", 2, 1), "the agent began anew");
+        assert!(
+            !news(&one, "a", 1, 8),
+            "what an earlier start said comes too late"
+        );
+        assert!(news(&one, "b", 1, 1), "another spool");
+        assert!(news(&other, "a", 1, 1));
+    }
 
     #[test]
     fn classes_of_devices_are_told_once_each() {

@@ -12,7 +12,7 @@ use cobaltcore_kit::tls::TokenFile;
 use tokio_util::sync::CancellationToken;
 
 use crate::brain::BrainHandle;
-use crate::config::Leader;
+use crate::config::{Config, Pod};
 use crate::error::Error;
 use crate::leadership::pause;
 
@@ -44,35 +44,37 @@ impl std::fmt::Debug for Peers {
 }
 
 /// Which of the replicas this one is.
-pub fn own_ordinal(leader: &Leader) -> Result<ReplicaId, Error> {
-    if let Some(ordinal) = leader.ordinal {
+pub fn own_ordinal(config: &Config) -> Result<ReplicaId, Error> {
+    if let Some(ordinal) = config.leader.ordinal {
         return Ok(ReplicaId(ordinal));
     }
-    if leader.peers.len() <= 1 {
+    let pod = Pod::here();
+    let peers = config.peers(&pod).len();
+    if peers <= 1 {
         return Ok(ReplicaId(0));
     }
-    let name = std::env::var("HOSTNAME").unwrap_or_default();
+    let Pod { name, .. } = pod;
     name.rsplit('-')
         .next()
         .and_then(|digits| digits.parse::<u8>().ok())
-        .filter(|ordinal| usize::from(*ordinal) < leader.peers.len())
+        .filter(|ordinal| usize::from(*ordinal) < peers)
         .map(ReplicaId)
         .ok_or_else(|| {
             Error::Setup(format!(
-                "which of the {} peers this replica is cannot be told from the host name {name:?}: set leader.ordinal",
-                leader.peers.len()
+                "which of the {peers} peers this replica is cannot be told from the host name {name:?}: set leader.ordinal"
             ))
         })
 }
 
 impl Peers {
     /// The peers in the configuration, without `me`.
-    pub fn new(leader: &Leader, me: ReplicaId) -> Result<Self, Error> {
-        if leader.peers.len() <= 1 {
+    pub fn new(config: &Config, me: ReplicaId) -> Result<Self, Error> {
+        let (peers, leader) = (config.peers(&Pod::here()), &config.leader);
+        if peers.len() <= 1 {
             return Ok(Self(None));
         }
-        let others = leader
-            .peers
+        tracing::info!(?peers, me = me.0, "this is one of several replicas");
+        let others = peers
             .iter()
             .enumerate()
             .filter_map(|(n, url)| Some((ReplicaId(u8::try_from(n).ok()?), url)))

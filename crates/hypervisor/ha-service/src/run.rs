@@ -108,7 +108,7 @@ impl Service {
         check_surroundings(&config, &surroundings)?;
         let in_force = InForce::new(config);
         let config = in_force.get();
-        let me = own_ordinal(&config.leader)?;
+        let me = own_ordinal(&config)?;
         let folder = PathBuf::from(&config.storage.path);
         let durability = if config.replicas() > 1 {
             Durability::Normal
@@ -127,7 +127,7 @@ impl Service {
             directory.remember(&host, enabled);
         }
         let commands = Commands::default();
-        let peers = Peers::new(&config.leader, me)?;
+        let peers = Peers::new(&config, me)?;
         let investigator = Investigator {
             me,
             clock,

@@ -208,13 +208,14 @@ fn numbers_that_everybody_has_are_not_given_again_after_a_power_cut() {
 #[test]
 fn numbers_of_records_that_were_given_up_are_not_given_again_after_a_power_cut() {
     let dir = TempDir::new().unwrap();
-    let limits = Limits {
-        max_bytes: 12_000,
-        segment_bytes: 4096,
-    };
-    let (mut spool, _) = Spool::open(dir.path(), limits).unwrap();
+    let (mut spool, _) = open(&dir);
     put(&mut spool, 20, "stopped");
     put(&mut spool, 20, "started");
+    let limits = Limits {
+        max_bytes: spool.bytes() / 2 + 2000,
+        ..LIMITS
+    };
+    spool.set_limits(limits);
     spool.set_endpoints(&["a".into()]);
     spool.sending(40).unwrap();
     let big = draft(Kind::Lifecycle, "stopped").with("why", "x".repeat(7000));

@@ -67,7 +67,7 @@ pub struct Access {
     pub agents_need_both: bool,
     /// Everybody may look. For laboratories.
     pub anonymous_viewer: bool,
-    /// The beginning of URI names in agents' certificates; the host follows.
+    /// The beginning of URI names in agents' certificates; the host follows. Any `spiffe://…/host/` when empty.
     pub agent_uri_prefix: String,
     /// The end of DNS names in agents' certificates, taken off to get the host; any when empty.
     pub agent_dns_suffix: String,

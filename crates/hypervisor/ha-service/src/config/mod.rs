@@ -5,6 +5,7 @@
 mod access;
 mod evidence;
 mod fencing;
+mod leader;
 mod monitors;
 mod preflight;
 mod recovery;
@@ -21,6 +22,7 @@ use serde::{Deserialize, Serialize};
 pub use access::{Access, Compat, Limits, Server, ServerTlsFiles, TokenHash, Tokens};
 pub use evidence::{Agents, Distrust, DwellWord, Evidence, Probe, SelfCheck};
 pub use fencing::{DeviceConfig, Driver, Fencing, HostConfig, RequiredGrade};
+pub use leader::{Leader, Pod};
 pub use monitors::{
     AgentSilent, HostDown, HostRebooted, InstanceCrashed, IoErrorStorm, LibvirtUnreachable, MemoryFailure,
     Monitors, NovaServiceDown, WatchdogStorm,
@@ -136,49 +138,6 @@ impl Default for Storage {
         Self {
             path: "/var/lib/kvm-ha-service".into(),
             max_bytes: 8 << 30,
-        }
-    }
-}
-
-/// Who of the replicas acts.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Leader {
-    /// Whether replicas elect a leader; without it, this process is the only one.
-    pub enabled: bool,
-    /// The namespace of the lease; the pod's own when empty.
-    pub namespace: String,
-    /// The name of the lease.
-    pub name: String,
-    /// How long others wait after the last sign of life.
-    pub lease_duration: HumanDuration,
-    /// How long the leader may act without having renewed.
-    pub renew_deadline: HumanDuration,
-    /// The pause between attempts.
-    pub retry_period: HumanDuration,
-    /// All replicas, in the order of their ordinals, as base addresses; this one among them.
-    pub peers: Vec<String>,
-    /// Which of the peers this replica is; the number at the end of the host name when not given.
-    pub ordinal: Option<u8>,
-    /// The file with the token by which replicas know each other.
-    pub peer_token_file: String,
-    /// The authorities of the peers' certificates; the system's own when empty.
-    pub peer_ca_file: String,
-}
-
-impl Default for Leader {
-    fn default() -> Self {
-        Self {
-            enabled: true,
-            namespace: String::new(),
-            name: "kvm-ha-service".into(),
-            lease_duration: seconds(15),
-            renew_deadline: seconds(10),
-            retry_period: seconds(2),
-            peers: Vec::new(),
-            ordinal: None,
-            peer_token_file: String::new(),
-            peer_ca_file: String::new(),
         }
     }
 }
@@ -451,50 +410,6 @@ impl Config {
         }
     }
 
-    fn check_leader(&self, mistakes: &mut Mistakes<'_>) {
-        let Leader {
-            enabled,
-            peers,
-            ordinal,
-            renew_deadline,
-            lease_duration,
-            ..
-        } = &self.leader;
-        if *enabled && !self.kubernetes.enabled {
-            mistakes.add(
-                "leader.enabled",
-                "needs kubernetes.enabled: the lease is kept there; set it to false for a single replica",
-            );
-        }
-        if !*enabled && !peers.is_empty() {
-            mistakes.add(
-                "leader.peers",
-                "needs leader.enabled: several replicas must elect one",
-            );
-        }
-        if self.journal.backend == JournalBackend::Kubernetes && !self.kubernetes.enabled {
-            mistakes.add("journal.backend", "kubernetes needs kubernetes.enabled");
-        }
-        if self.journal.backend == JournalBackend::Sqlite && *enabled && peers.len() > 1 {
-            mistakes.add(
-                "journal.backend",
-                "sqlite is read by one replica only; several need kubernetes",
-            );
-        }
-        if let Some(ordinal) = ordinal
-            && !peers.is_empty()
-            && usize::from(*ordinal) >= peers.len()
-        {
-            mistakes.add("leader.ordinal", format!("there are only {} peers", peers.len()));
-        }
-        if renew_deadline >= lease_duration {
-            mistakes.add(
-                "leader.renew_deadline",
-                "must be shorter than leader.lease_duration",
-            );
-        }
-    }
-
     /// Whether it says the same as another; what is secret in it counts as well.
     pub fn same(&self, other: &Self) -> bool {
         same(self, other) && self.access == other.access
@@ -569,11 +484,6 @@ impl Config {
             JournalBackend::Kubernetes => true,
             JournalBackend::Sqlite => false,
         }
-    }
-
-    /// How many replicas there are.
-    pub fn replicas(&self) -> u8 {
-        u8::try_from(self.leader.peers.len().max(1)).unwrap_or(u8::MAX)
     }
 }
 

@@ -3,6 +3,7 @@
 
 use super::*;
 use cobaltcore_api::names::HostName;
+use serde_json::json;
 
 fn mistakes(text: &str) -> Vec<String> {
     match Config::parse("c.yaml", text) {
@@ -15,9 +16,57 @@ fn mistakes(text: &str) -> Vec<String> {
 fn the_shipped_configuration_is_good() {
     let text = include_str!("../../../../../deploy/ha-service/config.yaml");
     let config = Config::parse("config.yaml", text).unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!(config.replicas(), 3);
     assert!(config.journal_in_kubernetes());
     assert_eq!(config.ha_gate, HaGate::AgentAndFence);
+}
+
+/// The pods of the StatefulSet find each other by the names that its headless service gives them.
+#[test]
+fn the_replicas_that_are_shipped_find_each_other() {
+    let text = include_str!("../../../../../deploy/ha-service/config.yaml");
+    let config = Config::parse("config.yaml", text).unwrap();
+    assert!(config.leader.peers.is_empty(), "nobody has to name them");
+    let pod = |name: &str| Pod {
+        name: name.into(),
+        namespace: "cobaltcore".into(),
+    };
+    let peers = config.peers(&pod("kvm-ha-service-1"));
+    let wanted =
+        (0..3).map(|n| format!("https://kvm-ha-service-{n}.kvm-ha-service-peers.cobaltcore.svc:8443"));
+    assert_eq!(peers, wanted.collect::<Vec<_>>());
+    let pods = include_str!("../../../../../deploy/ha-service/statefulset.yaml");
+    for words in [
+        "name: kvm-ha-service\n",
+        "serviceName: kvm-ha-service-peers",
+        "replicas: 3",
+    ] {
+        assert!(pods.contains(words), "{words}");
+    }
+    assert!(
+        include_str!("../../../../../deploy/ha-service/services.yaml").contains("name: kvm-ha-service-peers")
+    );
+    for name in ["", "laptop", "kvm-ha-service-7"] {
+        assert!(config.peers(&pod(name)).is_empty(), "{name} is none of them");
+    }
+}
+
+#[test]
+fn peers_that_are_named_or_cannot_prove_themselves_are_not_looked_for() {
+    let pod = Pod {
+        name: "ha-0".into(),
+        namespace: "x".into(),
+    };
+    let peers = |text: &str| Config::parse("c.yaml", text).unwrap().peers(&pod);
+    assert_eq!(
+        peers("leader: {peer_token_file: t, replicas: 2, peer_service: s}\nserver: {listen: ':80'}\n"),
+        ["http://ha-0.s.x.svc:80", "http://ha-1.s.x.svc:80"]
+    );
+    assert_eq!(
+        peers("leader: {peer_token_file: t, peers: ['http://a']}\n"),
+        ["http://a"]
+    );
+    assert!(peers("").is_empty());
+    assert!(peers("leader: {enabled: false, peer_token_file: t}\n").is_empty());
 }
 
 #[test]
@@ -37,6 +86,130 @@ fn nothing_said_is_the_recommended_way() {
         engine.fence_levels.is_empty(),
         "nobody can be fenced before it is said how"
     );
+}
+
+/// Sources, devices, limits and exclusions, each as one line says it.
+#[test]
+fn a_small_configuration_of_a_zone_is_good() {
+    let text = r#"
+openstack: {cloud: default, microversion: "2.90"}
+sources:
+  pull:
+    - name: prometheus
+      kind: prometheus
+      url: https://prometheus.monitoring.svc:9090
+      interval: 15s
+      rules:
+        - {name: node_up, group: M, expr: 'up{job="node-exporter"} == 0', for: 30s, verdict: dead, host_label: node}
+fencing:
+  required_grade: power
+  levels:
+    - [{driver: metal-operator, mode: park+redfish, url: 'https://{bmc}', server_from: label/kubernetes.metal.cloud.sap/name}]
+    - [{driver: exec, command: fence_ipmilan, protocol: fence-agent, credentials_file: bmc.yaml}]
+storm: {max_hosts_in_flight: 3, max_fleet_percent: 10}
+recovery: {default_policy: evacuate, exclude: [{name: "amphora-*"}]}
+"#;
+    let config = Config::parse("c.yaml", text).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(config.fencing.levels.len(), 2);
+    assert_eq!(config.recovery.exclude.len(), 1);
+}
+
+/// What the reference of the configuration says, key by key.
+#[test]
+fn every_key_has_its_default() {
+    let config = serde_json::to_value(Config::parse("c.yaml", "").unwrap()).unwrap();
+    for (key, wanted) in [
+        ("server.listen", json!(":8443")),
+        ("server.legacy_listen", json!("")),
+        ("server.metrics_listen", json!(":9185")),
+        ("server.limits.body_bytes", json!(1 << 20)),
+        ("server.limits.inflight", json!(2000)),
+        ("server.limits.per_agent_rps", json!(20)),
+        ("compat.legacy_unauthenticated", json!(false)),
+        ("storage.path", json!("/var/lib/kvm-ha-service")),
+        ("storage.max_bytes", json!(8_u64 << 30)),
+        ("leader.enabled", json!(true)),
+        ("leader.lease_duration", json!("15s")),
+        ("leader.renew_deadline", json!("10s")),
+        ("leader.retry_period", json!("2s")),
+        ("kubernetes.enabled", json!(true)),
+        ("kubernetes.hypervisor_api", json!("kvm.cloud.sap/v1")),
+        ("kubernetes.label_selector", json!("")),
+        ("kubernetes.node_lease", json!(true)),
+        ("kubernetes.eviction_on_takeover", json!("keep")),
+        ("openstack.microversion", json!("2.90")),
+        ("openstack.evacuate_microversion", json!("2.90")),
+        ("openstack.timeout", json!("10s")),
+        ("openstack.rps", json!(10)),
+        ("agents.heartbeat_interval", json!("5s")),
+        ("agents.silent_after", json!("15s")),
+        ("evidence.min_groups", json!(2)),
+        ("evidence.confirm_rounds", json!(2)),
+        ("evidence.round_interval", json!("3s")),
+        ("evidence.require_active_probe", json!(true)),
+        ("evidence.probe.tcp_ports", json!([10250, 22, 9100])),
+        ("evidence.probe.timeout", json!("2s")),
+        ("evidence.probe.peers", json!(4)),
+        ("evidence.source_distrust.percent", json!(20)),
+        ("evidence.source_distrust.window", json!("60s")),
+        ("evidence.isolation_response", json!("hold")),
+        ("evidence.isolation_dwell", json!("300s")),
+        ("evidence.hung_response", json!("auto")),
+        ("evidence.hung_dwell", json!("180s")),
+        ("fencing.required_grade", json!("power")),
+        ("fencing.timeout", json!("60s")),
+        ("fencing.verify_reads", json!(2)),
+        ("fencing.verify_gap", json!("2s")),
+        ("fencing.retry_min", json!("30s")),
+        ("fencing.retry_max", json!("300s")),
+        ("storm.max_hosts_in_flight", json!(3)),
+        ("storm.max_fleet_percent", json!(10)),
+        ("storm.max_domain_hosts", json!(2)),
+        ("storm.max_domain_percent", json!(10)),
+        ("storm.window", json!("300s")),
+        ("storm.cooldown", json!("300s")),
+        ("storm.proven_dead_bypass", json!(true)),
+        ("storm.memory", json!("3600s")),
+        ("recovery.vm_concurrency", json!(16)),
+        ("recovery.global_concurrency", json!(48)),
+        ("recovery.vm_timeout", json!("600s")),
+        ("recovery.vm_attempts", json!(5)),
+        ("recovery.backoff", json!("10s")),
+        ("recovery.lock_servers", json!(true)),
+        ("recovery.default_policy", json!("evacuate")),
+        ("recovery.local_disk", json!("skip")),
+        ("recovery.ephemeral_backend", json!("rbd")),
+        ("recovery.verify", json!("agent")),
+        ("recovery.spares", json!([])),
+        ("recovery.states", json!({})),
+        ("degraded_action", json!("alert")),
+        ("ha_gate", json!("spec")),
+        ("instance.default_policy", json!("opt-in")),
+        ("instance.max_restarts", json!(3)),
+        ("instance.window", json!("3600s")),
+        ("capacity.check", json!("warn")),
+        ("maintenance.auto_takeover", json!("600s")),
+        ("maintenance.manual_takeover", json!("never")),
+        ("maintenance.planned_grace", json!("900s")),
+        ("release.mode", json!("operator")),
+        ("release.auto", json!(false)),
+        ("release.healthy_for", json!("300s")),
+        ("self_check.min_ok_percent", json!(60)),
+        ("self_check.fresh_percent", json!(80)),
+        ("self_check.warmup", json!("60s")),
+        ("log.level", json!("info")),
+        ("log.format", json!("logfmt")),
+    ] {
+        let found = key.split('.').try_fold(&config, |at, part| at.get(part));
+        let found = found.unwrap_or_else(|| panic!("there is no key {key}"));
+        // However a duration is written, it is the same.
+        let span = |value: &serde_json::Value| value.as_str()?.parse::<HumanDuration>().ok();
+        let same = match (span(found), span(&wanted)) {
+            (Some(found), Some(wanted)) => found == wanted,
+            _ => *found == wanted,
+        };
+        assert!(same, "{key} is {found}, not {wanted}");
+    }
 }
 
 #[test]

@@ -46,6 +46,9 @@ const AGED: [(&str, &str, i64); 6] = [
     ("journal", "at", 1000),
 ];
 
+/// Of hosts that are known the latest verdict stays, however old.
+const UNHEARD: &str = "observed_at < ?1 and not exists (select 1 from hosts where hosts.host = signals.host)";
+
 impl Store {
     /// One round of cleaning.
     pub async fn clean(&self, limits: &Limits, now_ms: i64) -> Result<Pruned, StoreError> {
@@ -97,9 +100,12 @@ impl Store {
         pruned.old += self.prune("vms", gone_guests(), gone).await?;
         let gone = now_ms - whole(hosts.0) * 1000;
         pruned.old += self.prune("hosts", "known_at < ?1".into(), gone).await?;
+        let unheard = now_ms - whole(limits.retention.signals.0) * 1000;
+        pruned.old += self.prune("signals", UNHEARD.into(), unheard).await?;
         pruned.surplus = self.shrink(limits.max_bytes).await?;
         self.forget().await?;
         pruned.bytes = self.size().await?;
+        self.tidy();
         Ok(pruned)
     }
 
@@ -199,6 +205,7 @@ fn delete(
         "incidents" => "id",
         "vms" => "uuid",
         "hosts" => "host",
+        "signals" => "(host, grp, name)",
         _ => "rowid",
     };
     let columns = key.trim_matches(['(', ')']);

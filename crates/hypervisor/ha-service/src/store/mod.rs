@@ -14,6 +14,7 @@ mod writer;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cobaltcore_ha_wire::{Admission, AgentId, Batch};
 use parking_lot::Mutex;
@@ -88,6 +89,7 @@ pub struct Store {
     writes: mpsc::Sender<Write>,
     readers: Arc<Readers>,
     cursors: Cursors,
+    untidy: Arc<AtomicBool>,
     path: PathBuf,
 }
 
@@ -115,7 +117,15 @@ impl Store {
             free.push(schema::open_reader(&path)?);
         }
         let (writes, queue) = mpsc::channel(QUEUE);
-        writer::start(connection, queue, cursors.clone(), path.clone()).map_err(|source| Error::File {
+        let untidy = Arc::new(AtomicBool::new(false));
+        let started = writer::start(
+            connection,
+            queue,
+            cursors.clone(),
+            Arc::clone(&untidy),
+            path.clone(),
+        );
+        started.map_err(|source| Error::File {
             path: path.clone(),
             source,
         })?;
@@ -126,6 +136,7 @@ impl Store {
                 places: Semaphore::new(READERS),
             }),
             cursors,
+            untidy,
             path,
         })
     }
@@ -171,6 +182,13 @@ impl Store {
         };
         self.writes.send(write).await.map_err(|_| StoreError::Closed)?;
         answer.await.map_err(|_| StoreError::Closed)?
+    }
+
+    /// Has the file made smaller and its log written into it as soon as nothing waits to be written.
+    pub(crate) fn tidy(&self) {
+        self.untidy.store(true, Ordering::Relaxed);
+        // Whoever has nothing to write is woken by this.
+        self.write_later(|_| Ok(()));
     }
 
     /// Forgets words and guests that no event mentions any more.

@@ -475,3 +475,76 @@ async fn guests_stay_for_a_week_after_they_were_last_shown_and_while_their_agent
     };
     assert_eq!(store.read(names).await.unwrap(), ["listed", "runs"]);
 }
+
+/// Rows that went leave pages behind; the file itself becomes smaller only if they are given back.
+#[tokio::test]
+async fn a_file_becomes_smaller_when_what_was_in_it_is_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path(), Durability::Normal).unwrap();
+    for n in 0..20 {
+        store
+            .ingest(batch("a", n * 500 + 1..=n * 500 + 500), 10)
+            .await
+            .unwrap();
+    }
+    let pages = async |name: &'static str| {
+        let read = move |connection: &Connection| {
+            connection.query_row(&format!("pragma {name}"), [], |row| row.get::<_, i64>(0))
+        };
+        store.read(read).await.unwrap()
+    };
+    let before = pages("page_count").await;
+    let limits = Limits {
+        retention: crate::config::Retention::default(),
+        max_bytes: 8 << 30,
+    };
+    store
+        .clean(&limits, jiff::Timestamp::now().as_millisecond())
+        .await
+        .unwrap();
+    // It is made smaller once nothing waits to be written.
+    for _ in 0..1000 {
+        if pages("freelist_count").await == 0 {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    assert_eq!(pages("freelist_count").await, 0);
+    assert!(pages("page_count").await < before);
+}
+
+#[tokio::test]
+async fn the_latest_verdict_stays_while_its_host_is_known() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path(), Durability::Normal).unwrap();
+    let now = jiff::Timestamp::now().as_millisecond();
+    store
+        .write(move |transaction| {
+            for (host, known) in [("n1", true), ("n2", false)] {
+                transaction.execute(
+                    "insert into signals values(?1, 'M', 'x', 'dead', 5, '')",
+                    rusqlite::params![host],
+                )?;
+                if known {
+                    transaction.execute(
+                        "insert into hosts(host, first_seen, known_at) values(?1, 5, ?2)",
+                        rusqlite::params![host, now],
+                    )?;
+                }
+            }
+            Ok(())
+        })
+        .await
+        .unwrap();
+    let limits = Limits {
+        retention: crate::config::Retention::default(),
+        max_bytes: 8 << 30,
+    };
+    store.clean(&limits, now).await.unwrap();
+    let left = store.read(|connection| {
+        connection.query_row("select group_concat(host) from signals", [], |row| {
+            row.get::<_, String>(0)
+        })
+    });
+    assert_eq!(left.await.unwrap(), "n1");
+}

@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cobaltcore_ha_wire::{Admission, AgentId, Batch, Event};
@@ -17,6 +18,8 @@ use super::{StoreError, Write, schema};
 
 const GROUP_ROWS: usize = 2000;
 const GROUP_TIME: Duration = Duration::from_millis(20);
+/// Pages that are given back at once, so that nobody waits long behind it.
+const TIDY_PAGES: u32 = 2000;
 
 /// What became of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,12 +63,14 @@ pub(super) fn start(
     connection: Connection,
     queue: mpsc::Receiver<Write>,
     cursors: Cursors,
+    untidy: Arc<AtomicBool>,
     path: PathBuf,
 ) -> std::io::Result<()> {
     let writer = Writer {
         connection,
         queue,
         cursors,
+        untidy,
         path,
         names: Names::default(),
     };
@@ -79,6 +84,7 @@ struct Writer {
     connection: Connection,
     queue: mpsc::Receiver<Write>,
     cursors: Cursors,
+    untidy: Arc<AtomicBool>,
     path: PathBuf,
     names: Names,
 }
@@ -87,8 +93,29 @@ impl Writer {
     fn run(mut self) {
         while let Some(first) = self.queue.blocking_recv() {
             self.group(first);
+            if self.queue.is_empty() && self.untidy.swap(false, Ordering::Relaxed) {
+                self.tidy();
+            }
         }
         let _ = self.connection.execute_batch("pragma wal_checkpoint(truncate);");
+    }
+
+    /// Gives pages back that nothing is on any more, and writes the log into the file. Both may wait for a calmer moment.
+    fn tidy(&self) {
+        let give_back = || -> rusqlite::Result<()> {
+            let mut vacuum = self
+                .connection
+                .prepare(&format!("pragma incremental_vacuum({TIDY_PAGES})"))?;
+            // Each step gives one page back.
+            let mut pages = vacuum.query([])?;
+            while pages.next()?.is_some() {}
+            drop(pages);
+            self.connection.execute_batch("pragma wal_checkpoint(passive);")
+        };
+        if let Err(error) = give_back() {
+            schema::note_damage(&self.path, &error);
+            tracing::debug!(%error, "the telemetry database is not tidied");
+        }
     }
 
     /// One transaction.

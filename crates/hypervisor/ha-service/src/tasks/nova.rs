@@ -264,7 +264,7 @@ impl NovaWatch {
         if words.heard.is_some_and(|at| at.elapsed() < HEAR) {
             return;
         }
-        words.heard = Some(Instant::now());
+        let begun = Instant::now();
         let config = self.in_force.get();
         let session = self.session.within(config.openstack.timeout.0);
         match session.glance().images().await {
@@ -275,7 +275,10 @@ impl NovaWatch {
                 words.images = telling.map(|image| (image.id.clone(), image)).collect();
             }
             Err(error) if error.kind() == Kind::NoEndpoint => words.images.clear(),
-            Err(error) => tracing::warn!(%error, "images cannot be listed"),
+            Err(error) => {
+                tracing::warn!(%error, "images cannot be listed");
+                return;
+            }
         }
         match session.nova().aggregates().await {
             Ok(aggregates) => {
@@ -286,6 +289,7 @@ impl NovaWatch {
                         known.push(aggregate.metadata.clone());
                     }
                 }
+                words.heard = Some(begun);
             }
             Err(error) => tracing::warn!(%error, "aggregates cannot be listed"),
         }
