@@ -14,7 +14,8 @@ use crate::error::{Error, Result};
 use crate::program::{Failure, Program};
 
 const ACTION: &str = "auth get";
-const LONGEST: Duration = Duration::from_secs(60);
+/// As for every request.
+const LONGEST: Duration = Duration::from_secs(10);
 
 /// A client of Ceph, and how its capabilities are asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -42,7 +43,7 @@ impl Default for CephClient {
             command: "ceph".to_owned(),
             args: Vec::new(),
             env: BTreeMap::new(),
-            timeout: HumanDuration(Duration::from_secs(30)),
+            timeout: HumanDuration(LONGEST),
         }
     }
 }

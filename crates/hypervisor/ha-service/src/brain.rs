@@ -319,8 +319,9 @@ impl Brain {
         for pending in self.queue.drain(..) {
             refuse(pending);
         }
-        // One that is under way may still arrive; the next append then finds out.
+        // One that was sent may still arrive; the next append then finds out. It is not tried again.
         if let Some(commit) = self.committing.take() {
+            commit.task.abort();
             refuse(commit.what);
         }
     }

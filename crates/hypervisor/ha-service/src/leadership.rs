@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How this replica comes to lead and ceases to: over a Lease among several, at once when it is
 //! the only one. A term begins by reading the whole journal; one whose records could not be
-//! written is over, and the next begins by reading again.
+//! written is over, and the next begins by reading again. The number of a term is the lease's
+//! `leaseTransitions`, which is raised if the journal is ahead of it: no number is given twice.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -115,10 +116,17 @@ impl Campaign {
             };
             // What failed before this term is no concern of it.
             let _ = tokio::time::timeout(Duration::ZERO, self.failed.notified()).await;
-            let epoch = Epoch(records.last().map_or(0, |record| record.epoch.0) + 1);
+            let next = records.last().map_or(0, |record| record.epoch.0) + 1;
+            let number = match &leading {
+                None => next,
+                Some(leading) => tokio::select! {
+                    () = stop.cancelled() => return End::Stopped,
+                    number = leading.term(next) => number,
+                },
+            };
             self.brain
                 .tell(Input::Lead {
-                    epoch,
+                    epoch: Epoch(number),
                     sent_at: self.signed(leading.as_ref()),
                     journal: records,
                 })

@@ -571,6 +571,8 @@ fn election(config: &Config, surroundings: &Surroundings) -> Option<(kube::Clien
         lease_duration: config.leader.lease_duration.0,
         renew_deadline: config.leader.renew_deadline.0,
         retry_period: config.leader.retry_period.0,
+        // What another leader began may still be under way, also if it gave the lease back.
+        patient: true,
         ..LeaderConfig::new(namespace(config, surroundings), &config.leader.name)
     };
     Some((client, election))

@@ -13,7 +13,9 @@ use cobaltcore_sim::bmc;
 use cobaltcore_sim::world::Power;
 use common::scene::{DEAD, Scene, in_a_cluster, incident, until_state};
 use common::{ALONE, OPERATOR, Running, until};
-use kube::api::Api;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::ResourceExt as _;
+use kube::api::{Api, ListParams};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
@@ -361,6 +363,15 @@ async fn shown_as_an_object(server: &TestServer, incident: &Value) {
         Some(DEAD)
     );
     let status = object.status.unwrap();
+    let leases: Api<Lease> = Api::all(server.client());
+    let leases = leases.list(&ListParams::default()).await.unwrap().items;
+    let lease = leases.iter().find(|lease| lease.name_any() == "kvm-ha-service");
+    let transitions = lease.and_then(|lease| lease.spec.as_ref()?.lease_transitions);
+    assert_eq!(
+        status.epoch,
+        transitions.map(i64::from),
+        "the number of a term is the lease's"
+    );
     assert_eq!(status.summary.unwrap().done, "4/4");
     assert_eq!(
         status.fence.first().map(|fence| fence.grade.as_str()),

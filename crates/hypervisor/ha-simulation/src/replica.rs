@@ -358,7 +358,8 @@ impl World {
         }
     }
 
-    /// Renews the lease, or takes one that was not renewed for its whole duration as seen here.
+    /// Renews the lease, or takes one that was not renewed for its whole duration as seen here. Whoever gave it back may
+    /// have something under way, and is waited for as well.
     pub(crate) fn replica_lease(&mut self, r: usize) {
         self.schedule(2000, Event::Lease(r));
         self.check_succession(r);
@@ -396,8 +397,8 @@ impl World {
             return;
         }
         let expired = self.now - self.replicas[r].lease_seen.1 >= 15_000;
-        let free = self.lease.holder.is_none();
-        if expired || free {
+        let never_held = self.lease.transitions == 0;
+        if expired || never_held {
             self.lease.holder = Some(r);
             self.lease.renewals += 1;
             self.lease.transitions += 1;

@@ -55,10 +55,16 @@ pub(super) enum Step {
     Wait { holder: String },
 }
 
-/// Decides about the lease as last seen.
+/// Whether a lease that was seen, and is now free or gone, is still to be waited for.
+pub(super) fn lasts(config: &LeaderConfig, observed: &Observed, now: Instant) -> bool {
+    config.patient && !observed.held_by(&config.identity) && observed.changed + config.lease_duration > now
+}
+
+/// Decides about the lease as last seen. It says at least `transitions` of how often it changed hands.
 pub(super) fn step(
     config: &LeaderConfig,
     observed: Option<&Observed>,
+    transitions: i32,
     now: Instant,
     clock: Timestamp,
 ) -> Step {
@@ -70,33 +76,36 @@ pub(super) fn step(
         };
         return Step::Create(Lease {
             metadata,
-            spec: Some(held(config, clock, MicroTime(clock), 0)),
+            spec: Some(held(config, clock, MicroTime(clock), transitions)),
         });
     };
     if observed.held_by(&config.identity) {
-        return Step::Update(renewed(config, observed, clock));
+        return Step::Update(renewed(config, observed, transitions, clock));
     }
-    let free = observed.holder().is_empty();
+    let free = observed.holder().is_empty() && !lasts(config, observed, now);
     if !free && observed.changed + config.lease_duration > now {
         return Step::Wait {
             holder: observed.holder().to_owned(),
         };
     }
-    let transitions = observed.spec().lease_transitions.unwrap_or(0).saturating_add(1);
+    let next = observed.spec().lease_transitions.unwrap_or(0).saturating_add(1);
     Step::Update(with_spec(
         observed,
-        held(config, clock, MicroTime(clock), transitions),
+        held(config, clock, MicroTime(clock), next.max(transitions)),
     ))
 }
 
 /// The lease with a fresh sign of life.
-pub(super) fn renewed(config: &LeaderConfig, observed: &Observed, clock: Timestamp) -> Lease {
+pub(super) fn renewed(
+    config: &LeaderConfig,
+    observed: &Observed,
+    transitions: i32,
+    clock: Timestamp,
+) -> Lease {
     let spec = observed.spec();
     let acquired = spec.acquire_time.unwrap_or(MicroTime(clock));
-    with_spec(
-        observed,
-        held(config, clock, acquired, spec.lease_transitions.unwrap_or(0)),
-    )
+    let transitions = spec.lease_transitions.unwrap_or(0).max(transitions);
+    with_spec(observed, held(config, clock, acquired, transitions))
 }
 
 /// The lease without a holder, free for the taking.
@@ -149,7 +158,7 @@ mod tests {
     }
 
     fn lease_of(identity: &str, clock: Timestamp) -> Lease {
-        match step(&config(identity), None, Instant::now(), clock) {
+        match step(&config(identity), None, 0, Instant::now(), clock) {
             Step::Create(lease) => lease,
             other => panic!("{other:?}"),
         }
@@ -176,13 +185,14 @@ mod tests {
             step(
                 &follower,
                 Some(seen),
+                0,
                 start + Duration::from_secs(seconds),
                 at(999),
             )
         };
         assert_eq!(look(&seen, 14), Step::Wait { holder: "a".into() });
         // The leader renews: the wait begins anew, whatever its clock says.
-        let renewed = renewed(&config("a"), &seen, at(-500));
+        let renewed = renewed(&config("a"), &seen, 0, at(-500));
         seen = Observed::refresh(Some(seen), renewed.clone(), start + Duration::from_secs(10));
         assert_eq!(look(&seen, 24), Step::Wait { holder: "a".into() });
         // Reading the same again is no sign of life.
@@ -199,7 +209,7 @@ mod tests {
     #[test]
     fn renewing_keeps_when_and_how_often_it_was_taken() {
         let seen = Observed::new(lease_of("a", at(100)), Instant::now());
-        let spec = renewed(&config("a"), &seen, at(102)).spec.unwrap();
+        let spec = renewed(&config("a"), &seen, 0, at(102)).spec.unwrap();
         assert_eq!(spec.acquire_time, Some(MicroTime(at(100))));
         assert_eq!(spec.renew_time, Some(MicroTime(at(102))));
         assert_eq!(spec.lease_transitions, Some(0));
@@ -211,9 +221,63 @@ mod tests {
         let seen = Observed::new(lease_of("a", at(100)), now);
         let free = released(&seen, at(105));
         assert_eq!(free.spec.as_ref().unwrap().lease_duration_seconds, Some(1));
-        let Step::Update(taken) = step(&config("b"), Some(&Observed::new(free, now)), now, at(106)) else {
+        let Step::Update(taken) = step(&config("b"), Some(&Observed::new(free, now)), 0, now, at(106)) else {
             panic!("free for the taking")
         };
         assert_eq!(taken.spec.unwrap().lease_transitions, Some(1));
+    }
+
+    #[test]
+    fn a_patient_candidate_waits_a_whole_lease_for_what_a_released_one_began() {
+        let start = Instant::now();
+        let free = released(&Observed::new(lease_of("a", at(100)), start), at(105));
+        let seen = Observed::new(free, start);
+        let patient = LeaderConfig {
+            patient: true,
+            ..config("b")
+        };
+        let look = |after| {
+            step(
+                &patient,
+                Some(&seen),
+                0,
+                start + Duration::from_secs(after),
+                at(106),
+            )
+        };
+        assert_eq!(
+            look(14),
+            Step::Wait {
+                holder: String::new()
+            }
+        );
+        let Step::Update(taken) = look(15) else {
+            panic!("the lease is over")
+        };
+        assert_eq!(taken.spec.unwrap().lease_transitions, Some(1));
+        assert!(
+            lasts(&patient, &seen, start + Duration::from_secs(14)),
+            "nor when it is gone"
+        );
+        assert!(!lasts(&patient, &seen, start + Duration::from_secs(15)));
+        assert!(!lasts(&config("b"), &seen, start), "others take it at once");
+    }
+
+    #[test]
+    fn the_count_of_changes_of_hands_is_raised_and_never_lowered() {
+        let now = Instant::now();
+        let seen = Observed::new(lease_of("a", at(100)), now);
+        let count = |lease: Lease| lease.spec.unwrap().lease_transitions;
+        assert_eq!(count(renewed(&config("a"), &seen, 7, at(102))), Some(7));
+        let Step::Create(anew) = step(&config("a"), None, 7, now, at(103)) else {
+            panic!("there is none")
+        };
+        let seen = Observed::new(anew, now);
+        assert_eq!(count(renewed(&config("a"), &seen, 3, at(104))), Some(7));
+        let later = now + Duration::from_secs(20);
+        let Step::Update(taken) = step(&config("b"), Some(&seen), 3, later, at(124)) else {
+            panic!("the lease is over")
+        };
+        assert_eq!(count(taken), Some(8));
     }
 }

@@ -7,7 +7,7 @@ mod decide;
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -17,6 +17,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -41,6 +42,9 @@ pub struct LeaderConfig {
     pub retry_period: Duration,
     /// Give the lease back when done, so that the next one need not wait.
     pub release: bool,
+    /// Wait for a whole lease from the last sign of life that was seen, also for one that was given back or is gone:
+    /// what its holder began may still be under way.
+    pub patient: bool,
 }
 
 impl LeaderConfig {
@@ -55,6 +59,7 @@ impl LeaderConfig {
             renew_deadline: Duration::from_secs(10),
             retry_period: Duration::from_secs(2),
             release: true,
+            patient: false,
         }
     }
 
@@ -87,19 +92,44 @@ impl LeaderConfig {
 
 const JITTER: f64 = 1.2;
 
-/// Whether this process leads, for health and metrics.
+/// Whether this process leads, since when, and for the how manieth time somebody does. Cheap to clone; clones share.
 #[derive(Clone, Debug, Default)]
-pub struct Leading(Arc<AtomicBool>, Arc<parking_lot::Mutex<Option<Instant>>>);
+pub struct Leading(Arc<Signs>);
+
+#[derive(Debug, Default)]
+struct Signs {
+    leading: AtomicBool,
+    signed: parking_lot::Mutex<Option<Instant>>,
+    /// What the lease says of how often it changed hands, as last written by us.
+    transitions: tokio::sync::watch::Sender<Option<i32>>,
+    /// What it has to say at least.
+    at_least: AtomicI32,
+    raised: Notify,
+}
 
 impl Leading {
     /// Whether the lease is held right now.
     pub fn get(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.0.leading.load(Ordering::Relaxed)
     }
 
     /// When the request of the latest sign of life was sent. The lease runs from then, not from its answer.
     pub fn signed_at(&self) -> Option<Instant> {
-        *self.1.lock()
+        *self.0.signed.lock()
+    }
+
+    /// The number of this term: `leaseTransitions`, which is raised to `at_least` before it is answered. Whoever counts
+    /// terms elsewhere as well, and finds that count ahead of a lease that was deleted, or leads anew without having lost
+    /// the lease, gets a number that nobody had.
+    pub async fn term(&self, at_least: u64) -> u64 {
+        let wanted = i32::try_from(at_least).unwrap_or(i32::MAX);
+        self.0.at_least.fetch_max(wanted, Ordering::SeqCst);
+        let mut written = self.0.transitions.subscribe();
+        self.0.raised.notify_one();
+        let reached = written.wait_for(|written| written.is_some_and(|number| number >= wanted));
+        // The sender is ours.
+        let number = reached.await.ok().and_then(|number| *number).unwrap_or(wanted);
+        u64::try_from(number).unwrap_or_default()
     }
 }
 
@@ -160,7 +190,7 @@ impl LeaderElector {
         }
         tracing::info!(lease, identity = self.config.identity, "leading");
         let leading = self.leading.clone();
-        leading.0.store(true, Ordering::Relaxed);
+        leading.0.leading.store(true, Ordering::Relaxed);
         let slack = self
             .config
             .lease_duration
@@ -185,7 +215,7 @@ impl LeaderElector {
                 lost.map(|()| None)
             }
         };
-        leading.0.store(false, Ordering::Relaxed);
+        leading.0.leading.store(false, Ordering::Relaxed);
         outcome
     }
 
@@ -216,6 +246,7 @@ impl LeaderElector {
             let deadline = self.deadline();
             tokio::select! {
                 () = stop.cancelled() => break,
+                () = self.leading.0.raised.notified(), if self.too_low() => {}
                 () = tokio::time::sleep(self.config.retry_period) => {}
             }
             let reason = match tokio::time::timeout_at(deadline, self.try_once()).await {
@@ -246,6 +277,16 @@ impl LeaderElector {
         sign + self.config.renew_deadline
     }
 
+    /// Whether the lease says less of how often it changed hands than it has to.
+    fn too_low(&self) -> bool {
+        let written = *self.leading.0.transitions.borrow();
+        written.is_some_and(|number| number < self.at_least())
+    }
+
+    fn at_least(&self) -> i32 {
+        self.leading.0.at_least.load(Ordering::SeqCst)
+    }
+
     fn lost(&self, reason: String) -> Error {
         Error::LeadershipLost {
             lease: self.config.lease(),
@@ -264,9 +305,18 @@ impl LeaderElector {
             .get_opt(&self.config.name)
             .await
             .map_err(|e| Error::kube(what(), e))?;
-        self.observed = found.map(|lease| Observed::refresh(self.observed.take(), lease, Instant::now()));
         let before = Instant::now();
-        let written = match decide::step(&self.config, self.observed.as_ref(), before, Timestamp::now()) {
+        self.observed = match (found, self.observed.take()) {
+            (Some(lease), seen) => Some(Observed::refresh(seen, lease, before)),
+            // Whoever held it may not know yet that it is gone.
+            (None, Some(seen)) if decide::lasts(&self.config, &seen, before) => {
+                self.observed = Some(seen);
+                return Ok(Held::Other("nobody, since the lease is gone,".to_owned()));
+            }
+            (None, _) => None,
+        };
+        let seen = self.observed.as_ref();
+        let written = match decide::step(&self.config, seen, self.at_least(), before, Timestamp::now()) {
             Step::Wait { holder } => return Ok(Held::Other(holder)),
             Step::Create(lease) => self.leases.create(&PostParams::default(), &lease).await,
             Step::Update(lease) => {
@@ -295,7 +345,7 @@ impl LeaderElector {
         else {
             return Ok(None);
         };
-        let lease = decide::renewed(&self.config, observed, Timestamp::now());
+        let lease = decide::renewed(&self.config, observed, self.at_least(), Timestamp::now());
         let before = Instant::now();
         match self
             .leases
@@ -312,9 +362,11 @@ impl LeaderElector {
     }
 
     fn signs_of_life(&mut self, lease: Lease, sent: Instant) {
+        let transitions = lease.spec.as_ref().and_then(|spec| spec.lease_transitions);
         self.observed = Some(Observed::new(lease, sent));
         self.signed = Some(sent);
-        *self.leading.1.lock() = Some(sent);
+        *self.leading.0.signed.lock() = Some(sent);
+        let _ = self.leading.0.transitions.send_replace(transitions);
     }
 
     async fn give_back(&mut self) {
@@ -326,15 +378,17 @@ impl LeaderElector {
             return;
         };
         let lease = decide::released(observed, Timestamp::now());
-        let call = self
-            .leases
-            .replace(&self.config.name, &PostParams::default(), &lease)
-            .await;
-        match call {
-            Ok(_) => tracing::info!(lease = self.config.lease(), "gave the lease back"),
-            Err(error) => {
+        let how = PostParams::default();
+        let call = self.leases.replace(&self.config.name, &how, &lease);
+        match tokio::time::timeout_at(self.deadline(), call).await {
+            Ok(Ok(_)) => tracing::info!(lease = self.config.lease(), "gave the lease back"),
+            Ok(Err(error)) => {
                 tracing::warn!(lease = self.config.lease(), %error, "could not give the lease back");
             }
+            Err(_) => tracing::warn!(
+                lease = self.config.lease(),
+                "no answer while giving the lease back"
+            ),
         }
     }
 }

@@ -194,6 +194,90 @@ async fn a_leader_that_sees_another_holder_stops_at_once() {
     assert_eq!(holder(&store), "usurper", "not ours to give back");
 }
 
+fn transitions(store: &Arc<Mutex<Store>>) -> i64 {
+    let store = store.lock();
+    let lease = store.lease.as_ref();
+    lease
+        .and_then(|l| l["spec"]["leaseTransitions"].as_i64())
+        .unwrap_or(-1)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_term_has_a_number_that_the_lease_says_and_nobody_had() {
+    let store: Arc<Mutex<Store>> = Arc::default();
+    let candidate = elector(&store, "a");
+    let (leading, world) = (candidate.leading(), Arc::clone(&store));
+    let work = |_| async move {
+        assert_eq!((leading.term(0).await, transitions(&world)), (0, 0));
+        assert_eq!((leading.term(41).await, transitions(&world)), (41, 41));
+        assert_eq!(leading.term(7).await, 41, "the lease is ahead");
+        // Somebody deletes it: it is made anew with the same count.
+        world.lock().lease = None;
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert_eq!(transitions(&world), 41);
+    };
+    candidate.run(CancellationToken::new(), work).await.unwrap();
+    let next = elector(&store, "b");
+    let (leading, world) = (next.leading(), Arc::clone(&store));
+    let work = |_| async move {
+        assert_eq!((leading.term(0).await, transitions(&world)), (42, 42));
+    };
+    next.run(CancellationToken::new(), work).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_patient_candidate_begins_a_whole_lease_after_what_it_last_saw() {
+    let store: Arc<Mutex<Store>> = Arc::default();
+    let patient = |identity: &str| {
+        let mut elector = elector(&store, identity);
+        elector.config.patient = true;
+        elector
+    };
+    let (ended, stop_a) = (Arc::new(Mutex::new(None)), CancellationToken::new());
+    let begun = Instant::now();
+    let a = tokio::spawn(patient("a").run(stop_a.clone(), |token| async move { token.cancelled().await }));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(
+        holder(&store),
+        "a",
+        "nobody held it before, so there is nobody to wait for: {:?}",
+        begun.elapsed()
+    );
+    let told = Arc::clone(&ended);
+    let b = tokio::spawn(patient("b").run(CancellationToken::new(), |_| async move {
+        let last: Instant = told.lock().unwrap();
+        last.elapsed()
+    }));
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    stop_a.cancel();
+    a.await.unwrap().unwrap();
+    *ended.lock() = Some(Instant::now());
+    assert_eq!(holder(&store), "", "given back");
+    let waited = b.await.unwrap().unwrap().unwrap();
+    assert!(waited >= Duration::from_secs(15), "{waited:?}");
+    // One that is deleted is waited for as well.
+    let c = patient("c");
+    let gone = Arc::clone(&store);
+    *ended.lock() = None;
+    let holds = tokio::spawn(patient("d").run(CancellationToken::new(), |_| std::future::pending::<()>()));
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    let told = Arc::clone(&ended);
+    let next = tokio::spawn(c.run(CancellationToken::new(), |_| async move {
+        let last: Instant = told.lock().unwrap();
+        last.elapsed()
+    }));
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    holds.abort();
+    let _ = holds.await;
+    gone.lock().lease = None;
+    *ended.lock() = Some(Instant::now());
+    let waited = next.await.unwrap().unwrap().unwrap();
+    assert!(
+        waited >= Duration::from_secs(12),
+        "a lease from its last renewal: {waited:?}"
+    );
+}
+
 #[tokio::test(start_paused = true)]
 async fn stopping_before_leading_is_no_error() {
     let store: Arc<Mutex<Store>> = Arc::default();

@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{Access, seconds};
 
+/// How long any request may take.
+const LONGEST_REQUEST: HumanDuration = seconds(10);
+
 /// Telemetry besides that of agents.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
@@ -368,6 +371,12 @@ impl Pull {
             mistakes.add(
                 &format!("{key}.timeout"),
                 "must be shorter than the interval, and that at least 1s",
+            );
+        }
+        if self.timeout > LONGEST_REQUEST {
+            mistakes.add(
+                &format!("{key}.timeout"),
+                "must be at most 10s, as for every request",
             );
         }
         self.tls.check(key, mistakes);

@@ -232,6 +232,13 @@ fn every_mistake_is_told_with_its_line_and_key() {
         found.contains("c.yaml:2: openstack.timeout: must be at most 10s"),
         "{found}"
     );
+    let slow =
+        "sources: {pull: [{name: m, kind: prometheus, url: 'http://m', interval: 1m, timeout: 11s}]}\n";
+    let found = mistakes(slow).join("\n");
+    assert!(
+        found.contains("sources.pull.0.timeout: must be at most 10s"),
+        "{found}"
+    );
 }
 
 #[test]

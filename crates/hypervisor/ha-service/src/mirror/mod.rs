@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Incidents as objects in the cluster, for people and their tools. Whoever leads keeps them equal
 //! to the journal. Nothing is ever read back from them: that they are late, missing or changed by
-//! somebody has no effect on any decision.
+//! somebody has no effect on any decision. Each is written under the version that was read and with
+//! the term of its writer, so a leader that was replaced without noticing does not write over its
+//! successor.
 
 mod render;
 
@@ -11,7 +13,7 @@ use std::time::Duration;
 
 use cobaltcore_api::field_managers::FieldManager;
 use cobaltcore_api::{HaIncident, HaIncidentSpec, HaIncidentStatus, labels};
-use cobaltcore_ha_engine::IncidentId;
+use cobaltcore_ha_engine::{Epoch, IncidentId};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
@@ -74,16 +76,20 @@ impl Mirror {
                 self.listed = false;
                 continue;
             }
-            if let Err(error) = self.round().await {
-                let missing = matches!(&error, kube::Error::Api(status) if status.code == 404);
-                if missing {
+            let Err(error) = self.round().await else { continue };
+            match refusal(&error) {
+                // Somebody else wrote: what there is now is read before anything more is written.
+                Some(409) => self.listed = false,
+                Some(404) => {
                     tracing::warn!(
                         "incidents are not shown as objects: the cluster does not know HaIncident; apply the output of `cobaltcore crds`"
                     );
-                } else {
-                    tracing::warn!(%error, "incidents are not shown as objects; it is tried again");
+                    wait = REST;
                 }
-                wait = REST;
+                _ => {
+                    tracing::warn!(%error, "incidents are not shown as objects; it is tried again");
+                    wait = REST;
+                }
             }
         }
     }
@@ -98,7 +104,9 @@ impl Mirror {
             *self.objects.0.write() = named.collect();
             self.listed = true;
         }
-        let now = self.now().await;
+        let Some((term, now)) = self.now().await else {
+            return Ok(());
+        };
         for (id, seq) in self.app.chronicle.ends() {
             let here = now.get(&id).cloned().unwrap_or_default();
             let known = self.shown.get(&id);
@@ -109,16 +117,17 @@ impl Mirror {
             let Some(story) = self.app.chronicle.story(&id.to_string()) else {
                 continue;
             };
-            self.show(&story, &here).await?;
+            self.show(&story, term, &here).await?;
             self.shown.insert(id, (seq, here));
         }
         self.forget_old().await
     }
 
-    /// What the engine knows besides the journal.
-    async fn now(&self) -> HashMap<IncidentId, Now> {
+    /// The term of this leader, and what the engine knows besides the journal. Nothing if it leads no more.
+    async fn now(&self) -> Option<(Epoch, HashMap<IncidentId, Now>)> {
         let wall = Timestamp::now();
         let told = self.app.brain.ask(move |engine, now| {
+            let term = engine.leads()?;
             let ago = |at| now.mono.since(at);
             let held = engine.incidents().into_iter().map(|one| {
                 let age = one.hold_checked.map(ago);
@@ -129,12 +138,12 @@ impl Mirror {
                 };
                 (one.id, here)
             });
-            held.collect()
+            Some((term, held.collect()))
         });
-        told.await.unwrap_or_default()
+        told.await.flatten()
     }
 
-    async fn show(&self, story: &Story, now: &Now) -> kube::Result<()> {
+    async fn show(&self, story: &Story, term: Epoch, now: &Now) -> kube::Result<()> {
         if over_for(story) > KEEP {
             return Ok(());
         }
@@ -147,7 +156,7 @@ impl Mirror {
             .collect();
         let spec = render::spec(&story.incident);
         let name = story.incident.id.to_string();
-        let (status, more) = render::status(story, now, &levels);
+        let (status, more) = render::status(story, term, now, &levels);
         self.write(&name, &spec, status).await?;
         for (part, n) in more.into_iter().zip(1..) {
             self.write(&format!("{name}-vms-{n}"), &spec, part).await?;
@@ -166,17 +175,20 @@ impl Mirror {
             return Ok(());
         }
         let params = PatchParams::apply(FieldManager::HaService.as_ref()).force();
-        if there.is_none() {
-            let object = json!({
-                "apiVersion": "kvm.cloud.sap/v1alpha1", "kind": "HaIncident",
-                "metadata": {"name": name, "labels": {(labels::HYPERVISOR.as_str()): spec.host}},
-                "spec": spec,
-            });
-            timed(self.api.patch(name, &params, &Patch::Apply(object))).await?;
-        }
+        let known = match there {
+            Some(there) => there,
+            None => {
+                let object = json!({
+                    "apiVersion": "kvm.cloud.sap/v1alpha1", "kind": "HaIncident",
+                    "metadata": {"name": name, "labels": {(labels::HYPERVISOR.as_str()): spec.host}},
+                    "spec": spec,
+                });
+                Arc::new(timed(self.api.patch(name, &params, &Patch::Apply(object))).await?)
+            }
+        };
         let object = json!({
             "apiVersion": "kvm.cloud.sap/v1alpha1", "kind": "HaIncident",
-            "metadata": {"name": name}, "status": status,
+            "metadata": {"name": name, "resourceVersion": known.resource_version()}, "status": status,
         });
         let written = timed(self.api.patch_status(name, &params, &Patch::Apply(object))).await;
         match written {
@@ -211,6 +223,14 @@ impl Mirror {
             self.objects.0.write().remove(&name);
         }
         Ok(())
+    }
+}
+
+/// The code of a refusal.
+fn refusal(error: &kube::Error) -> Option<u16> {
+    match error {
+        kube::Error::Api(status) => Some(status.code),
+        _ => None,
     }
 }
 

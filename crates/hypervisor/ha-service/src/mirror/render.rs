@@ -10,7 +10,7 @@ use cobaltcore_api::{
     HaStep, HaSummary, HaVm,
 };
 use cobaltcore_ha_engine::{
-    Entry, Group, HeldReason, Incident, IncidentKind, IncidentState, Record, VmProgress, VmRecord,
+    Entry, Epoch, Group, HeldReason, Incident, IncidentKind, IncidentState, Record, VmProgress, VmRecord,
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -47,9 +47,10 @@ pub(super) fn spec(incident: &Incident) -> HaIncidentSpec {
     }
 }
 
-/// The status of an incident and, beyond the guests that fit, those of further objects.
+/// The status of an incident, as the leader of `term` writes it, and, beyond the guests that fit, those of further objects.
 pub(super) fn status(
     story: &Story,
+    term: Epoch,
     now: &Now,
     levels: &[String],
 ) -> (HaIncidentStatus, Vec<HaIncidentStatus>) {
@@ -63,7 +64,11 @@ pub(super) fn status(
         held_reason: now
             .held
             .map(|held| HaHeldReason::from(format!("{held:?}").as_str())),
-        epoch: last.map(|record| record.epoch.0.cast_signed()),
+        // Of what is over, the last word stays: nobody writes it again because somebody else leads.
+        epoch: last.map(|record| match incident.state.open() {
+            true => term.max(record.epoch).0.cast_signed(),
+            false => record.epoch.0.cast_signed(),
+        }),
         journal_seq: last.map(|record| record.seq.cast_signed()),
         snapshot: snapshot(incident),
         previous_maintenance: incident.previous.as_ref().map(ToString::to_string),
@@ -384,7 +389,7 @@ fn conditions(story: &Story) -> Vec<Condition> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cobaltcore_ha_engine::{Epoch, Evidence, Grade, IncidentId, VERSION, VmState, Wanted};
+    use cobaltcore_ha_engine::{Evidence, Grade, IncidentId, VERSION, VmState, Wanted};
 
     use crate::chronicle::Chronicle;
 
@@ -472,7 +477,7 @@ mod tests {
             held: Some(HeldReason::FenceLost),
             hold_checked: Timestamp::from_second(1_800_000_100).ok(),
         };
-        let (status, more) = status(&story(entries), &now, &["redfish".into()]);
+        let (status, more) = status(&story(entries), Epoch(9), &now, &["redfish".into()]);
         assert!(more.is_empty());
         let steps: Vec<(&str, i64, &str)> = status
             .steps
@@ -490,7 +495,11 @@ mod tests {
         );
         assert_eq!(status.state, Some(HaIncidentState::Fenced));
         assert_eq!(status.held_reason, Some(HaHeldReason::FenceLost));
-        assert_eq!((status.epoch, status.journal_seq), (Some(7), Some(6)));
+        assert_eq!(
+            (status.epoch, status.journal_seq),
+            (Some(9), Some(6)),
+            "the term of whoever writes"
+        );
         let fence = status.fence.first().unwrap();
         assert_eq!(
             (fence.driver.as_str(), fence.grade.as_str()),
@@ -514,10 +523,20 @@ mod tests {
             incident: id(),
             vms: (0..1700).map(vm).collect(),
         };
-        let (status, more) = status(&story(vec![opened(), planned]), &Now::default(), &[]);
+        let (status, more) = status(&story(vec![opened(), planned]), Epoch(7), &Now::default(), &[]);
         let sizes: Vec<usize> = more.iter().map(|part| part.vms.len()).collect();
         assert_eq!((status.vms.len(), sizes), (800, vec![800, 100]));
         assert_eq!(status.summary.unwrap().done, "0/1700");
+    }
+
+    #[test]
+    fn what_is_over_keeps_its_last_word() {
+        let closed = Entry::Moved {
+            incident: id(),
+            state: IncidentState::Closed,
+        };
+        let (status, _) = status(&story(vec![opened(), closed]), Epoch(9), &Now::default(), &[]);
+        assert_eq!(status.epoch, Some(7));
     }
 
     #[test]
