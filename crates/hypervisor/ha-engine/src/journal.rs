@@ -2,6 +2,8 @@
 //! The journal: every decision that must survive its maker, as versioned records. An intent is
 //! written before its effect; the result is written when it was observed.
 
+use std::collections::BTreeSet;
+
 use cobaltcore_api::Maintenance;
 use cobaltcore_api::names::{HostName, ServerId};
 use serde::{Deserialize, Serialize};
@@ -13,7 +15,7 @@ use crate::ledger::{IncidentKind, IncidentState, VmProgress, VmRecord};
 
 /// The version of the records written here. Older ones are read; newer ones are refused, because
 /// half-understood records are worse than none.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 
 /// What is intended when a guest is locked against its owner.
 pub(crate) const LOCK: &str = "lock";
@@ -158,6 +160,69 @@ pub enum Entry {
         host: HostName,
         server: ServerId,
     },
+    /// The incident has been over for long and is of no concern any more: its records may leave the journal.
+    Forgotten {
+        incident: IncidentId,
+    },
+    /// Stands for the records from this one to `until`, which left the journal.
+    Left {
+        until: u64,
+    },
+}
+
+impl Entry {
+    /// The incident it is about.
+    pub fn incident(&self) -> Option<&IncidentId> {
+        match self {
+            Self::Led | Self::RestartIntended { .. } | Self::PauseIntended { .. } | Self::Left { .. } => None,
+            Self::Opened { incident, .. }
+            | Self::Decided { incident, .. }
+            | Self::ClaimIntended { incident, .. }
+            | Self::Claimed { incident }
+            | Self::StopEvictionIntended { incident }
+            | Self::FenceIntended { incident, .. }
+            | Self::Fenced { incident, .. }
+            | Self::FenceLost { incident }
+            | Self::HoldIntended { incident }
+            | Self::Held { incident }
+            | Self::DisableIntended { incident, .. }
+            | Self::ForcedDown { incident }
+            | Self::ConditionIntended { incident }
+            | Self::ConditionSet { incident }
+            | Self::SpareIntended { incident, .. }
+            | Self::Planned { incident, .. }
+            | Self::EvacuateIntended { incident, .. }
+            | Self::VmIntended { incident, .. }
+            | Self::Vm { incident, .. }
+            | Self::VmUnlocked { incident, .. }
+            | Self::Moved { incident, .. }
+            | Self::FenceReleaseIntended { incident }
+            | Self::FenceReleased { incident }
+            | Self::RestoreIntended { incident }
+            | Self::Restored { incident }
+            | Self::Forgotten { incident } => Some(incident),
+        }
+    }
+}
+
+/// The incidents that a journal has forgotten. Of some of them it may still have a part of the records, which nobody reads:
+/// they leave one place after the other.
+pub fn forgotten(records: &[Record]) -> BTreeSet<IncidentId> {
+    let said = records.iter().filter_map(|record| match &record.entry {
+        Entry::Forgotten { incident } => Some(incident.clone()),
+        _ => None,
+    });
+    said.collect()
+}
+
+impl Record {
+    /// The number of the last record it stands for.
+    pub fn until(&self) -> u64 {
+        match self.entry {
+            Entry::Left { until } => until.max(self.seq),
+            _ => self.seq,
+        }
+    }
 }
 
 /// A journal that cannot be used.

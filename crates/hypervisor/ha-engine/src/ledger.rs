@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::evidence::Evidence;
 use crate::ids::{BootId, Epoch, Grade, IncidentId, MigrationId};
 use crate::input::{Decision, VmState};
-use crate::journal::{Entry, JournalError, LOCK, Record, VERSION};
+use crate::journal::{Entry, JournalError, LOCK, Record, VERSION, forgotten};
 
 /// Where an incident stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -253,6 +253,8 @@ pub struct Incident {
     pub fence_released: bool,
     /// The maintenance was given back.
     pub restored: bool,
+    /// When it was over. For people, and for how long it is remembered.
+    pub ended: Option<jiff::Timestamp>,
 }
 
 impl Incident {
@@ -269,17 +271,32 @@ pub struct Ledger {
     pub epoch: Epoch,
     /// The latest record.
     pub seq: u64,
-    /// All incidents, open and closed.
+    /// All incidents, open and closed, that were not forgotten.
     pub incidents: BTreeMap<IncidentId, Incident>,
     /// How often guests were restarted in place.
     pub restarts: BTreeMap<ServerId, u32>,
 }
 
 impl Ledger {
-    /// Folds a whole journal.
-    pub fn replay<'a>(records: impl IntoIterator<Item = &'a Record>) -> Result<Self, JournalError> {
+    /// Folds a whole journal, from its first record on or from those that stand for the first.
+    pub fn replay(records: &[Record]) -> Result<Self, JournalError> {
+        let gone = forgotten(records);
         let mut ledger = Self::default();
         for record in records {
+            if record.entry.incident().is_some_and(|id| gone.contains(id)) {
+                ledger.skip(record)?;
+            } else {
+                ledger.apply(record)?;
+            }
+        }
+        Ok(ledger)
+    }
+
+    /// Folds the records of one incident, whatever was between them.
+    pub fn retell(records: &[Record]) -> Result<Self, JournalError> {
+        let mut ledger = Self::default();
+        for record in records {
+            ledger.seq = record.seq.saturating_sub(1);
             ledger.apply(record)?;
         }
         Ok(ledger)
@@ -294,6 +311,20 @@ impl Ledger {
 
     /// Takes one more record.
     pub fn apply(&mut self, record: &Record) -> Result<(), JournalError> {
+        self.skip(record)?;
+        let seq = record.seq;
+        self.fold(&record.entry)
+            .map_err(|incident| JournalError::UnknownIncident { seq, incident })?;
+        let about = record.entry.incident().and_then(|id| self.incidents.get_mut(id));
+        if let Some(incident) = about {
+            let over = !incident.state.open();
+            incident.ended = over.then(|| incident.ended.unwrap_or(record.at));
+        }
+        Ok(())
+    }
+
+    /// Takes one more record without what it says.
+    pub fn skip(&mut self, record: &Record) -> Result<(), JournalError> {
         let seq = record.seq;
         if record.version > VERSION {
             return Err(JournalError::Newer {
@@ -314,15 +345,17 @@ impl Ledger {
                 newest: self.epoch.0,
             });
         }
-        self.seq = seq;
+        self.seq = record.until();
         self.epoch = record.epoch;
-        self.fold(&record.entry)
-            .map_err(|incident| JournalError::UnknownIncident { seq, incident })
+        Ok(())
     }
 
     fn fold(&mut self, entry: &Entry) -> Result<(), IncidentId> {
         match entry {
-            Entry::Led | Entry::PauseIntended { .. } => {}
+            Entry::Led | Entry::PauseIntended { .. } | Entry::Left { .. } => {}
+            Entry::Forgotten { incident } => {
+                self.incidents.remove(incident);
+            }
             Entry::RestartIntended { server, n, .. } => {
                 self.restarts.insert(server.clone(), *n);
             }
@@ -480,6 +513,7 @@ fn opened(
         fence_release_intended: false,
         fence_released: false,
         restored: false,
+        ended: None,
     }
 }
 

@@ -74,7 +74,7 @@ pub use input::{
     PeerHost, Power, ProbeResult, Prober, Refusal, Request, Reserved, Room, ServerFacts, ServiceFacts,
     Trouble, VmState,
 };
-pub use journal::{Entry, JournalError, Record, VERSION};
+pub use journal::{Entry, JournalError, Record, VERSION, forgotten};
 pub use ledger::{
     BlockedReason, FailedReason, Incident, IncidentKind, IncidentState, Ledger, Loss, SkipReason, VmProgress,
     VmRecord, Wanted,

@@ -7,8 +7,8 @@
 mod play;
 
 use cobaltcore_ha_engine::{
-    Config, Effect, Engine, Epoch, Group, Input, Ledger, Mono, Observation, Record, ReplicaId, ServiceFacts,
-    VERSION, Verdict,
+    Config, Effect, Engine, Entry, Epoch, Evidence, Group, IncidentId, IncidentKind, IncidentState, Input,
+    Ledger, Mono, Now, Observation, Record, ReplicaId, ServiceFacts, VERSION, Verdict,
 };
 use play::{Play, at, beat, host};
 use proptest::prelude::*;
@@ -148,4 +148,79 @@ fn a_leader_that_could_not_renew_starts_nothing() {
         play.open
     );
     assert_eq!(play.effects, 0);
+}
+
+#[test]
+fn what_has_been_over_for_thirty_days_is_forgotten_and_a_successor_reads_on() {
+    let mut play = Play::new();
+    let incident = IncidentId {
+        epoch: Epoch(1),
+        n: 1,
+        host: host(0),
+    };
+    let day = |n: i64| jiff::Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_hours(24 * n);
+    let record = |seq, at, entry| Record {
+        version: VERSION,
+        seq,
+        epoch: Epoch(1),
+        at,
+        entry,
+    };
+    let opened = Entry::Opened {
+        incident: incident.clone(),
+        kind: IncidentKind::HostDown,
+        by: "monitor/host-down".into(),
+        boot: None,
+        evidence: Box::new(Evidence::default()),
+    };
+    let closed = Entry::Moved {
+        incident: incident.clone(),
+        state: IncidentState::Closed,
+    };
+    let journal = vec![
+        record(1, day(0), Entry::Led),
+        record(2, day(1), opened),
+        record(3, day(2), closed),
+    ];
+    let mut lead = |journal: Vec<Record>, days: i64| {
+        let mut records = journal.clone();
+        let epoch = journal.last().map_or(1, |record| record.epoch.0 + 1);
+        for wait in [0, 1000] {
+            play.now += wait;
+            let now = Now {
+                mono: Mono(play.now),
+                wall: day(days),
+            };
+            let sent_at = now.mono;
+            let input = match wait {
+                0 => Input::Lead {
+                    epoch: Epoch(epoch),
+                    sent_at,
+                    journal: journal.clone(),
+                },
+                _ => Input::Tick,
+            };
+            records.extend(play.engine.step(input, now).journal);
+        }
+        records
+    };
+    let kept = lead(journal.clone(), 31);
+    assert!(Ledger::replay(&kept).unwrap().incidents.contains_key(&incident));
+    let mut after = lead(journal, 33);
+    let forgets = |record: &Record| {
+        record.entry
+            == Entry::Forgotten {
+                incident: incident.clone(),
+            }
+    };
+    assert!(after.iter().any(forgets), "{after:?}");
+    assert!(Ledger::replay(&after).unwrap().incidents.is_empty());
+    // Half of its records have left already, and one stands for them.
+    after.drain(..2);
+    after.insert(0, record(1, day(1), Entry::Left { until: 2 }));
+    let read = Ledger::replay(&after).unwrap();
+    assert_eq!((read.seq, read.incidents.len()), (after.last().unwrap().seq, 0));
+    let next = lead(after, 33);
+    assert_eq!(next.iter().filter(|record| forgets(record)).count(), 1, "once");
+    assert_eq!(next.last().unwrap().epoch, Epoch(3), "{next:?}");
 }

@@ -56,6 +56,8 @@ pub fn words(entry: &Entry) -> String {
         Entry::Restored { .. } => "the host is given back".to_owned(),
         Entry::RestartIntended { server, n, .. } => format!("restarting {server} where it is, time {n}"),
         Entry::PauseIntended { server, .. } => format!("pausing {server}, which runs elsewhere as well"),
+        Entry::Forgotten { .. } => "it leaves the journal".to_owned(),
+        Entry::Left { .. } => "older records have left the journal".to_owned(),
     }
 }
 

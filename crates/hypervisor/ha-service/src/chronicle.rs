@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cobaltcore_ha_engine::{Entry, Incident, IncidentId, Ledger, Record};
+use cobaltcore_ha_engine::{Entry, Incident, IncidentId, Ledger, Record, forgotten};
 use parking_lot::RwLock;
 
 #[derive(Default)]
@@ -28,6 +28,14 @@ pub struct Story {
 }
 
 impl Story {
+    /// The story that the records of one incident tell.
+    pub fn of(id: &str, records: Vec<Record>) -> Option<Self> {
+        let ledger = Ledger::retell(&records).ok()?;
+        let mut told = ledger.incidents.into_values();
+        let incident = told.find(|incident| incident.id.to_string() == id)?;
+        Some(Self { incident, records })
+    }
+
     /// When it was opened.
     pub fn opened_at(&self) -> jiff::Timestamp {
         self.records.first().map_or(jiff::Timestamp::UNIX_EPOCH, |r| r.at)
@@ -42,9 +50,14 @@ impl Story {
 impl Chronicle {
     /// Takes a whole journal.
     pub fn replace(&self, records: &[Record]) {
+        let gone = forgotten(records);
         let mut told = Told::default();
         for record in records {
-            told.take(record);
+            if record.entry.incident().is_some_and(|id| gone.contains(id)) {
+                let _ = told.ledger.skip(record);
+            } else {
+                told.take(record);
+            }
         }
         *self.0.write() = told;
     }
@@ -103,11 +116,17 @@ impl Told {
         if self.ledger.apply(record).is_err() {
             return;
         }
-        if let Some(incident) = about(&record.entry) {
-            self.records
-                .entry(incident.clone())
-                .or_default()
-                .push(record.clone());
+        match (&record.entry, record.entry.incident()) {
+            (Entry::Forgotten { incident }, _) => {
+                self.records.remove(incident);
+            }
+            (_, Some(incident)) => {
+                self.records
+                    .entry(incident.clone())
+                    .or_default()
+                    .push(record.clone());
+            }
+            _ => {}
         }
     }
 
@@ -116,37 +135,5 @@ impl Told {
             incident: incident.clone(),
             records: self.records.get(&incident.id).cloned().unwrap_or_default(),
         }
-    }
-}
-
-/// The incident a record is about.
-pub fn about(entry: &Entry) -> Option<&IncidentId> {
-    match entry {
-        Entry::Led | Entry::RestartIntended { .. } | Entry::PauseIntended { .. } => None,
-        Entry::Opened { incident, .. }
-        | Entry::Decided { incident, .. }
-        | Entry::ClaimIntended { incident, .. }
-        | Entry::Claimed { incident }
-        | Entry::StopEvictionIntended { incident }
-        | Entry::FenceIntended { incident, .. }
-        | Entry::Fenced { incident, .. }
-        | Entry::FenceLost { incident }
-        | Entry::HoldIntended { incident }
-        | Entry::Held { incident }
-        | Entry::DisableIntended { incident, .. }
-        | Entry::ForcedDown { incident }
-        | Entry::ConditionIntended { incident }
-        | Entry::ConditionSet { incident }
-        | Entry::SpareIntended { incident, .. }
-        | Entry::Planned { incident, .. }
-        | Entry::EvacuateIntended { incident, .. }
-        | Entry::VmIntended { incident, .. }
-        | Entry::Vm { incident, .. }
-        | Entry::VmUnlocked { incident, .. }
-        | Entry::Moved { incident, .. }
-        | Entry::FenceReleaseIntended { incident }
-        | Entry::FenceReleased { incident }
-        | Entry::RestoreIntended { incident }
-        | Entry::Restored { incident } => Some(incident),
     }
 }

@@ -57,7 +57,7 @@ use crate::tasks::fences::{self, FenceChecks};
 use crate::tasks::notices::Teller;
 use crate::tasks::nova::{LastAnswer, NovaWatch};
 use crate::tasks::preflight::Preflight;
-use crate::tasks::{cover, facts, housekeeping, pulls, reservations};
+use crate::tasks::{cover, facts, housekeeping, past, pulls, reservations};
 
 /// What the process brings along.
 pub struct Surroundings {
@@ -411,6 +411,12 @@ impl Tasks<'_> {
         self.once("follower", move |stop| {
             housekeeping::follow(shared, journal, stop)
         });
+        let (shared, journal) = (Arc::clone(app), campaign.journal.clone());
+        self.once("journal-cut", move |stop| {
+            housekeeping::cut(shared, journal, stop)
+        });
+        let shared = Arc::clone(app);
+        self.once("past", move |stop| past::keep(shared, stop));
         let shared = Arc::clone(app);
         self.once("figures", move |stop| housekeeping::figures(shared, stop));
         let canaries = Canaries {

@@ -9,6 +9,9 @@ mod common;
 
 use std::path::Path;
 
+use cobaltcore_ha_engine::{
+    Entry, Epoch, Evidence, IncidentId, IncidentKind, IncidentState, Record, VERSION,
+};
 use common::{ALONE, Agent, Running, base, until};
 use serde_json::json;
 
@@ -118,5 +121,62 @@ async fn a_database_that_takes_nothing_stops_telemetry_and_no_sign_of_life() {
     })
     .await;
     assert_eq!(service.figures().await.of("kvm_ha_db_up", ""), 1.0);
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_incident_that_left_the_journal_is_still_told() {
+    let folder = tempfile::tempdir().unwrap();
+    start(folder.path()).await.stop().await;
+    let incident = IncidentId {
+        epoch: Epoch(1),
+        n: 1,
+        host: HOST.parse().unwrap(),
+    };
+    let id = incident.to_string();
+    let at = jiff::Timestamp::now() - jiff::SignedDuration::from_hours(24 * 60);
+    let opened = Entry::Opened {
+        incident: incident.clone(),
+        kind: IncidentKind::HostDown,
+        by: "monitor/host-down".into(),
+        boot: None,
+        evidence: Box::new(Evidence::default()),
+    };
+    let state = IncidentState::Released;
+    let summary = json!({
+        "id": id, "host": HOST, "type": "host-down", "state": "Released", "open": false,
+        "guests": {"total": 0, "recovered": 0, "failed": 0, "skipped": 0, "blocked": 0, "stuck": 0},
+        "opened_at": at, "updated_at": at,
+    });
+    let database = rusqlite::Connection::open(folder.path().join(DATABASE)).unwrap();
+    database
+        .execute(
+            "insert into incidents values(?1, ?2, 'host-down', 'Released', ?3, ?3, 0, ?4)",
+            rusqlite::params![id, HOST, at.as_millisecond(), summary.to_string()],
+        )
+        .unwrap();
+    for (seq, entry) in [(2, opened), (9, Entry::Moved { incident, state })] {
+        let record = Record {
+            version: VERSION,
+            seq,
+            epoch: Epoch(1),
+            at,
+            entry,
+        };
+        let text = serde_json::to_string(&record).unwrap();
+        database
+            .execute(
+                "insert into journal values(?1, ?2, ?3, ?4)",
+                rusqlite::params![id, record.seq.cast_signed(), at.as_millisecond(), text],
+            )
+            .unwrap();
+    }
+    drop(database);
+    let service = start(folder.path()).await;
+    let (code, page) = service.get("/api/v1/incidents?open=false").await;
+    assert_eq!((code, &page["items"][0]["id"]), (200, &json!(id)), "{page}");
+    let (code, detail) = service.get(&format!("/api/v1/incidents/{id}")).await;
+    assert_eq!((code, &detail["state"]), (200, &json!("Released")), "{detail}");
+    assert_eq!(detail["journal"].as_array().unwrap().len(), 2);
     service.stop().await;
 }

@@ -208,6 +208,8 @@ pub struct Config {
     pub manual_takeover: Option<Duration>,
     /// Disabled hosts that may be enabled when there is no room otherwise, in order.
     pub spares: Vec<HostName>,
+    /// For how long an incident that is over stays in the journal.
+    pub remember: Duration,
 }
 
 const fn s(seconds: u64) -> Duration {
@@ -288,6 +290,7 @@ impl Default for Config {
             lock_servers: true,
             manual_takeover: None,
             spares: Vec::new(),
+            remember: Duration::from_hours(30 * 24),
         }
     }
 }

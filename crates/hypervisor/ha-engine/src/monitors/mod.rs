@@ -11,13 +11,16 @@ mod services;
 mod suspicion;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 use cobaltcore_api::names::{HostName, ServerId};
 
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::evidence::{Evidence, Group, Verdict, assess};
-use crate::ids::{AgentId, Mono, Now};
+use crate::ids::{AgentId, IncidentId, Mono, Now};
+use crate::journal::Entry;
+use crate::ledger::Incident;
 use crate::status::{Degraded, Notice};
 
 pub(crate) use contradiction::Contradiction;
@@ -84,6 +87,28 @@ impl Engine {
         self.watch_doubles(now);
         self.watch_reboots(now);
         self.drive_guests(now);
+        self.forget_old(now);
+    }
+
+    /// What has been over for long leaves the journal. Nothing is decided by the wall clock but for how long people can
+    /// read of it there.
+    fn forget_old(&mut self, now: Now) {
+        let long_over = |incident: &&Incident| {
+            let age = incident.ended.map(|at| now.wall.duration_since(at));
+            age.and_then(|age| Duration::try_from(age).ok())
+                .is_some_and(|age| age > self.config.remember)
+        };
+        let old: Vec<IncidentId> = self
+            .ledger
+            .incidents
+            .values()
+            .filter(long_over)
+            .map(|incident| incident.id.clone())
+            .collect();
+        for incident in old {
+            self.runs.remove(&incident);
+            self.write(Entry::Forgotten { incident }, now);
+        }
     }
 
     fn judge(&mut self, name: &HostName, mut evidence: Evidence, now: Now) {

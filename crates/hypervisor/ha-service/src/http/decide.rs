@@ -15,7 +15,7 @@ use rusqlite::params;
 use serde_json::json as object;
 
 use super::call::{Answer, Call, json};
-use super::people::{courses, detail, not_found, summary_of};
+use super::people::{courses, detail, not_found, summary_with};
 use super::problem;
 use crate::brain::Refused;
 use crate::chronicle::Story;
@@ -269,7 +269,7 @@ pub(super) async fn bulk(call: Call) -> Answer {
             let course = course(&story);
             let may = super::words::allowed(&story.incident, course).contains(&action);
             (!may).then(|| {
-                let summary = summary_of(&story, course);
+                let summary = summary_with(&story, course);
                 format!("not allowed in state {:?}", summary.state)
             })
         };

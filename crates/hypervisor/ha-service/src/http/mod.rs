@@ -47,6 +47,7 @@ use crate::tasks::preflight::Preflight;
 pub(crate) use call::{Answer, Body, Call, problem};
 pub use listen::{ApiListener, Port};
 pub use openapi::document;
+pub(crate) use people::summary_of;
 pub use routes::{ROUTES, Role, Route};
 pub(crate) use words::{assessment_in_words, held_in_words, signals_of};
 

@@ -2,7 +2,7 @@
 //! What people look at: hosts and why they are judged as they are, incidents and what happens next,
 //! guests, events, the configuration. Looking changes nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::{Ready, ready};
 use std::sync::Arc;
 
@@ -20,6 +20,7 @@ use super::{App, problem, signals_of};
 use crate::chronicle::Story;
 use crate::directory::HostEntry;
 use crate::store::{EventFilter, StoreError, VmFilter};
+use crate::tasks::past;
 
 pub(super) fn not_found(what: impl std::fmt::Display) -> Problem {
     problem(404, "Not found", format!("there is no {what}"))
@@ -241,7 +242,12 @@ pub(super) async fn courses(app: &App) -> BTreeMap<String, Course> {
     asked.unwrap_or_default()
 }
 
-pub(super) fn summary_of(story: &Story, course: Course) -> IncidentSummary {
+/// One incident as a list shows it, without what only whoever leads knows of it.
+pub(crate) fn summary_of(story: &Story) -> IncidentSummary {
+    summary_with(story, Course::default())
+}
+
+pub(super) fn summary_with(story: &Story, course: Course) -> IncidentSummary {
     IncidentSummary {
         id: story.incident.id.to_string(),
         host: story.incident.id.host.clone(),
@@ -275,12 +281,19 @@ pub(super) async fn incidents(call: Call) -> Answer {
         let id = story.incident.id.to_string();
         courses.get(&id).copied().unwrap_or_default()
     };
-    let found: Vec<IncidentSummary> = call
+    let mut all: Vec<IncidentSummary> = call
         .app
         .chronicle
         .stories()
         .iter()
-        .map(|story| summary_of(story, course(story)))
+        .map(|story| summary_with(story, course(story)))
+        .collect();
+    // What has left the journal is told from the database, if that can be read.
+    let told: BTreeSet<String> = all.iter().map(|incident| incident.id.clone()).collect();
+    let over = past::over(&call.app.store).await.unwrap_or_default();
+    all.extend(over.into_iter().filter(|incident| !told.contains(&incident.id)));
+    let found: Vec<IncidentSummary> = all
+        .into_iter()
         .filter(|incident| state.is_none_or(|state| incident.state == state))
         .filter(|incident| kind.is_none_or(|kind| incident.kind == kind))
         .filter(|incident| host.is_none_or(|host| incident.host.as_str() == host))
@@ -293,12 +306,13 @@ pub(super) async fn incidents(call: Call) -> Answer {
 }
 
 pub(super) async fn detail(app: &App, id: &str) -> Result<IncidentDetail, Problem> {
-    let story = app
-        .chronicle
-        .story(id)
-        .ok_or_else(|| not_found(format_args!("incident {id}; see /api/v1/incidents")))?;
+    let story = match app.chronicle.story(id) {
+        Some(story) => Some(story),
+        None => past::story(&app.store, id).await.map_err(broken)?,
+    };
+    let story = story.ok_or_else(|| not_found(format_args!("incident {id}; see /api/v1/incidents")))?;
     let course = courses(app).await.get(id).copied().unwrap_or_default();
-    let summary = summary_of(&story, course);
+    let summary = summary_with(&story, course);
     let Story { incident, records } = story;
     Ok(IncidentDetail {
         summary,

@@ -4,10 +4,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cobaltcore_ha_engine::Record;
+use cobaltcore_ha_engine::{Entry, Record, forgotten};
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use rusqlite::{Connection, params};
 
+use super::cut::cut;
 use super::{AppendError, continues};
 use crate::error::Error;
 
@@ -75,18 +77,32 @@ impl FileJournal {
     }
 
     pub(super) async fn load(&self) -> Result<Vec<Record>, AppendError> {
-        self.with(|connection| {
-            let read = |connection: &Connection| -> rusqlite::Result<Vec<String>> {
-                let mut all = connection.prepare("select record from journal order by seq")?;
-                all.query_map([], |row| row.get(0))?.collect()
-            };
-            let lines = read(connection).map_err(unavailable)?;
-            lines
-                .iter()
-                .map(|line| {
-                    serde_json::from_str(line).map_err(|error| AppendError::Unavailable(error.to_string()))
-                })
-                .collect()
+        self.with(|connection| all(connection)).await
+    }
+
+    /// Removes what is forgotten; says how many records left. The last record stays: the next follows on it.
+    pub(super) async fn cut(&self, before: Timestamp) -> Result<usize, AppendError> {
+        self.with(move |connection| {
+            let transaction = connection.transaction().map_err(unavailable)?;
+            let mut records = all(&transaction)?;
+            let gone = forgotten(&records);
+            records.pop();
+            let after = cut(records, &gone, before);
+            if after.left == 0 {
+                return Ok(0);
+            }
+            for mark in &after.records {
+                let Entry::Left { until } = mark.entry else {
+                    continue;
+                };
+                let range = params![mark.seq.cast_signed(), until.cast_signed()];
+                transaction
+                    .execute("delete from journal where seq between ?1 and ?2", range)
+                    .map_err(unavailable)?;
+                insert(&transaction, mark)?;
+            }
+            transaction.commit().map_err(unavailable)?;
+            Ok(after.left)
         })
         .await
     }
@@ -103,19 +119,32 @@ impl FileJournal {
                 .map_err(unavailable)?;
             continues((last.0.cast_unsigned(), last.1.cast_unsigned()), &records)?;
             for record in &records {
-                let line = serde_json::to_string(record)
-                    .map_err(|error| AppendError::Unavailable(error.to_string()))?;
-                transaction
-                    .execute(
-                        "insert into journal values(?1, ?2, ?3)",
-                        params![record.seq.cast_signed(), record.epoch.0.cast_signed(), line],
-                    )
-                    .map_err(unavailable)?;
+                insert(&transaction, record)?;
             }
             transaction.commit().map_err(unavailable)
         })
         .await
     }
+}
+
+fn all(connection: &Connection) -> Result<Vec<Record>, AppendError> {
+    let read = || -> rusqlite::Result<Vec<String>> {
+        let mut all = connection.prepare("select record from journal order by seq")?;
+        all.query_map([], |row| row.get(0))?.collect()
+    };
+    let lines = read().map_err(unavailable)?;
+    let records = lines.iter().map(|line| serde_json::from_str(line));
+    let records: Result<Vec<Record>, serde_json::Error> = records.collect();
+    records.map_err(|error| AppendError::Unavailable(error.to_string()))
+}
+
+fn insert(connection: &Connection, record: &Record) -> Result<(), AppendError> {
+    let line = serde_json::to_string(record).map_err(|error| AppendError::Unavailable(error.to_string()))?;
+    let row = params![record.seq.cast_signed(), record.epoch.0.cast_signed(), line];
+    connection
+        .execute("insert into journal values(?1, ?2, ?3)", row)
+        .map(drop)
+        .map_err(unavailable)
 }
 
 fn unavailable(error: rusqlite::Error) -> AppendError {

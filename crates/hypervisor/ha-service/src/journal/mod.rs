@@ -1,15 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Where decisions are written before they are carried out. One log, appended to by one leader at
 //! a time: whoever was replaced finds that the log moved on and is refused. Two places: objects in
-//! the Kubernetes API, which every replica reads, or a file for a replica that is alone.
+//! the Kubernetes API, which every replica reads, or a file for a replica that is alone. What the
+//! engine has forgotten leaves it some time after; the database remembers it for longer.
 
+mod cut;
 mod file;
 mod objects;
 
 use cobaltcore_ha_engine::Record;
+use jiff::Timestamp;
 
 pub use file::FileJournal;
-pub use objects::ObjectJournal;
+pub use objects::{ObjectJournal, Place};
+
+/// What is new to somebody who follows the journal.
+#[derive(Clone, Debug, PartialEq)]
+pub enum News {
+    /// All that there is; what was known before counts no more.
+    All(Vec<Record>),
+    /// What follows on what was known.
+    More(Vec<Record>),
+}
 
 /// Why records were not written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -37,6 +49,24 @@ impl Journal {
         match self {
             Self::File(file) => file.load().await,
             Self::Objects(objects) => objects.load().await,
+        }
+    }
+
+    /// What was written since `place`, which moves on; everything if there is none. Appending is not concerned.
+    pub async fn follow(&self, place: &mut Option<Place>) -> Result<News, AppendError> {
+        match self {
+            // Whoever is alone has nobody to follow.
+            Self::File(_) => Ok(News::More(Vec::new())),
+            Self::Objects(objects) => objects.follow(place).await,
+        }
+    }
+
+    /// Removes the records of incidents that were forgotten, and those older than `before` that are about none. Says how
+    /// many of incidents left.
+    pub async fn cut(&self, before: Timestamp) -> Result<usize, AppendError> {
+        match self {
+            Self::File(file) => file.cut(before).await,
+            Self::Objects(objects) => objects.cut(before).await,
         }
     }
 

@@ -1,18 +1,78 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Of two who write one is refused, in both places; what was written is read back by whoever comes next.
 
+use std::collections::BTreeSet;
+
 use super::*;
 use cobaltcore_apiserver::testkit::TestServer;
-use cobaltcore_ha_engine::{Entry, Epoch, VERSION};
+use cobaltcore_apiserver::{Effect, Fault};
+use cobaltcore_ha_engine::{
+    Entry, Epoch, Evidence, IncidentId, IncidentKind, IncidentState, Ledger, VERSION,
+};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::ResourceExt as _;
 
-fn record(seq: u64, epoch: u64) -> Record {
+fn says(seq: u64, epoch: u64, entry: Entry) -> Record {
     Record {
         version: VERSION,
         seq,
         epoch: Epoch(epoch),
-        at: jiff::Timestamp::now(),
-        entry: Entry::Led,
+        at: Timestamp::now(),
+        entry,
     }
+}
+
+pub(super) fn record(seq: u64, epoch: u64) -> Record {
+    says(seq, epoch, Entry::Led)
+}
+
+/// The incident of a host; each has one.
+pub(super) fn host(name: &str) -> IncidentId {
+    IncidentId {
+        epoch: Epoch(1),
+        n: 1,
+        host: name.parse().unwrap(),
+    }
+}
+
+pub(super) fn about(seq: u64, epoch: u64, name: &str) -> Record {
+    says(seq, epoch, Entry::Claimed { incident: host(name) })
+}
+
+/// An incident from its beginning to its end, in `size` records.
+fn life(seq: u64, size: u64, name: &str) -> Vec<Record> {
+    let opened = Entry::Opened {
+        incident: host(name),
+        kind: IncidentKind::HostDown,
+        by: "monitor/host-down".into(),
+        boot: None,
+        evidence: Box::new(Evidence::default()),
+    };
+    let closed = Entry::Moved {
+        incident: host(name),
+        state: IncidentState::Closed,
+    };
+    let last = seq + size - 1;
+    let mut all = vec![says(seq, 1, opened)];
+    all.extend((seq + 1..last).map(|seq| about(seq, 1, name)));
+    all.push(says(last, 1, closed));
+    all
+}
+
+fn forget(seq: u64, name: &str) -> Record {
+    let incident = host(name);
+    says(seq, 1, Entry::Forgotten { incident })
+}
+
+/// What a successor would know.
+fn known(records: &[Record]) -> (BTreeSet<String>, u64) {
+    let ledger = Ledger::replay(records).unwrap();
+    let hosts = ledger.incidents.keys().map(|id| id.host.to_string());
+    (hosts.collect(), ledger.seq)
+}
+
+fn names<const N: usize>(names: [&str; N]) -> BTreeSet<String> {
+    names.map(str::to_owned).into()
 }
 
 fn numbers(records: &[Record]) -> Vec<(u64, u64)> {
@@ -83,7 +143,6 @@ async fn a_long_journal_goes_over_many_objects_and_two_writers_never_fork_it() {
 
 #[tokio::test]
 async fn an_append_that_failed_may_be_tried_again_and_counts_once() {
-    use cobaltcore_apiserver::{Effect, Fault};
     let server = TestServer::start().await;
     let journal = Journal::Objects(Box::new(ObjectJournal::new(server.client(), "default", "ha")));
     journal.load().await.unwrap();
@@ -100,4 +159,154 @@ async fn an_append_that_failed_may_be_tried_again_and_counts_once() {
     assert!(matches!(failed, AppendError::Unavailable(_)), "{failed}");
     journal.append(vec![record(2, 1)]).await.unwrap();
     assert_eq!(numbers(&journal.load().await.unwrap()), [(1, 1), (2, 1)]);
+}
+
+#[tokio::test]
+async fn a_file_loses_what_was_forgotten_and_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let journal = Journal::File(FileJournal::open(folder.path()).unwrap());
+    journal.append(life(1, 10, "n1")).await.unwrap();
+    journal.append(life(11, 10, "n2")).await.unwrap();
+    let long_ago = Timestamp::UNIX_EPOCH;
+    assert_eq!(journal.cut(long_ago).await.unwrap(), 0, "nothing was forgotten");
+    journal.append(vec![forget(21, "n1")]).await.unwrap();
+    assert_eq!(journal.cut(long_ago).await.unwrap(), 10, "the last record stays");
+    let all = journal.load().await.unwrap();
+    assert_eq!((known(&all), all.len()), ((names(["n2"]), 21), 12));
+    journal.append(vec![record(22, 2)]).await.unwrap();
+    assert_eq!(journal.cut(long_ago).await.unwrap(), 1);
+    let again = Journal::File(FileJournal::open(folder.path()).unwrap());
+    assert_eq!(known(&again.load().await.unwrap()), (names(["n2"]), 22));
+}
+
+async fn objects(server: &TestServer) -> Vec<String> {
+    let maps: kube::Api<ConfigMap> = kube::Api::namespaced(server.client(), "default");
+    let all = maps.list(&kube::api::ListParams::default()).await.unwrap();
+    let names = all.items.iter().map(|map| map.name_any());
+    names.filter(|name| name.starts_with("ha-journal-")).collect()
+}
+
+#[tokio::test]
+async fn full_objects_lose_what_was_forgotten_and_those_with_nothing_left_go() {
+    let server = TestServer::start().await;
+    let open = || Journal::Objects(Box::new(ObjectJournal::new(server.client(), "default", "ha")));
+    let journal = open();
+    journal.load().await.unwrap();
+    // Each of these fills an object.
+    let mut seq = 1;
+    for name in ["n1", "n2", "n3", "n4"] {
+        journal.append(life(seq, 1500, name)).await.unwrap();
+        seq += 1500;
+    }
+    assert_eq!(objects(&server).await.len(), 4);
+    let long_ago = Timestamp::UNIX_EPOCH;
+    assert_eq!(journal.cut(long_ago).await.unwrap(), 0);
+    for name in ["n1", "n2"] {
+        journal.append(vec![forget(seq, name)]).await.unwrap();
+        seq += 1;
+    }
+    assert_eq!(journal.cut(long_ago).await.unwrap(), 3000);
+    assert_eq!(
+        objects(&server).await.len(),
+        2,
+        "two have nothing left but where they were"
+    );
+    let loaded = open().load().await.unwrap();
+    assert_eq!(known(&loaded), (names(["n3", "n4"]), seq - 1));
+    // Its writer goes on, and nothing more is done as long as nothing is forgotten.
+    journal.append(vec![record(seq, 1)]).await.unwrap();
+    assert_eq!(journal.cut(long_ago).await.unwrap(), 0);
+    // An incident that stays open does not keep the others.
+    journal.append(vec![forget(seq + 1, "n4")]).await.unwrap();
+    journal.append(life(seq + 2, 1500, "n5")).await.unwrap();
+    assert!(journal.cut(long_ago).await.unwrap() >= 1500);
+    let loaded = open().load().await.unwrap();
+    assert_eq!(known(&loaded), (names(["n3", "n5"]), seq + 1501));
+    assert!(loaded.len() < 3100, "{}", loaded.len());
+}
+
+#[tokio::test]
+async fn a_cut_that_was_interrupted_is_finished_by_the_next() {
+    let server = TestServer::start().await;
+    let journal = Journal::Objects(Box::new(ObjectJournal::new(server.client(), "default", "ha")));
+    journal.load().await.unwrap();
+    for (n, name) in ["n1", "n2", "n3"].into_iter().enumerate() {
+        journal
+            .append(life(1 + n as u64 * 1500, 1500, name))
+            .await
+            .unwrap();
+    }
+    journal.append(vec![forget(4501, "n1")]).await.unwrap();
+    let refuse = |verb: &'static str| {
+        let effect = Effect::Refuse {
+            code: 503,
+            reason: "ServiceUnavailable",
+            retry_after: None,
+        };
+        server
+            .faults()
+            .inject(Fault::new(effect).verb(verb).resource("configmaps").times(1));
+    };
+    let long_ago = Timestamp::UNIX_EPOCH;
+    for verb in ["update", "delete"] {
+        refuse(verb);
+        journal.cut(long_ago).await.unwrap_err();
+        let loaded = journal.load().await.unwrap();
+        assert_eq!(
+            known(&loaded),
+            (names(["n2", "n3"]), 4501),
+            "after a refused {verb}"
+        );
+    }
+    assert_eq!(objects(&server).await.len(), 3);
+    journal.cut(long_ago).await.unwrap();
+    assert_eq!(objects(&server).await.len(), 2);
+    assert_eq!(known(&journal.load().await.unwrap()), (names(["n2", "n3"]), 4501));
+}
+
+#[tokio::test]
+async fn whoever_follows_reads_what_is_new() {
+    let server = TestServer::start().await;
+    let open = || Journal::Objects(Box::new(ObjectJournal::new(server.client(), "default", "ha")));
+    let (leader, follower) = (open(), open());
+    leader.load().await.unwrap();
+    let mut place = None;
+    assert_eq!(follower.follow(&mut place).await.unwrap(), News::All(Vec::new()));
+    leader.append(vec![record(1, 1)]).await.unwrap();
+    let News::All(all) = follower.follow(&mut place).await.unwrap() else {
+        panic!("nothing was known")
+    };
+    assert_eq!(numbers(&all), [(1, 1)]);
+    // From here on nobody reads the whole.
+    let refuse = Effect::Refuse {
+        code: 503,
+        reason: "ServiceUnavailable",
+        retry_after: None,
+    };
+    server
+        .faults()
+        .inject(Fault::new(refuse).verb("list").resource("configmaps").times(1));
+    assert_eq!(follower.follow(&mut place).await.unwrap(), News::More(Vec::new()));
+    let mut seq = 2;
+    for size in [1, 3, 1500, 1500, 2] {
+        let more: Vec<Record> = (seq..seq + size).map(|seq| about(seq, 1, "n1")).collect();
+        leader.append(more.clone()).await.unwrap();
+        let News::More(read) = follower.follow(&mut place).await.unwrap() else {
+            panic!("it follows on what was known")
+        };
+        assert_eq!(numbers(&read), numbers(&more));
+        seq += size;
+    }
+    // Nobody has, so the refusal is still there for whoever does.
+    let maps: kube::Api<ConfigMap> = kube::Api::namespaced(server.client(), "default");
+    assert!(maps.list(&kube::api::ListParams::default()).await.is_err());
+    let names = objects(&server).await;
+    assert!(names.len() > 1, "over the end of an object");
+    // One who was away while the journal was made anew reads it whole.
+    for name in names {
+        maps.delete(&name, &kube::api::DeleteParams::default())
+            .await
+            .unwrap();
+    }
+    assert_eq!(follower.follow(&mut place).await.unwrap(), News::All(Vec::new()));
 }

@@ -194,7 +194,9 @@ fn says(entry: &Entry) -> Option<Says> {
         | Entry::Moved { .. }
         | Entry::Led
         | Entry::RestartIntended { .. }
-        | Entry::PauseIntended { .. } => None,
+        | Entry::PauseIntended { .. }
+        | Entry::Forgotten { .. }
+        | Entry::Left { .. } => None,
     }
 }
 

@@ -87,8 +87,8 @@ impl Store {
                 condition.push_str(" and open = 0");
             }
             if table == "journal" {
-                condition
-                    .push_str(" and coalesce(incident, '') not in (select id from incidents where open = 1)");
+                // They go with the incident, however long it took.
+                condition.push_str(" and not exists (select 1 from incidents where id = journal.incident)");
             }
             pruned.old += self.prune(table, condition, before).await?;
         }
@@ -203,6 +203,7 @@ fn delete(
         "samples" => "(source, series, ts)",
         "heartbeat_minute" => "(host, minute)",
         "incidents" => "id",
+        "journal" => "(incident, seq)",
         "vms" => "uuid",
         "hosts" => "host",
         "signals" => "(host, grp, name)",

@@ -12,7 +12,7 @@ use super::Durability;
 use crate::error::Error;
 
 /// The layout this program writes.
-const LAYOUT: i64 = 2;
+const LAYOUT: i64 = 3;
 const BUSY: Duration = Duration::from_secs(5);
 const CHECKPOINT_PAGES: i64 = 4000;
 
@@ -37,14 +37,19 @@ const TABLES: &str = "
     create table signal_history(host text not null, grp text not null, name text not null, verdict text not null,
         observed_at integer not null, detail text not null);
     create index signal_history_by_time on signal_history(observed_at);
-    create table incidents(id text primary key, host text not null, kind text not null, state text not null,
-        opened_at integer not null, updated_at integer not null, open integer not null) without rowid;
-    create table journal(seq integer primary key, incident text, at integer not null, record text not null);
-    create index journal_by_incident on journal(incident, seq);
     create table audit(n integer primary key, at integer not null, actor text not null, action text not null,
         target text not null, reason text not null, before text not null, after text not null);
     create table pauses(scope text primary key, reason text not null, actor text not null, until integer not null) without rowid;
     create table planned(host text primary key, reason text not null, actor text not null, until integer not null) without rowid;
+";
+
+/// What the journal told of incidents, for longer than the journal has it. Their ids are never given again, the numbers of
+/// records are when a journal begins anew.
+const INCIDENTS: &str = "
+    create table incidents(id text primary key, host text not null, kind text not null, state text not null,
+        opened_at integer not null, updated_at integer not null, open integer not null, summary text not null) without rowid;
+    create table journal(incident text not null, seq integer not null, at integer not null, record text not null,
+        primary key(incident, seq)) without rowid;
 ";
 
 /// Events, of which there are millions: a row refers to its stream, to its words and to its guest by number, and its own
@@ -183,7 +188,7 @@ fn prepare(path: &Path, durability: Durability) -> Result<Connection, Error> {
     if fresh {
         connection
             .execute_batch(&format!(
-                "begin; {TABLES} {EVENTS} insert into meta values('layout', {LAYOUT}); commit;"
+                "begin; {TABLES} {INCIDENTS} {EVENTS} insert into meta values('layout', {LAYOUT}); commit;"
             ))
             .map_err(failed)?;
     } else {
@@ -217,7 +222,7 @@ fn check(connection: &Connection, path: &Path) -> Result<(), Error> {
             to = LAYOUT,
             "the telemetry database gets a new layout; this may take minutes"
         );
-        migrate(connection).map_err(failed)?;
+        migrate(connection, found).map_err(failed)?;
     }
     for table in SMALL {
         let verdict: String = connection
@@ -239,12 +244,23 @@ fn check(connection: &Connection, path: &Path) -> Result<(), Error> {
 }
 
 /// Brings an older layout up to this one, or leaves it as it was.
-fn migrate(connection: &Connection) -> rusqlite::Result<()> {
+fn migrate(connection: &Connection, found: i64) -> rusqlite::Result<()> {
+    let events = if found < 2 {
+        format!(
+            "alter table events rename to events_1;
+             alter table streams rename to streams_1;
+             {EVENTS} {FROM_1}"
+        )
+    } else {
+        String::new()
+    };
+    // Before the third layout nothing was ever written into the tables of incidents.
     let done = connection.execute_batch(&format!(
         "begin immediate;
-         alter table events rename to events_1;
-         alter table streams rename to streams_1;
-         {EVENTS} {FROM_1}
+         {events}
+         drop table incidents;
+         drop table journal;
+         {INCIDENTS}
          update meta set value = {LAYOUT} where key = 'layout';
          commit;"
     ));

@@ -13,13 +13,16 @@ use rusqlite::params;
 use tokio_util::sync::CancellationToken;
 
 use crate::http::App;
-use crate::journal::Journal;
+use crate::journal::{Journal, News};
 use crate::leadership::pause;
 use crate::metrics::{OfGroup, OfIncident, OfState, OfVerdict};
 use crate::store::Limits;
 
 const CLEAN_EVERY: Duration = Duration::from_secs(60);
 const FOLLOW_EVERY: Duration = Duration::from_secs(5);
+const CUT_EVERY: Duration = Duration::from_hours(1);
+/// How old records must be that are about no incident before they leave the journal.
+const OLD: jiff::SignedDuration = jiff::SignedDuration::from_hours(30 * 24);
 const FIGURES_EVERY: Duration = Duration::from_secs(5);
 
 /// Cleans the database until `stop`.
@@ -87,14 +90,45 @@ async fn end_planned(app: &App, now: i64) {
 
 /// Follows the journal while somebody else leads, so that every replica can tell of incidents.
 pub async fn follow(app: Arc<App>, journal: Journal, stop: CancellationToken) {
+    let mut place = None;
     while !pause(&stop, FOLLOW_EVERY).await {
-        if app.leads() || !matches!(journal, Journal::Objects(_)) {
+        if app.leads() {
+            // A leader knows more than it read.
+            place = None;
             continue;
         }
-        match journal.load().await {
-            Ok(records) if !app.leads() => app.chronicle.replace(&records),
-            Ok(_) => {}
+        let news = journal.follow(&mut place).await;
+        if app.leads() {
+            place = None;
+            continue;
+        }
+        match news {
+            Ok(News::All(records)) => app.chronicle.replace(&records),
+            Ok(News::More(records)) => app.chronicle.append(&records),
             Err(error) => tracing::debug!(%error, "the journal cannot be read"),
+        }
+    }
+}
+
+/// Cuts the journal while this replica leads, until `stop`.
+pub async fn cut(app: Arc<App>, journal: Journal, stop: CancellationToken) {
+    while !pause(&stop, CUT_EVERY).await {
+        let Some(before) = jiff::Timestamp::now()
+            .checked_sub(OLD)
+            .ok()
+            .filter(|_| app.leads())
+        else {
+            continue;
+        };
+        match journal.cut(before).await {
+            Ok(0) => {}
+            Ok(records) => tracing::info!(
+                records,
+                "records of incidents that were over long ago left the journal"
+            ),
+            Err(error) => {
+                tracing::warn!(%error, "the journal could not be cut; it is tried again in an hour")
+            }
         }
     }
 }

@@ -10,6 +10,7 @@ pub mod fences;
 pub mod housekeeping;
 pub mod notices;
 pub mod nova;
+pub mod past;
 pub mod preflight;
 pub mod pulls;
 pub(crate) mod reservations;

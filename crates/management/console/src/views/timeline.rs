@@ -164,7 +164,7 @@ fn tell(record: &Record, detail: &IncidentDetail) -> Option<(Sort, String)> {
             Action,
             format!("pauses {} here: it runs elsewhere", name(detail, server)),
         ),
-        Entry::Led => return None,
+        Entry::Led | Entry::Forgotten { .. } | Entry::Left { .. } => return None,
     })
 }
 
