@@ -90,7 +90,7 @@ async fn rounds(
                     "watch: {}, round {round}, {watchers} watchers",
                     target.name
                 ));
-                let sample = one(target, *watchers, first, writes).await?;
+                let sample = on_one_thread(Target::clone(target), *watchers, first, writes).await?;
                 taken.entry(*watchers).or_default().push(sample);
                 first += writes;
             }
@@ -107,6 +107,23 @@ fn row(id: String, title: String, rounds: &[Sample]) -> Row {
         .figure("max", &each(|s| s.max))
         .figure("cpu", &each(|s| s.cpu))
         .figure("deliveries", &each(|s| s.deliveries))
+}
+
+/// All clients in one thread, as one program with many connections: what they spend on waking each other would be taken
+/// from the server they share the machine with.
+async fn on_one_thread(
+    target: Target,
+    watchers: usize,
+    first: u64,
+    writes: u64,
+) -> Result<Sample, BenchError> {
+    let work = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(BenchError::io("start", "a thread for watchers"))?;
+        runtime.block_on(one(&target, watchers, first, writes))
+    };
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|e| BenchError::Ended("the watchers".into(), e.to_string()))?
 }
 
 async fn one(target: &Target, watchers: usize, first: u64, writes: u64) -> Result<Sample, BenchError> {

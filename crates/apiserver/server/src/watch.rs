@@ -48,6 +48,8 @@ struct Watch {
     filter: Filter,
     form: Form,
     changes: Subscription,
+    /// Whether something may have happened since the last look.
+    rung: bool,
     revision: u64,
     bookmarks: bool,
     columns_due: bool,
@@ -123,6 +125,7 @@ impl Api {
             filter,
             form,
             changes: Subscription::new(&resource.table, only, self.config.watch_queue),
+            rung: true,
             revision: 0,
             bookmarks: options.bookmarks,
             columns_due: true,
@@ -155,7 +158,8 @@ impl Api {
             };
             watch.begin_after(from).await;
         }
-        let stream = futures::stream::unfold(watch, |mut watch| async move {
+        // Boxed, because it is moved with every piece.
+        let stream = futures::stream::unfold(Box::new(watch), |mut watch| async move {
             watch.next().await.map(|bytes| (bytes, watch))
         });
         Ok(Answer {
@@ -240,17 +244,19 @@ impl Watch {
     /// The next piece of the stream; `None` ends it.
     async fn next(&mut self) -> Option<Bytes> {
         // Between two calls the client (or its connection) was busy with what it had been handed.
-        let mut neglected = self.handed.elapsed() > NEGLECT;
+        let now = Instant::now();
+        let mut neglected = now.duration_since(self.handed) > NEGLECT;
         loop {
             if let Some(bytes) = self.joined() {
                 self.handed = Instant::now();
                 return Some(bytes);
             }
-            if self.ended || self.outdated() {
+            // Where something always happens the alarm is never heard.
+            if self.ended || now >= self.deadline || self.outdated() {
                 return None;
             }
-            self.catch_up(std::mem::take(&mut neglected)).await;
-            if !self.queue.is_empty() || self.ended {
+            if std::mem::take(&mut self.rung) {
+                self.catch_up(std::mem::take(&mut neglected)).await;
                 continue;
             }
             if self.type_is_gone() || self.api.stop.is_cancelled() {
@@ -258,7 +264,13 @@ impl Watch {
             }
             // The end of the server wakes every table.
             tokio::select! {
-                rings = self.changes.rung() => if !rings { return None },
+                biased;
+                rings = self.changes.rung() => {
+                    if !rings {
+                        return None;
+                    }
+                    self.rung = true;
+                }
                 () = self.alarm.as_mut() => {
                     if Instant::now() >= self.deadline {
                         return None;

@@ -18,6 +18,8 @@ use super::record::{Key, Record};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TypeId(pub u32);
 
+/// So many events are looked at from the end of a ring before it is searched.
+const LATEST: usize = 4;
 /// Ring sizes: a ring always keeps this many events, and no more than the second number.
 const RING_MIN: usize = 1_024;
 const RING_MAX: usize = 100_000;
@@ -342,7 +344,15 @@ impl Inner {
     }
 
     fn position_after(&self, revision: u64) -> usize {
-        self.ring.partition_point(|(_, event)| event.revision <= revision)
+        // A watcher asks for what came just now: that lies at the end, and is warm.
+        let latest = self.ring.iter().rev().take(LATEST);
+        match latest
+            .map(|(_, event)| event.revision)
+            .position(|known| known <= revision)
+        {
+            Some(after) => self.ring.len() - after,
+            None => self.ring.partition_point(|(_, event)| event.revision <= revision),
+        }
     }
 
     fn after(&self, revision: u64) -> Vec<Arc<Event>> {
