@@ -102,9 +102,9 @@ pub struct HaIncidentStatus {
     /// The number of the journal's latest record about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub journal_seq: Option<i64>,
-    /// What every group of signals said when it was opened.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub snapshot: Vec<HaSignal>,
+    /// What it was concluded from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<HaSnapshot>,
     /// The maintenance the host gets back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub previous_maintenance: Option<String>,
@@ -123,6 +123,19 @@ pub struct HaIncidentStatus {
     /// Conditions, keyed by type.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
+}
+
+/// What an incident was concluded from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HaSnapshot {
+    /// When.
+    pub taken_at: Time,
+    /// The boot that the host was last seen with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot_id: Option<String>,
+    /// What every group of signals said.
+    pub groups: Vec<HaSignal>,
 }
 
 /// What one group of signals said.

@@ -37,7 +37,7 @@ pub use eviction::{
 };
 pub use ha_incident::{
     HaFence, HaHeldReason, HaIncident, HaIncidentSpec, HaIncidentState, HaIncidentStatus, HaIncidentType,
-    HaSignal, HaStep, HaSummary, HaVm,
+    HaSignal, HaSnapshot, HaStep, HaSummary, HaVm,
 };
 pub use hypervisor::{
     AgentInfo, Aggregate, AggregateGroup, Capabilities, Cell, DomainCapabilities, Group, Hypervisor,

@@ -226,6 +226,13 @@ impl Schema {
         self
     }
 
+    /// Sets the most items.
+    #[must_use]
+    pub fn max_items(mut self, count: i64) -> Self {
+        self.0.max_items = Some(count);
+        self
+    }
+
     /// Makes a list merge by the given keys.
     #[must_use]
     pub fn keyed_by(mut self, keys: &[&str]) -> Self {

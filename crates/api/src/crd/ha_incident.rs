@@ -60,11 +60,18 @@ fn spec() -> Schema {
 }
 
 fn status() -> Schema {
+    // Empty while nothing holds it.
+    let held = [&[""], HaHeldReason::WORDS].concat();
     Schema::object([
-        ("state", Schema::word(HaIncidentState::WORDS).doc("Where it stands.")),
+        (
+            "state",
+            Schema::word(HaIncidentState::WORDS)
+                .default_value(HaIncidentState::Suspect.as_str())
+                .doc("Where it stands."),
+        ),
         (
             "heldReason",
-            Schema::word(HaHeldReason::WORDS).doc("Why it does not go on. Absent while it does."),
+            Schema::word(&held).doc("Why it does not go on. Absent or empty while it does."),
         ),
         (
             "epoch",
@@ -78,24 +85,23 @@ fn status() -> Schema {
         ),
         (
             "snapshot",
-            Schema::list_of(signal())
-                .keyed_by(&["group"])
-                .doc("What every group of signals said when it was opened."),
+            once(snapshot()).doc("What it was concluded from. Written once."),
         ),
         (
             "previousMaintenance",
-            Schema::text().doc("The maintenance that the host gets back."),
+            once(Schema::text().max_length(63)).doc("The maintenance that the host gets back. Written once."),
         ),
         ("fence", Schema::list_of(fence()).doc("Fences that were verified.")),
         (
             "steps",
             Schema::list_of(step())
                 .keyed_by(&["key", "attempt"])
+                .max_items(200)
                 .doc("What was intended, and what came of it."),
         ),
         (
             "vms",
-            Schema::list_of(vm()).keyed_by(&["uuid"]).doc(
+            Schema::list_of(vm()).keyed_by(&["uuid"]).max_items(800).doc(
                 "The guests. Beyond 800 they continue in objects of the same name followed by -vms- and a number.",
             ),
         ),
@@ -105,12 +111,41 @@ fn status() -> Schema {
             Schema::conditions().doc("Open, Fenced and Recovered, one entry each."),
         ),
     ])
+    .rule("!has(oldSelf.epoch) || has(self.epoch)", "The term stays")
+    .rule("!has(oldSelf.snapshot) || has(self.snapshot)", "The snapshot stays")
+    .rule(
+        "!has(oldSelf.previousMaintenance) || has(self.previousMaintenance)",
+        "The maintenance to give back stays",
+    )
     .doc("How far it got.")
+}
+
+fn once(schema: Schema) -> Schema {
+    schema.rule("self == oldSelf", "Value is written once")
+}
+
+/// Bounded in every part, so that it never takes more than 16 KiB.
+fn snapshot() -> Schema {
+    let groups = Schema::list_of(signal()).keyed_by(&["group"]).max_items(16);
+    Schema::object([
+        ("takenAt", Schema::time().doc("When.")),
+        (
+            "bootId",
+            Schema::text()
+                .max_length(64)
+                .doc("The boot that the host was last seen with."),
+        ),
+        ("groups", groups.doc("What every group of signals said.")),
+    ])
+    .required(&["takenAt", "groups"])
 }
 
 fn signal() -> Schema {
     Schema::object([
-        ("group", Schema::text().doc("The letter of the group.")),
+        (
+            "group",
+            Schema::text().max_length(8).doc("The letter of the group."),
+        ),
         (
             "verdict",
             Schema::word(&["alive", "kernel-only", "unknown", "dead"]).doc("What it said."),

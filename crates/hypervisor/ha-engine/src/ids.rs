@@ -103,7 +103,7 @@ text_id! {
 }
 
 /// An incident: the host, the term that opened it and a number within the term. Unique without a
-/// clock or chance.
+/// clock or chance; when it was opened is in its name, so that names sort as incidents came.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct IncidentId {
     /// The term that opened it.
@@ -112,11 +112,36 @@ pub struct IncidentId {
     pub n: u32,
     /// The host it is about.
     pub host: HostName,
+    /// When it was opened, in milliseconds since 1970 by the clock of whoever opened it. Nothing in the ids of those that
+    /// were opened before names had it; they keep their names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub opened_ms: Option<u64>,
+}
+
+/// The letters of a ULID, in lower case.
+const LETTERS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+
+impl IncidentId {
+    /// The ULID of its name: when it was opened, and instead of chance the term and the number within it.
+    fn ulid(&self, opened_ms: u64) -> u128 {
+        let time = u128::from(opened_ms & 0xffff_ffff_ffff);
+        let term = u128::from(self.epoch.0 & 0xffff_ffff_ffff);
+        time << 80 | term << 32 | u128::from(self.n)
+    }
 }
 
 impl fmt::Display for IncidentId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}-{}", self.host, self.epoch.0, self.n)
+        let Some(opened_ms) = self.opened_ms else {
+            return write!(f, "{}-{}-{}", self.host, self.epoch.0, self.n);
+        };
+        write!(f, "{}-", self.host)?;
+        let ulid = self.ulid(opened_ms);
+        for place in (0..26).rev() {
+            let letter = LETTERS.get((ulid >> (place * 5) & 31) as usize);
+            write!(f, "{}", char::from(letter.copied().unwrap_or(b'0')))?;
+        }
+        Ok(())
     }
 }
 
@@ -134,4 +159,35 @@ pub enum Grade {
     Power,
     /// A person says so and signs for it; satisfies any requirement.
     Asserted,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_incident_is_named_by_its_host_and_a_ulid_in_lower_case() {
+        let id = |epoch, n, opened_ms| IncidentId {
+            epoch: Epoch(epoch),
+            n,
+            host: "node001-bb1".parse().unwrap(),
+            opened_ms,
+        };
+        // 01arz3ndek is the time of the well-known example of a ULID.
+        let named = id(7, 1, Some(1_469_922_850_259)).to_string();
+        assert_eq!(named, "node001-bb1-01arz3ndek000000000w000001");
+        let names = [
+            id(7, 2, Some(1_469_922_850_259)),
+            id(8, 1, Some(1_469_922_850_259)),
+            id(1, 1, Some(1_469_922_850_260)),
+        ];
+        let mut before = named;
+        for name in names.map(|id| id.to_string()) {
+            assert!(before < name, "{before} {name}");
+            before = name;
+        }
+        assert_eq!(id(7, 1, None).to_string(), "node001-bb1-7-1");
+        let text = serde_json::to_string(&id(7, 1, None)).unwrap();
+        assert!(!text.contains("opened"), "{text}");
+    }
 }

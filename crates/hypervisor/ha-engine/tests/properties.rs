@@ -157,6 +157,7 @@ fn what_has_been_over_for_thirty_days_is_forgotten_and_a_successor_reads_on() {
         epoch: Epoch(1),
         n: 1,
         host: host(0),
+        opened_ms: None,
     };
     let day = |n: i64| jiff::Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_hours(24 * n);
     let record = |seq, at, entry| Record {

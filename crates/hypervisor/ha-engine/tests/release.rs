@@ -58,6 +58,7 @@ fn incident() -> IncidentId {
         epoch: Epoch(1),
         n: 1,
         host: host(0),
+        opened_ms: None,
     }
 }
 

@@ -132,6 +132,7 @@ async fn an_incident_that_left_the_journal_is_still_told() {
         epoch: Epoch(1),
         n: 1,
         host: HOST.parse().unwrap(),
+        opened_ms: None,
     };
     let id = incident.to_string();
     let at = jiff::Timestamp::now() - jiff::SignedDuration::from_hours(24 * 60);

@@ -309,12 +309,13 @@ impl Engine {
         self.out.actions.push(action);
     }
 
-    pub(crate) fn next_incident(&mut self, host: &HostName) -> Option<IncidentId> {
+    pub(crate) fn next_incident(&mut self, host: &HostName, now: Now) -> Option<IncidentId> {
         let term = self.term.as_mut()?;
         let id = IncidentId {
             epoch: term.epoch,
             n: term.next_incident,
             host: host.clone(),
+            opened_ms: u64::try_from(now.wall.as_millisecond()).ok(),
         };
         term.next_incident += 1;
         Some(id)

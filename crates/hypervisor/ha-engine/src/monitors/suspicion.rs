@@ -282,7 +282,7 @@ impl Engine {
         };
         let boot = host.signals.agent.boot.clone();
         host.suspicion = None;
-        let Some(incident) = self.next_incident(name) else {
+        let Some(incident) = self.next_incident(name, now) else {
             return;
         };
         self.write(

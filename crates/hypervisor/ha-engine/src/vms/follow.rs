@@ -238,6 +238,7 @@ mod tests {
             epoch: Epoch(3),
             n: 1,
             host: "n1".parse().unwrap(),
+            opened_ms: None,
         };
         let guest = |n: u32| ServerId::new(format!("00000000-0000-4000-8000-{n:012}")).unwrap();
         let all: Vec<u32> = (0..500)

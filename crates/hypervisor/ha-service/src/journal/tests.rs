@@ -32,6 +32,7 @@ pub(super) fn host(name: &str) -> IncidentId {
         epoch: Epoch(1),
         n: 1,
         host: name.parse().unwrap(),
+        opened_ms: None,
     }
 }
 

@@ -26,7 +26,8 @@ use crate::http::App;
 use crate::leadership::pause;
 use render::Now;
 
-const EVERY: Duration = Duration::from_millis(500);
+/// How long changes are gathered before they are written.
+const EVERY: Duration = Duration::from_millis(250);
 /// After a refusal, nothing is tried for this long.
 const REST: Duration = Duration::from_secs(30);
 const CALL_TIME: Duration = Duration::from_secs(10);

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use cobaltcore_api::names::ServerId;
 use cobaltcore_api::{
     HaFence, HaHeldReason, HaIncidentSpec, HaIncidentState, HaIncidentStatus, HaIncidentType, HaSignal,
-    HaStep, HaSummary, HaVm,
+    HaSnapshot, HaStep, HaSummary, HaVm,
 };
 use cobaltcore_ha_engine::{
     Entry, Epoch, Group, HeldReason, Incident, IncidentKind, IncidentState, Record, VmProgress, VmRecord,
@@ -70,7 +70,7 @@ pub(super) fn status(
             false => record.epoch.0.cast_signed(),
         }),
         journal_seq: last.map(|record| record.seq.cast_signed()),
-        snapshot: snapshot(incident),
+        snapshot: Some(snapshot(story)),
         previous_maintenance: incident.previous.as_ref().map(ToString::to_string),
         fence: fences(&story.records, now, levels),
         steps: steps(&story.records),
@@ -80,8 +80,10 @@ pub(super) fn status(
     };
     let more = parts
         .map(|part| HaIncidentStatus {
+            state: status.state.clone(),
             epoch: status.epoch,
             vms: part.to_vec(),
+            conditions: status.conditions.clone(),
             ..HaIncidentStatus::default()
         })
         .collect();
@@ -102,8 +104,9 @@ fn word(value: &impl serde::Serialize) -> String {
         .to_owned()
 }
 
-fn snapshot(incident: &Incident) -> Vec<HaSignal> {
-    Group::ALL
+fn snapshot(story: &Story) -> HaSnapshot {
+    let incident = &story.incident;
+    let groups = Group::ALL
         .into_iter()
         .map(|group| {
             let said = incident.evidence.of(group);
@@ -114,7 +117,15 @@ fn snapshot(incident: &Incident) -> Vec<HaSignal> {
                 untrusted: said.untrusted,
             }
         })
-        .collect()
+        .collect();
+    HaSnapshot {
+        taken_at: time(story.opened_at()),
+        boot_id: incident
+            .boot
+            .as_ref()
+            .map(|boot| boot.0.chars().take(64).collect()),
+        groups,
+    }
 }
 
 fn fences(records: &[Record], now: &Now, levels: &[String]) -> Vec<HaFence> {
@@ -262,34 +273,55 @@ fn cut(mut text: String) -> String {
 // --- guests
 
 fn guests(story: &Story) -> Vec<HaVm> {
-    let mut asked: BTreeMap<&ServerId, Timestamp> = BTreeMap::new();
+    let mut ways: BTreeMap<&ServerId, Way> = BTreeMap::new();
     for record in &story.records {
-        if let Entry::EvacuateIntended { server, .. } = &record.entry {
-            asked.insert(server, record.at);
+        match &record.entry {
+            Entry::EvacuateIntended { server, .. } => {
+                let asked = Some(record.at);
+                ways.insert(
+                    server,
+                    Way {
+                        asked,
+                        migration: None,
+                    },
+                );
+            }
+            Entry::Vm {
+                server,
+                progress: VmProgress::InFlight { migration },
+                ..
+            } => ways.entry(server).or_default().migration = Some(migration.0),
+            _ => {}
         }
     }
     let incident = &story.incident;
     incident
         .vms
         .values()
-        .map(|vm| guest(vm, asked.get(&vm.server).copied()))
+        .map(|vm| guest(vm, ways.get(&vm.server).copied().unwrap_or_default()))
         .collect()
 }
 
-fn guest(vm: &VmRecord, asked: Option<Timestamp>) -> HaVm {
-    let (migration, destination, reason) = match &vm.progress {
-        VmProgress::Pending | VmProgress::Requested => (None, None, String::new()),
-        VmProgress::InFlight { migration } => (Some(migration.0.cast_signed()), None, String::new()),
+/// When a guest was last asked for, and the record in Nova that came of it.
+#[derive(Clone, Copy, Default)]
+struct Way {
+    asked: Option<Timestamp>,
+    migration: Option<u64>,
+}
+
+fn guest(vm: &VmRecord, way: Way) -> HaVm {
+    let (destination, reason) = match &vm.progress {
+        VmProgress::Pending | VmProgress::Requested | VmProgress::InFlight { .. } => (None, String::new()),
         VmProgress::Verifying { destination } | VmProgress::Recovered { destination } => {
-            (None, Some(destination), String::new())
+            (Some(destination), String::new())
         }
-        VmProgress::Failed { reason } => (None, None, word(reason)),
-        VmProgress::Skipped { reason } => (None, None, word(reason)),
+        VmProgress::Failed { reason } => (None, word(reason)),
+        VmProgress::Skipped { reason } => (None, word(reason)),
         VmProgress::Blocked { reason } => {
             let said = vm.said.as_deref().map(|said| format!(": {said}"));
-            (None, None, word(reason) + said.as_deref().unwrap_or_default())
+            (None, word(reason) + said.as_deref().unwrap_or_default())
         }
-        VmProgress::Conflict { seen_on } => (None, Some(seen_on), "RunsElsewhere".to_owned()),
+        VmProgress::Conflict { seen_on } => (Some(seen_on), "RunsElsewhere".to_owned()),
     };
     HaVm {
         uuid: vm.server.to_string(),
@@ -300,8 +332,8 @@ fn guest(vm: &VmRecord, asked: Option<Timestamp>) -> HaVm {
         wanted_power: word(&vm.wanted),
         state: progress_word(&vm.progress).to_owned(),
         attempt: vm.attempt.into(),
-        intent_at: asked.map(time),
-        migration_id: migration,
+        intent_at: way.asked.map(time),
+        migration_id: way.migration.map(u64::cast_signed),
         destination: destination.map(ToString::to_string).unwrap_or_default(),
         locked: vm.locked,
         reason,
@@ -400,6 +432,7 @@ mod tests {
             epoch: Epoch(7),
             n: 1,
             host: cobaltcore_api::names::HostName::new("n1").unwrap(),
+            opened_ms: None,
         }
     }
 

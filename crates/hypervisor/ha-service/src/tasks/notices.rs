@@ -602,6 +602,7 @@ mod tests {
                 epoch: Epoch(1),
                 n: 1,
                 host: HostName::new("n1").unwrap(),
+                opened_ms: None,
             },
             server: ServerId::new("00000000-0000-4000-8000-000000000001").unwrap(),
             why: why.to_owned(),

@@ -149,6 +149,7 @@ mod tests {
             epoch: Epoch(7),
             n: 1,
             host: "n1".parse().unwrap(),
+            opened_ms: None,
         };
         let opened = Entry::Opened {
             incident: incident.clone(),

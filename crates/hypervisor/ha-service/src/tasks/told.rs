@@ -273,6 +273,7 @@ mod tests {
             epoch: Epoch(1),
             n: 1,
             host: host.clone(),
+            opened_ms: None,
         };
         for (notice, rule, result) in [
             (Notice::Suspect { host: host.clone() }, "E5", "suspect"),

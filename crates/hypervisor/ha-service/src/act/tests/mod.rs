@@ -141,6 +141,7 @@ pub(super) fn incident(host: &str) -> IncidentId {
         epoch: Epoch(3),
         n: 1,
         host: name(host),
+        opened_ms: None,
     }
 }
 
