@@ -32,7 +32,9 @@ pub struct ServiceNeeds {
 pub fn service_needs(service: &Value) -> ServiceNeeds {
     let kind = text(service, "spec.type");
     let mut needs = ServiceNeeds {
-        cluster_ip: kind != "ExternalName" && text(service, "spec.clusterIP").is_empty(),
+        cluster_ip: kind != "ExternalName"
+            && text(service, "spec.clusterIP").is_empty()
+            && list(service, "spec.clusterIPs").is_empty(),
         node_ports: Vec::new(),
         health_check_port: kind == "LoadBalancer"
             && text(service, "spec.externalTrafficPolicy") == "Local"

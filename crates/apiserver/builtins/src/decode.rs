@@ -410,18 +410,16 @@ fn zero_definition(index: usize) -> Value {
         return Value::Null;
     };
     match definition.form {
-        Form::Struct => Value::Object(
-            definition
-                .fields
-                .iter()
-                .filter(|field| field.always)
-                .map(|field| (field.name.to_owned(), zero(field)))
-                .collect(),
-        ),
+        Form::Struct => zero_struct(definition),
         Form::Quantity => Value::from("0"),
         Form::IntOrString => Value::from(0),
         _ => Value::Null,
     }
+}
+
+fn zero_struct(definition: &Definition) -> Value {
+    let always = definition.fields.iter().filter(|field| field.always);
+    Value::Object(always.map(|field| (field.name.to_owned(), zero(field))).collect())
 }
 
 fn struct_name(definition: &Definition) -> String {
@@ -442,6 +440,14 @@ fn type_text(kind: &FieldType) -> String {
         FieldType::List(inner) => format!("[]{}", type_text(inner)),
         FieldType::Map(inner) => format!("map[string]{}", type_text(inner)),
         FieldType::Definition(index) => table().get(*index).map(struct_name).unwrap_or_default(),
+    }
+}
+
+impl crate::kind::Kind {
+    /// What an object of this kind says before anything of it is set.
+    pub fn blank(&self) -> Value {
+        let found = table().find(self.definition);
+        found.map_or(Value::Null, zero_struct)
     }
 }
 

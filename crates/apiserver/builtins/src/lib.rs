@@ -8,6 +8,7 @@
 
 mod admission;
 mod allocate;
+mod autoscaler;
 mod budget;
 mod convert;
 mod decode;

@@ -13,6 +13,7 @@ use crate::json::{
 use crate::kind::Kind;
 use crate::quantity::Quantity;
 use crate::times::{Precision, render};
+use crate::validate::profiles;
 
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
@@ -199,6 +200,7 @@ fn pod(object: &mut Value) {
     if int(object, "spec.terminationGracePeriodSeconds").is_some_and(|grace| grace < 0) {
         ensure(object, "spec").insert("terminationGracePeriodSeconds".to_owned(), json!(1));
     }
+    confine(object);
     let class = qos_class(object);
     let mut status = json!({"phase": "Pending", "qosClass": class});
     if !list(object, "spec.schedulingGates").is_empty() {
@@ -213,6 +215,39 @@ fn pod(object: &mut Value) {
         }]);
     }
     ensure(object, "").insert("status".to_owned(), status);
+}
+
+/// What the old annotations say about a container becomes its field, unless the pod says the same.
+fn confine(pod: &mut Value) {
+    if text(pod, "spec.os.name") == "windows" {
+        return;
+    }
+    let of_pod = at(pod, "spec.securityContext.appArmorProfile").cloned();
+    let annotations = map(pod, "metadata.annotations").cloned().unwrap_or_default();
+    for field in [
+        "spec.initContainers",
+        "spec.containers",
+        "spec.ephemeralContainers",
+    ] {
+        for container in list_mut(pod, field) {
+            let key = format!("{}{}", profiles::APP_ARMOR, text(container, "name"));
+            let Some(written) = annotations.get(&key).and_then(Value::as_str) else {
+                continue;
+            };
+            if at(container, "securityContext.appArmorProfile").is_some()
+                || profiles::is_profile(of_pod.as_ref(), written)
+            {
+                continue;
+            }
+            if let Some((kind, name)) = profiles::annotated_app_armor(written) {
+                let mut profile = json!({"type": kind});
+                if let Some(name) = name {
+                    profile["localhostProfile"] = json!(name);
+                }
+                ensure(container, "securityContext").insert("appArmorProfile".to_owned(), profile);
+            }
+        }
+    }
 }
 
 /// BestEffort, Burstable or Guaranteed.

@@ -11,6 +11,7 @@ use crate::json::{at, entries, int, list, map, number, same, text};
 use crate::kind::Kind;
 use crate::names;
 use crate::quantity::Quantity;
+use crate::validate::profiles;
 use crate::warnings_storage;
 
 /// Labels of nodes that have newer names.
@@ -54,6 +55,18 @@ pub(crate) const OLD_VOLUMES: [(&str, &str); 9] = [
     ("glusterfs", "deprecated in v1.25, non-functional in v1.26+"),
     ("cephfs", "deprecated in v1.28, non-functional in v1.31+"),
     ("rbd", "deprecated in v1.28, non-functional in v1.31+"),
+];
+
+/// Annotations of pods that fields have taken the place of.
+const OLD_ANNOTATIONS: [(&str, &str); 2] = [
+    (
+        "scheduler.alpha.kubernetes.io/critical-pod",
+        "non-functional in v1.16+; use the \"priorityClassName\" field instead",
+    ),
+    (
+        "security.alpha.kubernetes.io/sysctls",
+        "non-functional in v1.11+; use the \"sysctls\" field instead",
+    ),
 ];
 
 impl Kind {
@@ -181,6 +194,11 @@ fn pod(pod: &Value, prefix: &str, warnings: &mut Vec<String>) {
             ));
         }
     }
+    for (key, text) in OLD_ANNOTATIONS {
+        if entries(pod, "metadata.annotations").any(|(name, _)| name == key) {
+            warnings.push(format!("{prefix}metadata.annotations[{key}]: {text}"));
+        }
+    }
     for (position, volume) in list(spec, "volumes").iter().enumerate() {
         for (source, text) in OLD_VOLUMES
             .iter()
@@ -204,6 +222,7 @@ fn pod(pod: &Value, prefix: &str, warnings: &mut Vec<String>) {
         }
     }
     fractions(spec, "overhead", &format!("{prefix}spec"), warnings);
+    profiles::warnings(pod, prefix, warnings);
     containers(spec, prefix, warnings);
     if int(spec, "terminationGracePeriodSeconds").is_some_and(|seconds| seconds < 0) {
         warnings.push(format!(

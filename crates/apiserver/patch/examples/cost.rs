@@ -63,6 +63,7 @@ fn main() {
     let now = "2026-01-01T00:00:00Z";
     let request = |old, manager, subresource, filter| UpdateRequest {
         old,
+        blank: None,
         schema: &schema,
         versions: None,
         manager,

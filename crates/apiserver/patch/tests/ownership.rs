@@ -279,6 +279,7 @@ fn entries_of_versions_no_longer_served_are_dropped() {
     update(
         UpdateRequest {
             old: Some(&old),
+            blank: None,
             schema: &schema,
             versions: Some(&versions),
             manager: "m",

@@ -235,6 +235,7 @@ proptest! {
         update(
             UpdateRequest {
                 old: Some(&old), schema: &schema, versions: None, manager: "m", api_version: "v1", subresource: None,
+                blank: None,
                 filter: &filter, now: "2026-01-01T00:00:00Z",
             },
             &mut updated,

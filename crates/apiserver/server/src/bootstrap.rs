@@ -193,6 +193,7 @@ impl Api {
         cobaltcore_patch::update(
             cobaltcore_patch::UpdateRequest {
                 old: None,
+                blank: None,
                 schema: resource.schema(),
                 versions: None,
                 manager: "kube-apiserver",

@@ -78,6 +78,7 @@ fn own_status(before: &Value, definition: &mut Value, now: &str) {
     };
     let request = cobaltcore_patch::UpdateRequest {
         old: Some(before),
+        blank: None,
         schema: kind.schema(),
         versions: None,
         manager: "kube-apiserver",

@@ -97,13 +97,14 @@ impl Api {
 
     fn impersonate(&self, head: &Head, user: User) -> ApiResult<User> {
         let headers = head.headers.iter().map(|(k, v)| (k.as_str(), v.as_bytes()));
-        let Some(wanted) = impersonation::wanted_user(headers).map_err(ApiError::from)? else {
+        let Some(wanted) = impersonation::wanted_user(headers).map_err(|e| ApiError::from(e).unsniffed())?
+        else {
             return Ok(user);
         };
         let request = self.attributes(&user, &head.info);
         let authorize = |attributes: &Attributes<'_>| self.authorize(attributes);
         impersonation::impersonate(&wanted, &request, &self.impersonations, &authorize)
-            .map_err(ApiError::from)
+            .map_err(|refusal| ApiError::from(refusal).unsniffed())
     }
 
     /// What the request wants to do, for the authoriser.
@@ -252,7 +253,9 @@ impl Api {
         let named = path_names_object(call);
         if !resource.is_stored() {
             return match info.verb {
-                "create" if !named => self.create_virtual(call, registry, resource).await,
+                // What is only asked has no names to be asked for by.
+                _ if named => Err(resource.no_such_route()),
+                "create" => self.create_virtual(call, registry, resource).await,
                 _ => Err(ApiError::method_not_allowed()),
             };
         }
@@ -264,6 +267,8 @@ impl Api {
             ("list", false) => self.list(call, registry, resource).await,
             ("watch", _) => self.watch(call, registry, resource).await,
             ("create", false) => self.create(call, registry, resource).await,
+            // Paths of custom kinds are not told apart: what is created is named by the body alone.
+            ("create", true) if resource.as_custom().is_some() => self.create(call, registry, resource).await,
             ("update", true) => self.update(call, registry, resource, None).await,
             ("patch", true) => self.patch(call, registry, resource, None).await,
             ("delete", true) => self.delete(call, registry, resource).await,

@@ -68,7 +68,7 @@ impl Api {
             return Err(ApiError::method_not_allowed());
         }
         match segments.as_slice() {
-            [] => Ok(Answer::readable(200, &json!({"paths": self.paths()}))),
+            [] | ["index.html"] => Ok(Answer::readable(200, &json!({"paths": self.paths()}))),
             ["healthz" | "livez", rest @ ..] => self.told_health(call, rest, false),
             ["readyz", rest @ ..] => self.told_health(call, rest, true),
             ["version"] => {
@@ -136,7 +136,11 @@ impl Api {
     /// Health is plain text, whatever a browser may take it for.
     fn told_health(&self, call: &Call, rest: &[&str], readiness: bool) -> ApiResult<Answer> {
         let answer = self.health(call, rest, readiness)?;
-        Ok(answer.with(X_CONTENT_TYPE_OPTIONS, "nosniff"))
+        if rest.is_empty() {
+            return Ok(answer.with(X_CONTENT_TYPE_OPTIONS, "nosniff"));
+        }
+        // A single check says no more than it was asked.
+        Ok(answer)
     }
 
     fn health(&self, call: &Call, rest: &[&str], readiness: bool) -> ApiResult<Answer> {

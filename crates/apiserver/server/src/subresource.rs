@@ -296,6 +296,7 @@ impl Api {
         let api_version = body["apiVersion"].as_str().unwrap_or_default().to_owned();
         let request = cobaltcore_patch::UpdateRequest {
             old: None,
+            blank: None,
             schema: cobaltcore_builtins::definition_schema(definition),
             versions: None,
             manager: &write.manager(),

@@ -309,8 +309,11 @@ impl Api {
         let api_version = write.resource.api_version();
         let versions = version_schemas(write.registry, write.resource);
         let filter = write.resource.filter(write.subresource);
+        let kind = write.resource.as_builtin().filter(|_| old.is_none());
+        let blank = kind.map(cobaltcore_builtins::Kind::blank);
         let request = UpdateRequest {
             old,
+            blank: blank.as_ref(),
             schema: write.resource.schema(),
             versions: Some(&versions),
             manager: &write.manager(),
@@ -368,9 +371,12 @@ pub(crate) fn receive(write: &Write<'_>, decoded: Decoded) -> ApiResult<Value> {
         .map(|path| (path.clone(), unknown_field(path)))
         .collect();
     if repeated.is_empty() {
+        // What a type does not know it does not count; a schema is asked after keys were counted.
+        let counted = |path: &&String| write.resource.as_custom().is_some() || !unknown.contains(path);
         problems.extend(
             duplicates
                 .iter()
+                .filter(counted)
                 .map(|path| (path.clone(), duplicate_field(path))),
         );
     }

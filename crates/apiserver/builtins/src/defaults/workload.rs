@@ -148,6 +148,7 @@ pub(super) fn cron_job(object: &mut Value) {
 pub(super) fn autoscaler(object: &mut Value, version: &str) {
     default(ensure(object, "spec"), "minReplicas", 1);
     if version != "v2" {
+        crate::autoscaler::default_target(object);
         return;
     }
     if list(object, "spec.metrics").is_empty() {

@@ -206,7 +206,7 @@ pub(super) fn autoscaler(cells: &Cells<'_>, version: &str) -> Vec<Value> {
     let converted;
     let object = if version == "v1" {
         let mut copy = cells.object.clone();
-        crate::convert::autoscaler_to_v2(&mut copy);
+        crate::autoscaler::to_v2(&mut copy);
         converted = copy;
         &converted
     } else {

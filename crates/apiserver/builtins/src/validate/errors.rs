@@ -72,6 +72,17 @@ impl Errors {
         self.list.push(FieldError::new(cause, field, message));
     }
 
+    /// A refused struct, shown with the names its fields have in the reference and in their order.
+    pub(super) fn invalid_struct(
+        &mut self,
+        field: impl Into<String>,
+        parts: &[(&str, Option<&Value>)],
+        detail: &str,
+    ) {
+        let shown = printed(parts);
+        self.raw(Cause::Invalid, field, format!("Invalid value: {shown}: {detail}"));
+    }
+
     /// One error per message a name rule gave.
     pub(super) fn all(&mut self, field: &str, value: &str, messages: Vec<String>) {
         for message in messages {
@@ -238,6 +249,15 @@ impl Errors {
 }
 
 /// The number of a percentage, or of anything that is not one, zero.
+/// A struct as the reference prints it.
+pub(super) fn printed(parts: &[(&str, Option<&Value>)]) -> String {
+    let parts: Vec<String> = parts
+        .iter()
+        .map(|(name, value)| format!("\"{name}\":{}", value.unwrap_or(&Value::Null)))
+        .collect();
+    format!("{{{}}}", parts.join(","))
+}
+
 pub(super) fn percent_of(text: &str) -> i64 {
     text.strip_suffix('%')
         .and_then(|number| number.parse().ok())

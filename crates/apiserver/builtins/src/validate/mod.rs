@@ -18,6 +18,8 @@ mod pod;
 mod pod_host;
 mod pod_parts;
 mod policy;
+pub(crate) mod profiles;
+mod quotas;
 mod registration;
 mod resources;
 mod schedule;
@@ -127,8 +129,8 @@ impl Kind {
             ("", "Node") => node::node(errors, object),
             ("" | "events.k8s.io", "Event") => config::event(errors, object, old, self.group),
             ("", "Endpoints") => network::endpoints(errors, object, old),
-            ("", "ResourceQuota") => scheduling::quota(errors, object),
-            ("", "LimitRange") => scheduling::limit_range(errors, object),
+            ("", "ResourceQuota") => quotas::quota(errors, object),
+            ("", "LimitRange") => quotas::limit_range(errors, object),
             ("", "PersistentVolumeClaim") => storage::claim(errors, object, old),
             ("", "PersistentVolume") => storage::volume(errors, object, old),
             ("", "Binding") => errors.list.extend(crate::pods::validate_binding(object)),

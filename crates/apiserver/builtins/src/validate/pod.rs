@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use super::container::{self, PodFacts};
 use super::errors::Errors;
 use super::pod_host;
-use super::resources::{self, seccomp, user_id};
+use super::profiles;
+use super::resources::{self, user_id};
 use super::volume::volumes;
 use crate::json::{at, ensure, flag, int, list, list_mut, map, number, same, strings, text};
 use crate::names;
@@ -25,9 +26,11 @@ pub(super) fn create(errors: &mut Errors, object: &Value) {
             "cannot be set until all schedulingGates have been cleared",
         );
     }
+    profiles::agreement(errors, object, "spec");
 }
 
 pub(super) fn metadata_and_spec(errors: &mut Errors, object: &Value) {
+    profiles::annotations(errors, object, "metadata.annotations");
     let spec = at(object, "spec").unwrap_or(&Value::Null);
     pod_spec(errors, spec, "spec", true);
     for field in ["containers", "initContainers"] {
@@ -49,8 +52,10 @@ pub(super) fn template(errors: &mut Errors, object: &Value, path: &str) {
     let template = at(object, path).unwrap_or(&Value::Null);
     errors.labels(template, "metadata.labels", &format!("{path}.labels"));
     errors.annotations(template, "metadata.annotations", &format!("{path}.annotations"));
+    profiles::annotations(errors, template, &format!("{path}.annotations"));
     let spec = at(template, "spec").unwrap_or(&Value::Null);
     pod_spec(errors, spec, &format!("{path}.spec"), false);
+    profiles::agreement(errors, template, &format!("{path}.spec"));
     if !list(spec, "ephemeralContainers").is_empty() {
         errors.forbidden(
             format!("{path}.spec.ephemeralContainers"),
@@ -160,10 +165,15 @@ fn security(errors: &mut Errors, spec: &Value, field: &str) {
         &format!("{field}.fsGroupChangePolicy"),
         &["Always", "OnRootMismatch"],
     );
-    seccomp(
+    profiles::seccomp(
         errors,
         at(context, "seccompProfile"),
         &format!("{field}.seccompProfile"),
+    );
+    profiles::app_armor(
+        errors,
+        at(context, "appArmorProfile"),
+        &format!("{field}.appArmorProfile"),
     );
 }
 
@@ -302,6 +312,7 @@ const UPDATABLE: &str = "`spec.containers[*].image`,`spec.initContainers[*].imag
 /// A changed pod: images, deadline, tolerations and gates may move, nothing else.
 pub(super) fn update(errors: &mut Errors, new: &Value, old: &Value) {
     metadata_and_spec(errors, new);
+    profiles::annotation_updates(errors, new, old, "metadata.annotations");
     for field in ["containers", "initContainers"] {
         let path = format!("spec.{field}");
         if list(new, &path).len() != list(old, &path).len() {
@@ -498,9 +509,25 @@ pub(super) fn status(errors: &mut Errors, new: &Value, old: &Value) {
     }
     restarts(errors, new, old);
     for (field, many) in [("podIPs", "status.podIPs"), ("hostIPs", "status.hostIPs")] {
+        let first = list(new, many).first().map(|entry| text(entry, "ip"));
+        if let Some(first) = first.filter(|first| field == "hostIPs" && *first != text(new, "status.hostIP"))
+        {
+            errors.invalid("status.hostIPs[0].ip", first, "must be equal to `hostIP`");
+        }
         let known: Vec<&str> = list(old, many).iter().map(|entry| text(entry, "ip")).collect();
         for (position, entry) in list(new, many).iter().enumerate() {
             errors.ip(text(entry, "ip"), &format!("status.{field}[{position}]"), &known);
+        }
+        let all: Vec<bool> = list(new, many)
+            .iter()
+            .map(|entry| text(entry, "ip").contains(':'))
+            .collect();
+        if all.len() > 2 || (all.len() == 2 && all.first() == all.last()) {
+            let shown: Vec<Value> = list(new, many)
+                .iter()
+                .map(|entry| json!({"IP": text(entry, "ip")}))
+                .collect();
+            errors.invalid(many, shown, "may specify no more than one IP for each IP family");
         }
     }
 }

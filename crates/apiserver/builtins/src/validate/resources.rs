@@ -5,8 +5,8 @@ use cobaltcore_schema::Cause;
 use cobaltcore_text::go;
 use serde_json::Value;
 
-use super::container::relative_path;
 use super::errors::{Errors, is_extended, is_native};
+use super::profiles;
 use crate::json::{at, entries, flag, int, strings, text};
 use crate::names;
 use crate::quantity::Quantity;
@@ -181,7 +181,7 @@ pub(super) fn claims(errors: &mut Errors, claims: &[Value], field: &str) {
     }
 }
 
-fn standard_resource(name: &str) -> bool {
+pub(super) fn standard_resource(name: &str) -> bool {
     const KNOWN: [&str; 20] = [
         "cpu",
         "memory",
@@ -234,54 +234,20 @@ pub(super) fn security(errors: &mut Errors, context: Option<&Value>, field: &str
             );
         }
     }
-    seccomp(
+    profiles::seccomp(
         errors,
         at(context, "seccompProfile"),
         &format!("{field}.seccompProfile"),
+    );
+    profiles::app_armor(
+        errors,
+        at(context, "appArmorProfile"),
+        &format!("{field}.appArmorProfile"),
     );
 }
 
 pub(super) fn user_id(errors: &mut Errors, parent: &Value, path: &str, field: &str) {
     if let Some(id) = int(parent, path).filter(|id| !(0..=i64::from(i32::MAX)).contains(id)) {
         errors.invalid(field, id, &names::range_error(0, i64::from(i32::MAX)));
-    }
-}
-
-pub(super) fn seccomp(errors: &mut Errors, profile: Option<&Value>, field: &str) {
-    let Some(profile) = profile else { return };
-    let kind = text(profile, "type");
-    let local = at(profile, "localhostProfile");
-    match kind {
-        "" => errors.required(
-            format!("{field}.type"),
-            "type is required when seccompProfile is set",
-        ),
-        "Localhost" if local.is_none() => {
-            errors.required(
-                format!("{field}.localhostProfile"),
-                "must be set when seccomp type is Localhost",
-            );
-        }
-        "Localhost" => {
-            relative_path(
-                errors,
-                text(profile, "localhostProfile"),
-                &format!("{field}.localhostProfile"),
-            );
-        }
-        "RuntimeDefault" | "Unconfined" => {
-            if let Some(local) = local {
-                errors.invalid(
-                    format!("{field}.localhostProfile"),
-                    local.clone(),
-                    "can only be set when seccomp type is Localhost",
-                );
-            }
-        }
-        other => errors.not_supported(
-            format!("{field}.type"),
-            other,
-            &["Localhost", "RuntimeDefault", "Unconfined"],
-        ),
     }
 }

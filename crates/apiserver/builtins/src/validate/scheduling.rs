@@ -2,9 +2,7 @@
 //! Rules about where pods go and how many: affinity, tolerations, spreading, budgets, autoscalers,
 //! quotas, limits, priority and runtime classes.
 
-use std::collections::BTreeSet;
-
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::errors::Errors;
 use crate::json::{at, entries, flag, int, list, number, same, strings, text};
@@ -226,20 +224,18 @@ pub(super) fn spread(errors: &mut Errors, spec: &Value, field: &str) {
 pub(super) fn budget(errors: &mut Errors, object: &Value) {
     let (least, most) = (at(object, "spec.minAvailable"), at(object, "spec.maxUnavailable"));
     if least.is_some() && most.is_some() {
-        let selector = at(object, "spec.selector").cloned().unwrap_or(Value::Null);
-        let policy = at(object, "spec.unhealthyPodEvictionPolicy")
-            .cloned()
-            .unwrap_or(Value::Null);
         // The reference prints its internal struct.
-        let shown = json!({
-            "MinAvailable": least,
-            "Selector": selector,
-            "MaxUnavailable": most,
-            "UnhealthyPodEvictionPolicy": policy,
-        });
-        errors.invalid(
+        errors.invalid_struct(
             "spec",
-            shown,
+            &[
+                ("MinAvailable", least),
+                ("Selector", at(object, "spec.selector")),
+                ("MaxUnavailable", most),
+                (
+                    "UnhealthyPodEvictionPolicy",
+                    at(object, "spec.unhealthyPodEvictionPolicy"),
+                ),
+            ],
             "minAvailable and maxUnavailable cannot be both set",
         );
     }
@@ -299,6 +295,17 @@ pub(super) fn autoscaler(errors: &mut Errors, object: &Value, version: &str) {
         }
     }
     target_version(errors, object);
+    let scales_to_zero = list(object, "spec.metrics")
+        .iter()
+        .any(|metric| matches!(text(metric, "type"), "Object" | "External"));
+    let to_zero = |errors: &mut Errors| {
+        if least == Some(0) && !scales_to_zero {
+            errors.forbidden(
+                "spec.metrics",
+                "must specify at least one Object or External metric to support scaling to zero replicas",
+            );
+        }
+    };
     if version == "v1" {
         if let Some(percent) =
             int(object, "spec.targetCPUUtilizationPercentage").filter(|percent| *percent < 1)
@@ -309,11 +316,13 @@ pub(super) fn autoscaler(errors: &mut Errors, object: &Value, version: &str) {
                 "must be greater than 0",
             );
         }
+        to_zero(errors);
         return;
     }
     for (position, metric) in list(object, "spec.metrics").iter().enumerate() {
         self::metric(errors, metric, &format!("spec.metrics[{position}]"));
     }
+    to_zero(errors);
     for direction in ["scaleUp", "scaleDown"] {
         if let Some(rules) = at(object, &format!("spec.behavior.{direction}")) {
             scaling_rules(errors, rules, &format!("spec.behavior.{direction}"));
@@ -482,126 +491,6 @@ fn scaling_rules(errors: &mut Errors, rules: &Value, field: &str) {
                 number(policy, "periodSeconds"),
                 "must be less than or equal to 1800",
             );
-        }
-    }
-}
-
-const SCOPES: [&str; 7] = [
-    "Terminating",
-    "NotTerminating",
-    "BestEffort",
-    "NotBestEffort",
-    "PriorityClass",
-    "CrossNamespacePodAffinity",
-    "VolumeAttributesClass",
-];
-
-pub(super) fn quota(errors: &mut Errors, object: &Value) {
-    for (name, amount) in entries(object, "spec.hard") {
-        let field = format!("spec.hard[{name}]");
-        super::resources::quota_name(errors, name, &field);
-        errors.amount(name, amount, &field);
-    }
-    let scopes = strings(object, "spec.scopes");
-    let shown = json!(list(object, "spec.scopes"));
-    for scope in &scopes {
-        if !SCOPES.contains(scope) {
-            errors.invalid("spec.scopes", shown.clone(), "unsupported scope");
-        }
-    }
-    for pair in [["BestEffort", "NotBestEffort"], ["Terminating", "NotTerminating"]] {
-        if pair.iter().all(|scope| scopes.contains(scope)) {
-            errors.invalid("spec.scopes", shown.clone(), "conflicting scopes");
-        }
-    }
-}
-
-pub(super) fn limit_range(errors: &mut Errors, object: &Value) {
-    let mut seen = BTreeSet::new();
-    for (position, item) in list(object, "spec.limits").iter().enumerate() {
-        let path = format!("spec.limits[{position}]");
-        let kind = text(item, "type");
-        if !kind.contains('/') && !matches!(kind, "Pod" | "Container" | "PersistentVolumeClaim") {
-            errors.invalid(
-                format!("{path}.type"),
-                kind,
-                "must be a standard limit type or fully qualified",
-            );
-        }
-        if !seen.insert(kind) {
-            errors.duplicate(format!("{path}.type"), kind);
-        }
-        if kind == "Pod" {
-            for name in ["default", "defaultRequest"] {
-                if at(item, name).is_some() {
-                    errors.forbidden(
-                        format!("{path}.{name}"),
-                        "may not be specified when `type` is 'Pod'",
-                    );
-                }
-            }
-        }
-        let bounded = |part: &str| entries(item, part).any(|(name, _)| name == "storage");
-        if kind == "PersistentVolumeClaim" && !bounded("min") && !bounded("max") {
-            errors.required(
-                format!("{path}.limits"),
-                "either minimum or maximum storage value is required, but neither was provided",
-            );
-        }
-        limit_order(errors, item, &path);
-    }
-}
-
-/// min <= defaultRequest <= default <= max, for every resource.
-fn limit_order(errors: &mut Errors, item: &Value, path: &str) {
-    let amount = |list: &str, name: &str| {
-        entries(item, list)
-            .find(|(key, _)| *key == name)
-            .and_then(|(_, value)| Quantity::from_value(value).ok())
-    };
-    let parts = ["min", "max", "default", "defaultRequest"];
-    let resources: BTreeSet<&String> = parts
-        .iter()
-        .flat_map(|part| entries(item, part))
-        .map(|(name, _)| name)
-        .collect();
-    for name in resources {
-        for (low, low_text, high, high_text, at_field) in [
-            ("min", "min value", "max", "max value", "min"),
-            (
-                "min",
-                "min value",
-                "defaultRequest",
-                "default request value",
-                "defaultRequest",
-            ),
-            (
-                "defaultRequest",
-                "default request value",
-                "max",
-                "max value",
-                "defaultRequest",
-            ),
-            (
-                "defaultRequest",
-                "default request value",
-                "default",
-                "default limit value",
-                "defaultRequest",
-            ),
-            ("min", "min value", "default", "default value", "default"),
-            ("default", "default value", "max", "max value", "default"),
-        ] {
-            if let (Some(a), Some(b)) = (amount(low, name), amount(high, name))
-                && a > b
-            {
-                let shown = amount(at_field, name).map_or(Value::Null, |value| json!(value.to_string()));
-                errors.invalid(
-                    format!("{path}.{at_field}[{name}]"),
-                    shown,
-                    &format!("{low_text} {a} is greater than {high_text} {b}"),
-                );
-            }
         }
     }
 }

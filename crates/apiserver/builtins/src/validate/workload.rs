@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Rules of deployments, sets, replication controllers and their statuses.
 
+use cobaltcore_schema::Cause;
 use serde_json::Value;
 
-use super::errors::{Errors, int_or_percent_value};
+use super::errors::{Errors, int_or_percent_value, printed};
 use super::pod;
 use crate::json::{at, ensure, int, list, list_mut, map, number, same, text};
 use crate::kind::Kind;
@@ -136,17 +137,27 @@ fn strategy(errors: &mut Errors, object: &Value) {
         }
         _ => {
             let shown = at(object, "spec.strategy").cloned().unwrap_or(Value::Null);
-            errors.not_supported("spec.strategy", internal(&shown), &["Recreate", "RollingUpdate"]);
+            unsupported_strategy(errors, "spec.strategy", &shown, &["Recreate", "RollingUpdate"]);
         }
     }
 }
 
 /// The reference shows a refused strategy in its internal spelling.
-fn internal(strategy: &Value) -> Value {
-    serde_json::json!({
-        "Type": text(strategy, "type"),
-        "RollingUpdate": at(strategy, "rollingUpdate").cloned().unwrap_or(Value::Null),
-    })
+fn unsupported_strategy(errors: &mut Errors, field: &str, strategy: &Value, supported: &[&str]) {
+    let shown = printed(&internal(strategy));
+    let supported: Vec<String> = supported.iter().map(|name| format!("\"{name}\"")).collect();
+    let message = format!(
+        "Unsupported value: {shown}: supported values: {}",
+        supported.join(", ")
+    );
+    errors.raw(Cause::NotSupported, field, message);
+}
+
+fn internal(strategy: &Value) -> [(&'static str, Option<&Value>); 2] {
+    [
+        ("Type", at(strategy, "type")),
+        ("RollingUpdate", at(strategy, "rollingUpdate")),
+    ]
 }
 
 pub(super) fn replica_set(errors: &mut Errors, object: &Value) {
@@ -229,9 +240,12 @@ fn stateful_strategy(errors: &mut Errors, object: &Value) {
     match text(object, "spec.updateStrategy.type") {
         "OnDelete" => {
             if let Some(rolling) = rolling {
-                errors.invalid(
+                errors.invalid_struct(
                     "spec.updateStrategy.rollingUpdate",
-                    rolling.clone(),
+                    &[
+                        ("Partition", at(rolling, "partition")),
+                        ("MaxUnavailable", at(rolling, "maxUnavailable")),
+                    ],
                     "only allowed for updateStrategy 'RollingUpdate'",
                 );
             }
@@ -253,9 +267,9 @@ fn stateful_strategy(errors: &mut Errors, object: &Value) {
         }
         _ => {
             let shown = at(object, "spec.updateStrategy").cloned().unwrap_or(Value::Null);
-            errors.invalid(
+            errors.invalid_struct(
                 "spec.updateStrategy",
-                shown,
+                &internal(&shown),
                 "must be 'RollingUpdate' or 'OnDelete'",
             );
         }
@@ -342,11 +356,8 @@ fn daemon_strategy(errors: &mut Errors, object: &Value) {
         }
         _ => {
             let shown = at(object, "spec.updateStrategy").cloned().unwrap_or(Value::Null);
-            errors.not_supported(
-                "spec.updateStrategy",
-                internal(&shown),
-                &["RollingUpdate", "OnDelete"],
-            );
+            let supported = ["RollingUpdate", "OnDelete"];
+            unsupported_strategy(errors, "spec.updateStrategy", &shown, &supported);
         }
     }
 }

@@ -84,6 +84,8 @@ pub struct Applied {
 pub struct UpdateRequest<'a> {
     /// The stored object; `None` on create.
     pub old: Option<&'a Value>,
+    /// What every new object of the kind says before anything is set; nobody owns that.
+    pub blank: Option<&'a Value>,
     /// Schema of the request's version.
     pub schema: &'a Schema,
     /// Schemas of the other versions; without it every entry is read through `schema`.
@@ -193,7 +195,7 @@ pub fn update(request: UpdateRequest<'_>, new: &mut Value) {
         api_version: request.api_version,
         subresource: request.subresource,
     };
-    let old = request.old.unwrap_or_else(|| empty_object());
+    let old = request.old.or(request.blank).unwrap_or_else(|| empty_object());
     let entries = match engine.update(old, new, managed, &manager) {
         Ok(managed) => managed.write(stored),
         // Not comparable under the schema: ownership stays as it was rather than getting lost.

@@ -462,6 +462,7 @@ impl World {
         update(
             UpdateRequest {
                 old: self.live.as_ref(),
+                blank: None,
                 schema: &self.schema,
                 versions: None,
                 manager,

@@ -66,6 +66,9 @@ fn compile_rule(rule: &mut Rule, env: &Env) {
         return;
     }
     match cobaltcore_cel::compile(&rule.rule, env) {
+        Err(error) if error.is_instantiation() => {
+            rule.error = Some(format!("program instantiation failed: {error}"));
+        }
         Err(error) => rule.error = Some(format!("compilation failed: {error}")),
         Ok(program) if !program.result_is_bool() => {
             rule.error = Some("cel expression must evaluate to a bool".to_owned());
@@ -80,7 +83,14 @@ fn compile_rule(rule: &mut Rule, env: &Env) {
         return;
     };
     match cobaltcore_cel::compile(expression, env) {
-        Err(error) => rule.message_error = Some(format!("messageExpression compilation failed: {error}")),
+        Err(error) => {
+            let stage = if error.is_instantiation() {
+                "instantiation"
+            } else {
+                "compilation"
+            };
+            rule.message_error = Some(format!("messageExpression {stage} failed: {error}"));
+        }
         Ok(program) if !program.result_is_string() => {
             rule.message_error = Some("messageExpression must evaluate to a string".to_owned());
         }
