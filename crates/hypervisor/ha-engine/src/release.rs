@@ -69,7 +69,12 @@ impl Engine {
             }
             return Ok(());
         }
-        if !intended || self.ready(id, &Slot::Fence, now) {
+        // What another term intended may have been done: a look comes first.
+        if intended && !run.retry.contains_key(&Slot::Fence) {
+            note_retry(run, &Slot::Fence, true, now.mono);
+        }
+        let looks = self.busy(Some(id), &Slot::Power);
+        if !intended || (!looks && self.ready(id, &Slot::Fence, now)) {
             let run = self.run(id, now);
             run.power_on_seen = false;
             note_retry(run, &Slot::Fence, true, now.mono);

@@ -11,7 +11,7 @@ use cobaltcore_ha_engine::{
 };
 
 use crate::invariants::Invariant;
-use crate::world::{Event, World};
+use crate::world::{Act, Event, World};
 
 type Outcome = Result<Answer, Trouble>;
 
@@ -22,7 +22,19 @@ impl World {
             self.story(|| format!("replica {r} does {:?}", action.effect));
             self.check_intent(&action);
         }
+        if self.options.crash.is_some() {
+            self.acts.push(Act {
+                at_ms: self.now,
+                term: action.id.epoch.0,
+                effect: action.effect.clone(),
+            });
+        }
         let (latency, outcome) = self.perform(r, &action);
+        if loud && self.dying == Some(r) {
+            self.dying = None;
+            self.crash_replica(r);
+            return;
+        }
         let outcome = Box::new((action.id, outcome));
         self.schedule(latency, Event::Outcome(r, incarnation, outcome));
     }

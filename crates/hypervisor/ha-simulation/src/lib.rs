@@ -32,4 +32,4 @@ pub use day::{Day, run_day};
 pub use invariants::{Invariant, Violation};
 pub use scenarios::{Scenario, acceptance, run_scenario, scenarios};
 pub use streams::Mistake;
-pub use world::{Options, Run, run_seed};
+pub use world::{Act, Crash, Options, Run, run_seed};

@@ -11,7 +11,7 @@ use cobaltcore_ha_engine::{
 
 use crate::boards::Shown;
 use crate::invariants::Invariant;
-use crate::world::{Event, World};
+use crate::world::{Crash, Event, World};
 
 /// Milliseconds between two ticks of a replica.
 const TICK: u64 = 1000;
@@ -214,7 +214,19 @@ impl World {
                 self.durable = Ledger::default();
             }
         }
+        let dies = |crash: &Crash| records.iter().any(|record| (crash.at)(&record.entry));
+        let dies = self.options.crash.filter(|crash| self.dies_once && dies(crash));
         self.journal.extend(records);
+        if let Some(crash) = dies {
+            self.dies_once = false;
+            if crash.done {
+                self.dying = Some(r);
+                self.start(r, actions);
+            } else {
+                self.crash_replica(r);
+            }
+            return;
+        }
         let crash = self
             .crash_at_record
             .filter(|(at, _)| self.journal.len() as u64 >= *at);

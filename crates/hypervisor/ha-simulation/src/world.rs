@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use cobaltcore_api::names::{HostName, ServerId};
 use cobaltcore_ha_engine::{
-    Action, Answer, Command, Config, Decision, Engine, HeldReason, IncidentState, Input, Ledger, Notice,
-    Pause, Record, Request, Trouble,
+    Action, Answer, Command, Config, Decision, Effect, Engine, Entry, HeldReason, IncidentState, Input,
+    Ledger, Notice, Pause, Record, Request, Trouble,
 };
 
 use crate::agenda::Agenda;
@@ -35,6 +35,8 @@ pub struct Options {
     pub mistake: Option<Mistake>,
     /// Whether to look at everything after every step, besides at what the step touched. Slow; both must find the same.
     pub audit: bool,
+    /// Where a leader dies.
+    pub crash: Option<Crash>,
 }
 
 impl Options {
@@ -46,8 +48,29 @@ impl Options {
             prepare: None,
             mistake: None,
             audit: false,
+            crash: None,
         }
     }
+}
+
+/// Where a leader dies: it has written down what it is about to do, and nothing of what came of it.
+#[derive(Clone, Copy)]
+pub struct Crash {
+    /// The intent.
+    pub at: fn(&Entry) -> bool,
+    /// Whether what it intended was still done.
+    pub done: bool,
+}
+
+/// Something that a leader did or looked at.
+#[derive(Clone, Debug)]
+pub struct Act {
+    /// When, in virtual milliseconds.
+    pub at_ms: u64,
+    /// In which term.
+    pub term: u64,
+    /// What.
+    pub effect: Effect,
 }
 
 /// How a run ended.
@@ -69,6 +92,8 @@ pub struct Run {
     pub events: u64,
     /// The journal as it became durable, for those who compare.
     pub journal: Vec<Record>,
+    /// What leaders did and looked at, if one was to die.
+    pub acts: Vec<Act>,
 }
 
 /// Something that will happen.
@@ -178,6 +203,12 @@ pub(crate) struct World {
     /// How often something went wrong, or right again.
     pub(crate) struck: u64,
     pub(crate) crash_at_record: Option<(u64, bool)>,
+    /// The replica that dies as soon as it did what it intended.
+    pub(crate) dying: Option<usize>,
+    /// Nobody has died where somebody was to.
+    pub(crate) dies_once: bool,
+    /// What leaders did, if somebody wants to know where one died.
+    pub(crate) acts: Vec<Act>,
     pub(crate) steps: u64,
     pub(crate) violation: Option<Violation>,
     pub(crate) trace: Vec<String>,
@@ -256,6 +287,9 @@ impl World {
             reboots: 0,
             struck: 0,
             crash_at_record: None,
+            dying: None,
+            dies_once: true,
+            acts: Vec::new(),
             steps: 0,
             violation: None,
             trace: Vec::new(),
@@ -602,6 +636,7 @@ impl World {
             fences: self.power_offs.len(),
             events: self.events,
             journal: self.journal,
+            acts: self.acts,
         }
     }
 }

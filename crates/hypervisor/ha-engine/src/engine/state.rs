@@ -143,6 +143,8 @@ pub(crate) struct VmRun {
     pub(crate) stuck: bool,
     pub(crate) needs_reset: bool,
     pub(crate) live_seen: Option<Mono>,
+    /// This term has tried to lock it.
+    pub(crate) lock_tried: bool,
 }
 
 /// Readings of Off in a row. Those too soon after the one before them count with it.

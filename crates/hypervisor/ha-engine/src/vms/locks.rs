@@ -5,7 +5,7 @@ use cobaltcore_api::names::ServerId;
 
 use super::FOLLOW;
 use crate::action::{Effect, lock_reason};
-use crate::engine::Engine;
+use crate::engine::{Engine, Slot};
 use crate::ids::{IncidentId, Mono, Now};
 use crate::journal::{Entry, LOCK};
 use crate::ledger::VmRecord;
@@ -14,9 +14,11 @@ impl Engine {
     /// Keeps its owner from acting on a guest that is on its way. A lock that does not succeed is no
     /// reason to leave the guest down.
     pub(super) fn lock(&mut self, id: &IncidentId, vm: &VmRecord, now: Now) {
-        if self.fence_holds(id, now).is_none() {
+        let busy = self.busy(Some(id), &Slot::Vm(vm.server.clone()));
+        if busy || self.fence_holds(id, now).is_none() {
             return;
         }
+        self.vm_run(id, &vm.server, now).lock_tried = true;
         let effect = Effect::Lock {
             server: vm.server.clone(),
         };

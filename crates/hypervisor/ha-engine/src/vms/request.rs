@@ -69,7 +69,9 @@ impl Engine {
             return;
         }
         places.take(vm);
-        if self.config.lock_servers && server.lock.is_none() && !vm.locked {
+        // A lock that another term intended and that is not there was never sent.
+        let tried = vm.locked && self.vm_run(id, &vm.server, now).lock_tried;
+        if self.config.lock_servers && server.lock.is_none() && !tried {
             self.lock(id, vm, now);
             return;
         }
