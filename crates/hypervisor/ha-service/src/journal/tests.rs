@@ -183,7 +183,7 @@ async fn a_file_loses_what_was_forgotten_and_goes_on() {
 async fn objects(server: &TestServer) -> Vec<String> {
     let maps: kube::Api<ConfigMap> = kube::Api::namespaced(server.client(), "default");
     let all = maps.list(&kube::api::ListParams::default()).await.unwrap();
-    let names = all.items.iter().map(|map| map.name_any());
+    let names = all.items.iter().map(ConfigMap::name_any);
     names.filter(|name| name.starts_with("ha-journal-")).collect()
 }
 

@@ -176,16 +176,15 @@ impl Mirror {
             return Ok(());
         }
         let params = PatchParams::apply(FieldManager::HaService.as_ref()).force();
-        let known = match there {
-            Some(there) => there,
-            None => {
-                let object = json!({
-                    "apiVersion": "kvm.cloud.sap/v1alpha1", "kind": "HaIncident",
-                    "metadata": {"name": name, "labels": {(labels::HYPERVISOR.as_str()): spec.host}},
-                    "spec": spec,
-                });
-                Arc::new(timed(self.api.patch(name, &params, &Patch::Apply(object))).await?)
-            }
+        let known = if let Some(there) = there {
+            there
+        } else {
+            let object = json!({
+                "apiVersion": "kvm.cloud.sap/v1alpha1", "kind": "HaIncident",
+                "metadata": {"name": name, "labels": {(labels::HYPERVISOR.as_str()): spec.host}},
+                "spec": spec,
+            });
+            Arc::new(timed(self.api.patch(name, &params, &Patch::Apply(object))).await?)
         };
         let object = json!({
             "apiVersion": "kvm.cloud.sap/v1alpha1", "kind": "HaIncident",

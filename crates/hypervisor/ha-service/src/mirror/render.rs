@@ -65,9 +65,14 @@ pub(super) fn status(
             .held
             .map(|held| HaHeldReason::from(format!("{held:?}").as_str())),
         // Of what is over, the last word stays: nobody writes it again because somebody else leads.
-        epoch: last.map(|record| match incident.state.open() {
-            true => term.max(record.epoch).0.cast_signed(),
-            false => record.epoch.0.cast_signed(),
+        epoch: last.map(|record| {
+            let open = incident.state.open();
+            let writer = if open {
+                term.max(record.epoch)
+            } else {
+                record.epoch
+            };
+            writer.0.cast_signed()
         }),
         journal_seq: last.map(|record| record.seq.cast_signed()),
         snapshot: Some(snapshot(story)),

@@ -127,7 +127,7 @@ pub async fn cut(app: Arc<App>, journal: Journal, stop: CancellationToken) {
                 "records of incidents that were over long ago left the journal"
             ),
             Err(error) => {
-                tracing::warn!(%error, "the journal could not be cut; it is tried again in an hour")
+                tracing::warn!(%error, "the journal could not be cut; it is tried again in an hour");
             }
         }
     }
