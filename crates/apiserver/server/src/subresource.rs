@@ -60,6 +60,10 @@ impl Api {
         resource: &Arc<Resource>,
     ) -> ApiResult<Answer> {
         let form = Form::negotiate(&call.headers, &call.query, true)?.for_object()?;
+        // What cannot be read as a patch is refused before it is looked what it would change.
+        if call.info.verb == "patch" && !is_patch(&negotiate::body_type(&call.headers), resource) {
+            return Err(ApiError::unsupported_media_type(false));
+        }
         let key = self.key_of(call, resource);
         let record = resource
             .table
@@ -176,7 +180,7 @@ impl Api {
         let media = negotiate::body_type(&call.headers);
         if media == "application/apply-patch+yaml" {
             let config = crate::yaml::decode(&call.body)
-                .map_err(|e| ApiError::bad_request(format!("error decoding YAML: {e}")))?
+                .map_err(|e| crate::modify::illegible_configuration(&e))?
                 .value;
             return applied_scale(current, &config);
         }
@@ -591,6 +595,17 @@ fn applied_scale(current: &Value, config: &Value) -> ApiResult<Value> {
         config["metadata"]["resourceVersion"].clone(),
     );
     Ok(next)
+}
+
+/// Whether a media type is one of patches; custom resources have no strategic ones.
+fn is_patch(media: &str, resource: &Resource) -> bool {
+    match media {
+        "application/json-patch+json" | "application/merge-patch+json" | "application/apply-patch+yaml" => {
+            true
+        }
+        "application/strategic-merge-patch+json" => resource.as_builtin().is_some(),
+        _ => false,
+    }
 }
 
 fn check_scale(call: &Call, resource: &Resource, current: &Value, wanted: &Value) -> ApiResult<i64> {

@@ -268,6 +268,12 @@ fn target_version(errors: &mut Errors, object: &Value) {
 }
 
 pub(super) fn autoscaler(errors: &mut Errors, object: &Value, version: &str) {
+    // v1 is judged by what it becomes, with all that its annotations hold.
+    if version == "v1" {
+        let mut new = object.clone();
+        crate::autoscaler::to_v2(&mut new);
+        return autoscaler(errors, &new, "v2");
+    }
     let least = int(object, "spec.minReplicas");
     let most = number(object, "spec.maxReplicas");
     if let Some(least) = least.filter(|least| *least < 1) {
@@ -295,34 +301,18 @@ pub(super) fn autoscaler(errors: &mut Errors, object: &Value, version: &str) {
         }
     }
     target_version(errors, object);
-    let scales_to_zero = list(object, "spec.metrics")
-        .iter()
-        .any(|metric| matches!(text(metric, "type"), "Object" | "External"));
-    let to_zero = |errors: &mut Errors| {
-        if least == Some(0) && !scales_to_zero {
-            errors.forbidden(
-                "spec.metrics",
-                "must specify at least one Object or External metric to support scaling to zero replicas",
-            );
-        }
-    };
-    if version == "v1" {
-        if let Some(percent) =
-            int(object, "spec.targetCPUUtilizationPercentage").filter(|percent| *percent < 1)
-        {
-            errors.invalid(
-                "spec.metrics[0].resource.target.averageUtilization",
-                percent,
-                "must be greater than 0",
-            );
-        }
-        to_zero(errors);
-        return;
-    }
     for (position, metric) in list(object, "spec.metrics").iter().enumerate() {
         self::metric(errors, metric, &format!("spec.metrics[{position}]"));
     }
-    to_zero(errors);
+    let scales_to_zero = list(object, "spec.metrics")
+        .iter()
+        .any(|metric| matches!(text(metric, "type"), "Object" | "External"));
+    if least == Some(0) && !scales_to_zero {
+        errors.forbidden(
+            "spec.metrics",
+            "must specify at least one Object or External metric to support scaling to zero replicas",
+        );
+    }
     for direction in ["scaleUp", "scaleDown"] {
         if let Some(rules) = at(object, &format!("spec.behavior.{direction}")) {
             scaling_rules(errors, rules, &format!("spec.behavior.{direction}"));

@@ -27,6 +27,7 @@ use crate::store::{Action, Change, CommitError, Draft, Expect, Key, Record};
 use crate::write::{Outcome, Write, receive};
 
 use locks::{check_name, keep_server_owned, uid_conflict};
+pub(crate) use reading::illegible_configuration;
 use reading::{read_patch, unsupported_patch};
 pub(crate) use refusals::other_envelope;
 use refusals::unconvertible;

@@ -16,12 +16,21 @@ use crate::status::{ApiError, ApiResult};
 use crate::write::Write;
 use crate::yaml;
 
+/// 400 for a configuration that is no YAML: the reference turns YAML into JSON before it reads it.
+pub(crate) fn illegible_configuration(why: &str) -> ApiError {
+    let converting = if why.starts_with("yaml: ") {
+        "error converting YAML to JSON: "
+    } else {
+        ""
+    };
+    ApiError::bad_request(format!("error decoding YAML: {converting}{why}"))
+}
+
 /// Reads the body of a patch.
 pub(super) fn read_patch(write: &Write<'_>, media: &str) -> ApiResult<Edit> {
     let body = &write.call.body;
     if media == "application/apply-patch+yaml" {
-        let decoded =
-            yaml::decode(body).map_err(|e| ApiError::bad_request(format!("error decoding YAML: {e}")))?;
+        let decoded = yaml::decode(body).map_err(|e| illegible_configuration(&e))?;
         return read_configuration(write, decoded);
     }
     let strategic = media == "application/strategic-merge-patch+json";

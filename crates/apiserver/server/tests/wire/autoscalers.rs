@@ -80,3 +80,23 @@ async fn v1_aims_at_eighty_percent() {
         ]
     );
 }
+
+/// What annotations of v1 hold is judged as v2 is.
+#[tokio::test]
+async fn annotations_of_v1_are_judged() {
+    let server = TestServer::start().await;
+    let admin = server.admin();
+    let object = json!({"apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler", "spec": target(),
+        "metadata": {"name": "h", "annotations": {
+            METRICS: "[{\"type\":\"Pods\",\"pods\":{\"targetAverageValue\":\"0\"}}]",
+            BEHAVIOR: "{\"scaleup\":{\"StabilizationWindowSeconds\":3}}"}}});
+    let reply = admin.post(OLD, &object).await;
+    assert_eq!(
+        told(&reply.body),
+        [
+            "spec.metrics[0].pods.metric.name: Required value: must specify a metric name",
+            "spec.metrics[0].pods.target.averageValue: Invalid value: \"0\": must be positive",
+            "spec.behavior.scaleUp.policies: Required value: must specify at least one Policy",
+        ]
+    );
+}

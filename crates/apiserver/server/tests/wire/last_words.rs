@@ -157,6 +157,35 @@ async fn names_in_paths_of_creations() {
     assert_eq!(made.body["metadata"]["name"], "w");
 }
 
+/// What is no patch is refused before what it is for is looked for.
+#[tokio::test]
+async fn scales_are_not_patched_with_anything() {
+    let server = TestServer::start().await;
+    let admin = server.admin();
+    let path = format!("{DEPLOYMENTS}/none/scale");
+    let reply = call(&admin, "PATCH", &path, "application/json", "{}").await;
+    assert_eq!((reply.code, reply.reason()), (415, "UnsupportedMediaType"));
+    let reply = call(&admin, "PATCH", &path, "application/merge-patch+json", "{}").await;
+    assert_eq!((reply.code, reply.reason()), (404, "NotFound"));
+}
+
+/// A configuration is turned into JSON before it is read.
+#[tokio::test]
+async fn configurations_that_are_no_yaml() {
+    let server = TestServer::start().await;
+    let admin = server.admin();
+    let body = "metadata:\n name: x\n  labels: y";
+    let path = format!("{MAPS}/x?fieldManager=m");
+    let reply = call(&admin, "PATCH", &path, "application/apply-patch+yaml", body).await;
+    assert_eq!(
+        (reply.code, reply.message()),
+        (
+            400,
+            "error decoding YAML: error converting YAML to JSON: yaml: line 3: mapping values are not allowed in this context"
+        )
+    );
+}
+
 /// A literal that cannot be converted is found when the program is made.
 #[tokio::test]
 async fn programs_that_cannot_be_made() {
