@@ -19,7 +19,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// How often the fence is looked at while it matters.
 const HOLD_CHECK: Duration = Duration::from_secs(4);
 /// How often a look at the power is taken while it is being switched off.
-const POWER_POLL: Duration = Duration::from_secs(1);
+pub(crate) const POWER_POLL: Duration = Duration::from_secs(1);
 
 impl Engine {
     pub(crate) fn fence(&mut self, id: &IncidentId, now: Now) -> Pass {
@@ -166,13 +166,11 @@ impl Engine {
             };
             self.act(Some(id), Slot::Identify, effect, now);
         }
+        self.disable_early(id, now);
         if answer == Some(false) {
             return Err(Some(HeldReason::IdentityMismatch));
         }
         let late = now.mono.since(self.run(id, now).fence_since) > self.config.fence_timeout * 3 / 4;
-        if late {
-            self.disable_early(id, now);
-        }
         Err(late.then_some(HeldReason::FenceFailed))
     }
 
@@ -185,7 +183,7 @@ impl Engine {
         host.facts.as_ref().map(|facts| facts.machine.clone())
     }
 
-    fn poll_power(&mut self, id: &IncidentId, how: Effect, every: Duration, now: Now) {
+    pub(crate) fn poll_power(&mut self, id: &IncidentId, how: Effect, every: Duration, now: Now) {
         let run = self.run(id, now);
         if run.power_asked.is_some_and(|asked| now.mono.since(asked) < every)
             || self.busy(Some(id), &Slot::Power)

@@ -14,7 +14,7 @@ use crate::ids::{Domain, IncidentId, Mono, Now};
 use crate::input::{PauseScope, Room};
 use crate::ledger::{Incident, IncidentState};
 use crate::mutation::Mutation;
-use crate::status::{HeldReason, Notice};
+use crate::status::{Gate, HeldReason, Notice};
 
 impl Engine {
     /// The first gate that holds this incident back, of those that need no reading.
@@ -58,7 +58,8 @@ impl Engine {
     /// Whether its guests would find room. What nobody reports is not there.
     fn room_gate(&mut self, incident: &Incident, now: Now) -> Result<(), HeldReason> {
         let ignored = self.broken.is(Mutation::IgnoreCapacity);
-        if self.config.capacity == CapacityCheck::Off || incident.approved || ignored {
+        let approved = incident.approved.contains(&Gate::Capacity);
+        if self.config.capacity == CapacityCheck::Off || approved || ignored {
             return Ok(());
         }
         let (needed, free) = self.room(&incident.id.host);
@@ -115,7 +116,8 @@ impl Engine {
         let Some(incident) = self.ledger.incidents.get(id) else {
             return Err(HeldReason::HaDisabled);
         };
-        if incident.approved || self.broken.is(Mutation::IgnoreMaintenance) {
+        let approved = incident.approved.contains(&Gate::Maintenance);
+        if approved || self.broken.is(Mutation::IgnoreMaintenance) {
             return Ok(());
         }
         let since = self.runs.get(id).map_or(now, |run| run.state_since);
@@ -172,8 +174,9 @@ impl Engine {
             .hosts
             .get(&incident.id.host)
             .and_then(|host| host.shutdown_announced);
+        let approved = incident.approved.contains(&Gate::Maintenance);
         match announced {
-            Some(at) if now.since(at) < self.config.planned_grace && !incident.approved => {
+            Some(at) if now.since(at) < self.config.planned_grace && !approved => {
                 Err(HeldReason::PlannedMaintenance)
             }
             _ => Ok(()),
@@ -246,9 +249,10 @@ impl Engine {
         }
     }
 
-    /// A host whose power is off needs no command, so it may be recovered in a storm.
+    /// A host whose power is off needs no command, so it may be recovered in a storm; by the word of its device, or of
+    /// somebody who looked.
     fn storm_gate(&self, incident: &Incident, now: Mono) -> Result<(), HeldReason> {
-        if self.config.proven_dead_bypass && self.proven(&incident.id.host) {
+        if incident.asserted || self.config.proven_dead_bypass && self.proven(&incident.id.host) {
             return Ok(());
         }
         self.storm_brake(incident, now)
@@ -256,7 +260,8 @@ impl Engine {
 
     /// Whether a storm forbids to touch the power of this host.
     pub(crate) fn storm_brake(&self, incident: &Incident, now: Mono) -> Result<(), HeldReason> {
-        if incident.approved || self.broken.is(Mutation::NoStormBrake) {
+        let approved = incident.approved.contains(&Gate::Storm);
+        if approved || self.broken.is(Mutation::NoStormBrake) {
             return Ok(());
         }
         if self
@@ -332,7 +337,9 @@ impl Engine {
             let handled = || open.iter().find(|incident| incident.id.host == *name);
             about == Some(name)
                 || proven(host)
-                || handled().is_some_and(|i| i.approved || i.asserted || i.state > IncidentState::Confirmed)
+                || handled().is_some_and(|i| {
+                    !i.approved.is_empty() || i.asserted || i.state > IncidentState::Confirmed
+                })
         };
         let (mut here, mut others) = (0, 0);
         for (name, host) in self.hosts.iter() {

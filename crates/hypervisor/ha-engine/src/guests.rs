@@ -126,12 +126,21 @@ impl Engine {
         self.guests.cases.entry(server.clone()).or_insert(case);
     }
 
+    /// Whether so many guests crashed within the last minute that it is no matter of single guests.
+    fn guest_storm(&self, now: Mono) -> bool {
+        let lately = |at: &&Mono| now.since(**at) <= SECOND * 60;
+        let crashes = self.guests.crashes.iter().filter(lately).count();
+        crashes > self.config.monitors.instance_crashed.storm_per_minute
+    }
+
     pub(crate) fn drive_guests(&mut self, now: Now) {
+        let storm = self.guest_storm(now.mono);
+        let waits = |case: &Case| storm && !case.by_reboot && case.restarted.is_none();
         let due: Vec<ServerId> = self
             .guests
             .cases
             .iter()
-            .filter(|(_, case)| case.not_before <= now.mono)
+            .filter(|(_, case)| case.not_before <= now.mono && !waits(case))
             .map(|(server, _)| server.clone())
             .collect();
         for server in due {

@@ -14,6 +14,7 @@ use crate::ids::{
     ActionId, AgentId, BootId, DeviceClass, Domain, Epoch, Grade, IncidentId, MigrationId, Mono, ReplicaId,
 };
 use crate::journal::Record;
+use crate::ledger::Ledger;
 use crate::status::Degraded;
 
 /// One thing that happened.
@@ -48,6 +49,8 @@ pub enum Input {
     LeaseLost,
     /// Records could not be made durable.
     JournalFailed,
+    /// What the journal tells while somebody else leads: which hosts are being handled.
+    Follow(Box<Ledger>),
     /// A person decided something.
     Command(Command),
     /// A person wants a host recovered that nobody calls dead.
@@ -587,6 +590,16 @@ pub enum Decision {
 }
 
 impl Decision {
+    /// Everything a person may decide.
+    pub const ALL: [Self; 6] = [
+        Self::AckFenced,
+        Self::Approve,
+        Self::Abort,
+        Self::Retry,
+        Self::Release,
+        Self::Close,
+    ];
+
     /// The word for it, as it is typed, sent and shown.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -12,6 +12,7 @@ use crate::evidence::Evidence;
 use crate::ids::{BootId, Epoch, Grade, IncidentId, MigrationId};
 use crate::input::Decision;
 use crate::ledger::{IncidentKind, IncidentState, VmProgress, VmRecord};
+use crate::status::HeldReason;
 
 /// The version of the records written here. Older ones are read; newer ones are refused, because
 /// half-understood records are worse than none.
@@ -50,12 +51,14 @@ pub enum Entry {
         boot: Option<BootId>,
         evidence: Box<Evidence>,
     },
-    /// A person decided.
+    /// A person decided, about an incident that was held for this.
     Decided {
         incident: IncidentId,
         decision: Decision,
         actor: String,
         reason: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        held: Option<HeldReason>,
     },
     ClaimIntended {
         incident: IncidentId,

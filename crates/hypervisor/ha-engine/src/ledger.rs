@@ -13,6 +13,7 @@ use crate::evidence::Evidence;
 use crate::ids::{BootId, Epoch, Grade, IncidentId, MigrationId};
 use crate::input::{Decision, VmState};
 use crate::journal::{Entry, JournalError, LOCK, Record, VERSION, forgotten};
+use crate::status::{Gate, HeldReason};
 
 /// Where an incident stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -217,10 +218,12 @@ pub struct Incident {
     pub boot: Option<BootId>,
     /// Why it was opened.
     pub evidence: Evidence,
-    /// Decisions in force: approvals and the word of a person that the host is off.
-    pub approved: bool,
+    /// What people let it pass.
+    pub approved: BTreeSet<Gate>,
     /// Somebody signed that the host is off.
     pub asserted: bool,
+    /// Somebody ended it after it was claimed and before its power was touched.
+    pub aborted: bool,
     /// What maintenance was, once a claim was intended.
     pub previous: Option<Maintenance>,
     /// Whether the claim was seen.
@@ -258,6 +261,11 @@ pub struct Incident {
 }
 
 impl Incident {
+    /// Whether its power was or may have been touched: there is no way back before it is known.
+    pub fn touched(&self) -> bool {
+        self.fence_intended || self.grade.is_some() || self.planned
+    }
+
     /// Whether the fence is valid and good enough.
     pub fn fenced(&self, required: Grade) -> bool {
         self.grade.is_some_and(|grade| grade >= required)
@@ -370,8 +378,11 @@ impl Ledger {
                 self.incidents.insert(incident.clone(), opened);
             }
             Entry::Decided {
-                incident, decision, ..
-            } => decide(self.get(incident)?, *decision),
+                incident,
+                decision,
+                held,
+                ..
+            } => decide(self.get(incident)?, *decision, *held),
             Entry::ClaimIntended { incident, previous } => {
                 let incident = self.get(incident)?;
                 incident.state = incident.state.max(IncidentState::Fencing);
@@ -495,8 +506,9 @@ fn opened(
         by: by.to_owned(),
         boot,
         evidence,
-        approved: false,
+        approved: BTreeSet::new(),
         asserted: false,
+        aborted: false,
         previous: None,
         claimed: false,
         eviction_stopped: false,
@@ -517,25 +529,28 @@ fn opened(
     }
 }
 
-fn decide(incident: &mut Incident, decision: Decision) {
+fn decide(incident: &mut Incident, decision: Decision, held: Option<HeldReason>) {
     match decision {
         Decision::Approve => {
-            incident.approved = true;
+            // Records of earlier programs do not say what for; there an approval was one for everything.
+            let gate = held.and_then(HeldReason::gate);
+            match gate {
+                Some(gate) => incident.approved.extend([gate]),
+                None => incident.approved.extend(Gate::ALL),
+            }
             // An approval after somebody cleared maintenance claims the host again.
-            incident.claimed = false;
+            if gate.is_none_or(|gate| gate == Gate::Cleared) {
+                incident.claimed = false;
+            }
         }
         Decision::AckFenced => incident.asserted = true,
         Decision::Retry => {
             incident.state = IncidentState::Evacuating;
             for vm in incident.vms.values_mut() {
-                // Whether it still runs elsewhere is looked at again before anything is asked for.
+                // Whether it runs elsewhere, and what stands against it, is looked at again before anything is asked for.
                 if matches!(
                     vm.progress,
-                    VmProgress::Failed { .. }
-                        | VmProgress::Conflict { .. }
-                        | VmProgress::Blocked {
-                            reason: BlockedReason::ArrivalUnknown
-                        }
+                    VmProgress::Failed { .. } | VmProgress::Conflict { .. } | VmProgress::Blocked { .. }
                 ) {
                     vm.progress = VmProgress::Pending;
                     vm.attempt = 0;
@@ -546,6 +561,8 @@ fn decide(incident: &mut Incident, decision: Decision) {
             }
         }
         Decision::Release => incident.state = IncidentState::Releasing,
+        // What was claimed is given back first.
+        Decision::Abort if incident.state == IncidentState::Fencing => incident.aborted = true,
         Decision::Abort | Decision::Close => incident.state = IncidentState::Closed,
     }
 }

@@ -81,4 +81,5 @@ pub use ledger::{
 };
 #[cfg(feature = "mutants")]
 pub use mutation::Mutation;
-pub use status::{Degraded, HeldReason, HostStatus, IncidentStatus, Notice, Severity};
+pub use operator::allowed;
+pub use status::{Degraded, Gate, HeldReason, HostStatus, IncidentStatus, Notice, Severity};

@@ -2,13 +2,16 @@
 //! Decisions of people: what is allowed where, and what it changes. A decision is journaled with
 //! its author; one that is not allowed changes nothing and is answered with the reason.
 
+use cobaltcore_api::Maintenance;
+use cobaltcore_api::names::HostName;
+
 use crate::engine::{Engine, Host};
 use crate::evidence::{Group, Verdict};
 use crate::ids::{IncidentId, Now};
 use crate::input::{Command, Decision, Request};
 use crate::journal::Entry;
 use crate::ledger::{Incident, IncidentKind, IncidentState};
-use crate::status::{HeldReason, Notice};
+use crate::status::{Gate, HeldReason, Notice};
 
 impl Engine {
     pub(crate) fn command(&mut self, command: Command, now: Now) {
@@ -23,19 +26,25 @@ impl Engine {
             None => Err("there is no such incident"),
             Some(_) if confirm != incident.host.as_str() => Err("confirm must be the name of the host"),
             Some(_) if reason.trim().is_empty() => Err("a reason is needed"),
-            Some(found) => self.allowed(found, decision, now),
+            Some(found) => self.may(found, decision, now),
         };
         match allowed {
             Ok(()) => {
                 if decision == Decision::Retry {
                     self.follow_anew(&incident, now);
                 }
+                let held = self.runs.get(&incident).and_then(|run| run.held);
                 let decided = Entry::Decided {
-                    incident,
+                    incident: incident.clone(),
                     decision,
                     actor,
                     reason,
+                    held,
                 };
+                let ended = matches!(decision, Decision::Abort | Decision::Close);
+                if let Some(host) = self.hosts.get_mut(&incident.host).filter(|_| ended) {
+                    host.ended = true;
+                }
                 self.write(decided, now);
             }
             Err(why) => self.tell(Notice::CommandRefused {
@@ -79,6 +88,26 @@ impl Engine {
         }
     }
 
+    /// Whether a person ended the last incident of a host, which has not been heard since: it is theirs, and nothing is
+    /// done to it. Who was not there goes by what the journal has: a host that was switched off stays theirs until it
+    /// speaks of another boot, or, where nobody knows its boot, until its maintenance is cleared.
+    pub fn left_to_people(&self, name: &HostName) -> bool {
+        let Some(host) = self.hosts.get(name) else {
+            return false;
+        };
+        let mut incidents = self.ledger.incidents.values().rev();
+        let Some(last) = incidents.find(|incident| incident.id.host == *name) else {
+            return false;
+        };
+        let unheard = || match (&host.signals.agent.boot, &host.facts) {
+            (Some(boot), _) => last.boot.as_ref() == Some(boot),
+            (None, Some(facts)) => facts.maintenance == Maintenance::Ha,
+            (None, None) => false,
+        };
+        let kept_off = || last.touched() && !host.signals.heard_in_term && unheard();
+        last.state == IncidentState::Closed && (host.ended || kept_off())
+    }
+
     /// Whether its agent reports, or two others see it at work.
     pub(crate) fn works(&self, host: &Host, now: Now) -> bool {
         let evidence = self.evidence(host, now);
@@ -97,55 +126,68 @@ impl Engine {
         }
     }
 
-    fn allowed(&self, incident: &Incident, decision: Decision, now: Now) -> Result<(), &'static str> {
+    fn may(&self, incident: &Incident, decision: Decision, now: Now) -> Result<(), &'static str> {
         let held = self.runs.get(&incident.id).and_then(|run| run.held);
-        match decision {
-            Decision::AckFenced => {
-                if incident.state != IncidentState::Fencing && held != Some(HeldReason::FenceFailed) {
-                    return Err("the host is not being fenced");
-                }
-                let alive = self
-                    .hosts
-                    .get(&incident.id.host)
-                    .is_none_or(|host| self.evidence(host, now).any_alive());
-                if alive {
-                    Err("the host shows signs of life")
-                } else {
-                    Ok(())
-                }
-            }
-            Decision::Approve => match held {
-                Some(
-                    HeldReason::Storm
-                    | HeldReason::DomainLimit
-                    | HeldReason::PlannedMaintenance
-                    | HeldReason::AwaitingApproval
-                    | HeldReason::NoCapacity
-                    | HeldReason::OperatorCleared,
-                ) => Ok(()),
-                _ => Err("it is not held for a reason that can be approved"),
-            },
-            Decision::Abort => {
-                let fenced = incident.state > IncidentState::Fencing && held.is_some();
-                if incident.state == IncidentState::Confirmed || (fenced && incident.state.open()) {
-                    Ok(())
-                } else {
-                    Err("it can be aborted before fencing, or while it is held after it")
-                }
-            }
-            Decision::Retry if incident.state == IncidentState::Failed => Ok(()),
-            Decision::Retry
-                if incident.state == IncidentState::Evacuating && self.stuck(&incident.id) > 0 =>
-            {
-                Ok(())
-            }
-            Decision::Retry => Err("only what failed or is stuck can be tried again"),
-            Decision::Release | Decision::Close
-                if matches!(incident.state, IncidentState::Recovered | IncidentState::Failed) =>
-            {
-                Ok(())
-            }
-            Decision::Release | Decision::Close => Err("its guests are not settled"),
+        allowed(incident, held, self.stuck(&incident.id), decision)?;
+        if decision != Decision::AckFenced {
+            return Ok(());
         }
+        let Some(host) = self.hosts.get(&incident.id.host) else {
+            return Err("nobody knows whether the host shows signs of life");
+        };
+        if self.evidence(host, now).any_alive() {
+            return Err("the host shows signs of life");
+        }
+        let untouched = incident.state == IncidentState::Confirmed;
+        if untouched && host.signals.powered_on(now.mono, &self.config) {
+            return Err("its device says that it is on; approve, and it is switched off first");
+        }
+        Ok(())
+    }
+}
+
+/// Whether a decision fits where an incident stands; if not, why. Signs of life may still speak against it.
+pub fn allowed(
+    incident: &Incident,
+    held: Option<HeldReason>,
+    stuck: usize,
+    decision: Decision,
+) -> Result<(), &'static str> {
+    use IncidentState as S;
+    let Incident { state, .. } = *incident;
+    let fits = |fits: bool, why: &'static str| if fits { Ok(()) } else { Err(why) };
+    if incident.aborted && state.open() {
+        return Err("it is being aborted");
+    }
+    match decision {
+        Decision::AckFenced => {
+            let failed = held == Some(HeldReason::FenceFailed) && state < S::Releasing;
+            // A rack without power: its hosts need no power command, only somebody who saw that they are off.
+            let crowd = held.and_then(HeldReason::gate) == Some(Gate::Storm);
+            fits(
+                state == S::Fencing || failed || crowd,
+                "the host is not being fenced",
+            )
+        }
+        Decision::Approve => fits(
+            held.and_then(HeldReason::gate).is_some(),
+            "it is not held for a reason that can be approved",
+        ),
+        Decision::Abort => {
+            let untouched = state == S::Confirmed || state == S::Fencing && !incident.touched();
+            let held = state > S::Fencing && state.open() && held.is_some();
+            fits(
+                untouched || held,
+                "it can be aborted before the power of its host is touched, or while it is held afterwards",
+            )
+        }
+        Decision::Retry => fits(
+            state == S::Failed || state == S::Evacuating && stuck > 0,
+            "only what failed or is stuck can be tried again",
+        ),
+        Decision::Release | Decision::Close => fits(
+            matches!(state, S::Recovered | S::Failed),
+            "its guests are not settled",
+        ),
     }
 }

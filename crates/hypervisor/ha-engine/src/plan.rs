@@ -122,7 +122,6 @@ fn wanted(server: &ServerFacts) -> Wanted {
 
 fn classify(server: &ServerFacts, id: &IncidentId, grade: Option<Grade>, config: &Config) -> VmProgress {
     let skipped = |reason| VmProgress::Skipped { reason };
-    let blocked = |reason| VmProgress::Blocked { reason };
     if server.host.as_ref() != Some(&id.host) {
         return skipped(SkipReason::NotOnHost);
     }
@@ -133,22 +132,40 @@ fn classify(server: &ServerFacts, id: &IncidentId, grade: Option<Grade>, config:
         return skipped(SkipReason::Policy);
     }
     match server.state {
-        VmState::SoftDeleted | VmState::Deleted => return skipped(SkipReason::Deleting),
-        _ if server.task == "deleting" => return skipped(SkipReason::Deleting),
-        VmState::Building => return skipped(SkipReason::Building),
-        VmState::Shelved | VmState::ShelvedOffloaded => return skipped(SkipReason::Shelved),
         VmState::Error if config.skip_states.contains(&VmState::Error) => {
             return skipped(SkipReason::ErrorState);
         }
         state if config.skip_states.contains(&state) => return skipped(SkipReason::Policy),
-        VmState::Resized => return blocked(BlockedReason::Resized),
         _ => {}
+    }
+    if let Some(end) = out_of_reach(server) {
+        return end;
     }
     if server.local_disk && config.local_disk == LocalDisk::Skip {
         return skipped(SkipReason::LocalDisk);
     }
-    if grade == Some(Grade::Storage) && !server.on_fenced_storage {
-        return blocked(BlockedReason::NotStorageFenced);
+    not_cut_off(server, grade).unwrap_or(VmProgress::Pending)
+}
+
+/// Why a guest in its state is not moved, whatever it was when the plan was made.
+pub(crate) fn out_of_reach(server: &ServerFacts) -> Option<VmProgress> {
+    let skipped = |reason| Some(VmProgress::Skipped { reason });
+    match server.state {
+        VmState::SoftDeleted | VmState::Deleted => skipped(SkipReason::Deleting),
+        _ if server.task == "deleting" => skipped(SkipReason::Deleting),
+        VmState::Building => skipped(SkipReason::Building),
+        VmState::Shelved | VmState::ShelvedOffloaded => skipped(SkipReason::Shelved),
+        VmState::Resized => Some(VmProgress::Blocked {
+            reason: BlockedReason::Resized,
+        }),
+        _ => None,
     }
-    VmProgress::Pending
+}
+
+/// A host that is only cut off from its storage could still write what is elsewhere.
+pub(crate) fn not_cut_off(server: &ServerFacts, grade: Option<Grade>) -> Option<VmProgress> {
+    let writes = grade == Some(Grade::Storage) && !server.on_fenced_storage;
+    writes.then_some(VmProgress::Blocked {
+        reason: BlockedReason::NotStorageFenced,
+    })
 }

@@ -15,7 +15,7 @@ use crate::input::{Answer, Trouble};
 use crate::journal::Entry;
 use crate::ledger::{IncidentKind, IncidentState, VmProgress};
 use crate::mutation::Mutation;
-use crate::status::{HeldReason, Notice};
+use crate::status::{Gate, HeldReason, Notice};
 
 /// How often people are reminded of an incident that waits.
 const HELD_AGAIN: Duration = Duration::from_hours(1);
@@ -164,22 +164,29 @@ impl Engine {
 
     // --- after it
 
-    /// A host that lives again before its power was touched is let go, and gets its maintenance back.
+    /// A host that lives again before its power was touched, or whose incident somebody ended by then, is let go, and
+    /// gets its maintenance back.
     fn cancel(&mut self, id: &IncidentId, now: Now) -> Pass {
-        let previous = self
-            .ledger
-            .incidents
-            .get(id)
-            .and_then(|i| i.previous.clone())
-            .unwrap_or_default();
+        let Some(incident) = self.ledger.incidents.get(id) else {
+            return Err(None);
+        };
+        let previous = incident.previous.clone().unwrap_or_default();
+        let disabled = incident.disabled && previous.is_off();
         let read = self.run(id, now).maintenance.clone();
         match read {
             _ if self.busy(Some(id), &Slot::Claim) || self.busy(Some(id), &Slot::Restore) => {}
             Some((asked, found)) if now.mono.since(asked) <= SECOND * 5 => {
                 // What was `ha` before us is left as it is.
                 if found != Maintenance::Ha || previous == Maintenance::Ha {
+                    if disabled && !self.enabled_again(id, now) {
+                        return Err(self.nova_trouble(id, now));
+                    }
                     self.call_off(id, now);
                     return Ok(());
+                }
+                // Whoever enables the service when maintenance is cleared goes by the condition.
+                if disabled {
+                    self.condition(id, now)?;
                 }
                 if self.ready(id, &Slot::Restore, now) {
                     self.run(id, now).restoring = true;
@@ -196,14 +203,30 @@ impl Engine {
         Err(None)
     }
 
+    /// Whether a service that was disabled before its host came back is enabled again. That is the operator's work,
+    /// unless there is none, or nothing tells it to.
+    fn enabled_again(&mut self, id: &IncidentId, now: Now) -> bool {
+        let told = self.ledger.incidents.get(id).is_some_and(|i| i.condition);
+        (told && !self.config.release_in_nova) || self.see_enabled(id, true, now)
+    }
+
     fn call_off(&mut self, id: &IncidentId, now: Now) {
+        let aborted = self.ledger.incidents.get(id).is_some_and(|i| i.aborted);
+        let state = if aborted {
+            IncidentState::Closed
+        } else {
+            IncidentState::Cancelled
+        };
         self.write(
             Entry::Moved {
                 incident: id.clone(),
-                state: IncidentState::Cancelled,
+                state,
             },
             now,
         );
+        if aborted {
+            return;
+        }
         if let Some(host) = self.hosts.get_mut(&id.host) {
             host.cancelled = Some(now.mono);
         }
@@ -230,13 +253,10 @@ impl Engine {
     }
 
     fn recover(&mut self, id: &IncidentId, now: Now) -> Pass {
-        let touched = self
-            .ledger
-            .incidents
-            .get(id)
-            .is_some_and(|i| i.fence_intended || i.grade.is_some() || i.planned);
+        let incident = self.ledger.incidents.get(id);
+        let (touched, aborted) = incident.map_or((false, false), |i| (i.touched(), i.aborted));
         // What was begun is finished: a request to give maintenance back may still be on its way.
-        if !touched && (self.run(id, now).restoring || self.returned(id, now)) {
+        if !touched && (aborted || self.run(id, now).restoring || self.returned(id, now)) {
             return self.cancel(id, now);
         }
         self.claim(id, now)?;
@@ -303,7 +323,9 @@ impl Engine {
             Some(_) if claimed && in_fence => Ok(()),
             Some(_) if claimed => Err(Some(HeldReason::OperatorCleared)),
             Some((_, found)) => {
-                let approved = self.ledger.incidents.get(id).is_some_and(|i| i.approved);
+                let opens = |gate: &Gate| matches!(gate, Gate::Maintenance | Gate::Cleared);
+                let incident = self.ledger.incidents.get(id);
+                let approved = incident.is_some_and(|i| i.approved.iter().any(opens));
                 if !approved && previous.as_ref() != Some(&found) {
                     return Err(Some(HeldReason::PlannedMaintenance));
                 }
@@ -584,7 +606,10 @@ impl Engine {
                     note_retry(self.run(id, now), &Slot::List, true, now.mono);
                 }
             }
-            (Slot::Fence, _) => run.power_asked = None,
+            (Slot::Fence, result) => {
+                run.power_asked = None;
+                run.let_go |= result.is_ok();
+            }
             _ => {}
         }
     }

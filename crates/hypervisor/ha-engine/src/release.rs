@@ -9,8 +9,9 @@ use cobaltcore_api::Maintenance;
 use crate::action::{Effect, ServiceChange};
 use crate::engine::{Engine, Slot};
 use crate::evidence::{Group, Verdict};
+use crate::fencing::POWER_POLL;
 use crate::ids::{IncidentId, Mono, Now};
-use crate::input::{Decision, MigrationFacts, MigrationKind, MigrationStatus};
+use crate::input::{Decision, MigrationFacts, MigrationKind, MigrationStatus, ServiceFacts};
 use crate::journal::Entry;
 use crate::ledger::{IncidentState, VmProgress};
 use crate::mutation::Mutation;
@@ -22,6 +23,8 @@ const SECOND: Duration = Duration::from_secs(1);
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// How long that may take before people are told.
 const RECORDS_PATIENCE: Duration = Duration::from_mins(1);
+/// How long a host may take to have power before people are told.
+const POWER_PATIENCE: Duration = Duration::from_mins(5);
 
 impl Engine {
     pub(crate) fn release(&mut self, id: &IncidentId, now: Now) -> Pass {
@@ -59,9 +62,10 @@ impl Engine {
     }
 
     fn release_fence(&mut self, id: &IncidentId, level: usize, intended: bool, now: Now) -> Pass {
-        // On, seen after the intent: the fence is gone.
+        // On, seen after the intent: the fence is gone. Where no device can tell, a new boot that speaks shows it.
+        let speaks = self.boots_anew(id, now);
         let run = self.run(id, now);
-        if intended && run.power_on_seen {
+        if intended && (run.power_on_seen || run.let_go && speaks) {
             self.write(Entry::FenceReleased { incident: id.clone() }, now);
             // Whatever touches a service in Nova looks like a report of it, our own force-down too.
             if let Some(host) = self.hosts.get_mut(&id.host) {
@@ -88,18 +92,22 @@ impl Engine {
                 },
                 now,
             );
-        } else if !self.busy(Some(id), &Slot::Fence) && !self.busy(Some(id), &Slot::Power) {
-            self.act(
-                Some(id),
-                Slot::Power,
-                Effect::ReadPower {
-                    host: id.host.clone(),
-                    level,
-                },
-                now,
-            );
+        } else if !self.busy(Some(id), &Slot::Fence) {
+            let host = id.host.clone();
+            self.poll_power(id, Effect::ReadPower { host, level }, POWER_POLL, now);
         }
-        Err(None)
+        let late = now.mono.since(self.run(id, now).state_since) >= POWER_PATIENCE;
+        Err(late.then_some(HeldReason::FenceFailed))
+    }
+
+    /// Whether its agent speaks, and of another boot than the one that died.
+    fn boots_anew(&self, id: &IncidentId, now: Now) -> bool {
+        let boot = self.ledger.incidents.get(id).and_then(|i| i.boot.as_ref());
+        self.hosts.get(&id.host).is_some_and(|host| {
+            let agent = &host.signals.agent;
+            let heard = self.evidence(host, now).of(Group::A).verdict == Verdict::Alive;
+            heard && agent.boot.is_some() && agent.boot.as_ref() != boot
+        })
     }
 
     /// A new boot, libvirt, and a compute service that reports.
@@ -107,11 +115,8 @@ impl Engine {
         let Some(host) = self.hosts.get(&id.host) else {
             return false;
         };
-        let boot = self.ledger.incidents.get(id).and_then(|i| i.boot.clone());
-        let agent = &host.signals.agent;
-        let evidence = self.evidence(host, now);
-        let alive = |group| evidence.of(group).verdict == Verdict::Alive;
-        agent.boot.is_some() && agent.boot != boot && agent.libvirt && alive(Group::A) && alive(Group::N)
+        let reports = self.evidence(host, now).of(Group::N).verdict == Verdict::Alive;
+        host.signals.agent.libvirt && reports && self.boots_anew(id, now)
     }
 
     fn no_zombie(&self, id: &IncidentId) -> bool {
@@ -210,12 +215,7 @@ impl Engine {
             .previous
             .as_ref()
             .is_some_and(|previous| !previous.is_off());
-        let read = self.run(id, now).service.clone();
-        let enabled = read
-            .as_ref()
-            .is_some_and(|(_, service)| !service.disabled && !service.forced_down);
-        let up = read.as_ref().is_some_and(|(_, service)| service.up);
-        if handed_on || (enabled && up) {
+        if handed_on || self.in_service(id, now) {
             // It is well again, and counts for no storm.
             self.struck.remove(&id.host);
             self.write(
@@ -227,6 +227,21 @@ impl Engine {
             );
             return Ok(());
         }
+        Err(None)
+    }
+
+    /// Whether Nova says that the service is enabled and up.
+    fn in_service(&mut self, id: &IncidentId, now: Now) -> bool {
+        let enabled = self.see_enabled(id, self.config.release_in_nova, now);
+        let up = |(_, service): &(Mono, ServiceFacts)| service.up;
+        enabled && self.run(id, now).service.as_ref().is_some_and(up)
+    }
+
+    /// Whether Nova gives the host guests again, as it was last read; asks, and sees to it if that is ours to do.
+    pub(crate) fn see_enabled(&mut self, id: &IncidentId, ours: bool, now: Now) -> bool {
+        let read = self.run(id, now).service.clone();
+        let enabled = |(_, service): &(Mono, ServiceFacts)| !service.disabled && !service.forced_down;
+        let enabled = read.as_ref().is_some_and(enabled);
         let stale = read.is_none_or(|(asked, _)| now.mono.since(asked) > SECOND * 5);
         if stale && self.ready(id, &Slot::Service, now) {
             self.act(
@@ -237,7 +252,7 @@ impl Engine {
                 },
                 now,
             );
-        } else if !enabled && self.config.release_in_nova && self.ready(id, &Slot::Update, now) {
+        } else if !enabled && ours && self.ready(id, &Slot::Update, now) {
             self.write(Entry::RestoreIntended { incident: id.clone() }, now);
             let effect = Effect::UpdateService {
                 host: id.host.clone(),
@@ -245,7 +260,7 @@ impl Engine {
             };
             self.act(Some(id), Slot::Update, effect, now);
         }
-        Err(None)
+        enabled
     }
 
     /// Without being asked, if so configured: the host was repaired and has been healthy for long.
@@ -266,6 +281,7 @@ impl Engine {
                 decision: Decision::Release,
                 actor: "release.auto".to_owned(),
                 reason: "healthy again".to_owned(),
+                held: None,
             };
             self.write(entry, now);
         }

@@ -186,6 +186,8 @@ pub(crate) struct Signals {
     pub(crate) storage: Option<(Mono, bool)>,
     /// Since when the device has been reading Off, and when it last did.
     off: Option<(Mono, Mono)>,
+    /// When it last read On, if that was the latest it said.
+    on: Option<Mono>,
     /// When somebody last reached the host although the device read Off.
     reached: Option<Mono>,
 }
@@ -242,12 +244,22 @@ impl Signals {
     }
 
     pub(crate) fn power(&mut self, power: Option<Power>, asked_at: Mono) {
+        match power {
+            Some(Power::On) => self.on = Some(asked_at),
+            Some(Power::Off) => self.on = None,
+            None => {}
+        }
         match (power, self.off) {
             (Some(Power::Off), None) => self.off = Some((asked_at, asked_at)),
             (Some(Power::Off), Some((first, last))) => self.off = Some((first, last.max(asked_at))),
             (Some(Power::On), _) => (self.off, self.reached) = (None, None),
             (None, _) => {}
         }
+    }
+
+    /// Whether the device has just said On.
+    pub(crate) fn powered_on(&self, now: Mono, config: &Config) -> bool {
+        self.on.is_some_and(|at| now.since(at) <= config.answer_fresh)
     }
 
     /// When a device that says Off was last asked.

@@ -48,6 +48,46 @@ pub enum HeldReason {
     HaDisabled,
 }
 
+/// What a person may let an incident pass. Each is approved for itself: whoever knows that a storm is real has not said
+/// that the person who works on one of its hosts may be ignored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Gate {
+    /// Too many hosts at once, in the fleet or in a failure domain.
+    Storm,
+    /// Somebody works on the host, announced its shutdown, or set `ha`.
+    Maintenance,
+    /// Too little room.
+    Capacity,
+    /// Its maintenance was cleared.
+    Cleared,
+}
+
+impl Gate {
+    pub(crate) const ALL: [Self; 4] = [Self::Storm, Self::Maintenance, Self::Capacity, Self::Cleared];
+}
+
+impl HeldReason {
+    /// The gate that an approval opens; none where there is nothing to approve.
+    pub fn gate(self) -> Option<Gate> {
+        match self {
+            Self::Storm | Self::DomainLimit => Some(Gate::Storm),
+            Self::PlannedMaintenance | Self::AwaitingApproval => Some(Gate::Maintenance),
+            Self::NoCapacity => Some(Gate::Capacity),
+            Self::OperatorCleared => Some(Gate::Cleared),
+            Self::Paused
+            | Self::HostsInFlight
+            | Self::SelfIsolated
+            | Self::WarmUp
+            | Self::IdentityMismatch
+            | Self::FenceFailed
+            | Self::FenceLost
+            | Self::NovaUnavailable
+            | Self::VmListIncomplete
+            | Self::HaDisabled => None,
+        }
+    }
+}
+
 /// A lasting trouble of a host that still runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -255,6 +295,8 @@ pub struct HostStatus {
     pub contradicted: Option<(Duration, u32)>,
     /// Whether its agent is gone while the host lives; detection needs one group more.
     pub blind: bool,
+    /// Whether a person ended its incident and it has not been heard since: nothing is done to it.
+    pub left: bool,
     /// Its lasting troubles.
     pub degraded: Vec<Degraded>,
     /// For how long every round has found it dead beyond any doubt.

@@ -309,3 +309,63 @@ fn a_guest_that_is_stuck_may_be_looked_at_anew_and_is_not_asked_for_twice() {
     }
     assert!(cloud.moves.len() > 1, "its record has failed");
 }
+
+fn blocked(play: &Play) -> Option<BlockedReason> {
+    match guest(play).progress {
+        VmProgress::Blocked { reason } => Some(reason),
+        _ => None,
+    }
+}
+
+/// It is on two hosts until its owner says which; whoever tries again before that is told the same.
+#[test]
+fn a_guest_whose_resize_was_settled_is_moved_when_a_person_tries_again() {
+    let (mut play, mut cloud) = (calm(), Cloud::default());
+    cloud.state = Some(VmState::Resized);
+    cloud.record = Some(MigrationStatus::Done);
+    let moving = |cloud: &mut Cloud| {
+        cloud.moved_to = Some(1);
+        Ok(Answer::Done)
+    };
+    let minute = |play: &mut Play, cloud: &mut Cloud| {
+        for _ in 0..60 {
+            cloud.second(play, moving);
+        }
+    };
+    minute(&mut play, &mut cloud);
+    for _ in 0..2 {
+        assert_eq!(blocked(&play), Some(BlockedReason::Resized));
+        assert_eq!(only(&play).state, cobaltcore_ha_engine::IncidentState::Failed);
+        retry(&mut play);
+        minute(&mut play, &mut cloud);
+    }
+    assert_eq!(cloud.state, Some(VmState::Resized), "nobody touched it");
+    assert_eq!(cloud.moves.len(), 0);
+    cloud.state = None;
+    retry(&mut play);
+    minute(&mut play, &mut cloud);
+    assert_eq!(
+        guest(&play).progress,
+        VmProgress::Recovered { destination: host(1) }
+    );
+}
+
+/// Its owner deletes it between the plan and its turn. Nova would make it anew if it were asked to.
+#[test]
+fn a_guest_that_was_deleted_meanwhile_is_not_brought_back_to_life() {
+    let (mut play, mut cloud) = (calm(), Cloud::default());
+    cloud.until_moves(&mut play, 1, |cloud| {
+        cloud.state = Some(VmState::SoftDeleted);
+        refused(Refusal::Conflict)
+    });
+    for _ in 0..120 {
+        cloud.second(&mut play, |_| Ok(Answer::Done));
+    }
+    assert_eq!(cloud.moves.len(), 1);
+    assert_eq!(cloud.state, Some(VmState::SoftDeleted), "its state was reset");
+    assert!(
+        matches!(guest(&play).progress, VmProgress::Skipped { .. }),
+        "{:?}",
+        guest(&play)
+    );
+}

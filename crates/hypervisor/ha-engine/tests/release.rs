@@ -9,7 +9,7 @@ use cobaltcore_api::Maintenance;
 use cobaltcore_ha_engine::{
     AgentId, Answer, BootId, Decision, Domains, Effect, Entry, Epoch, Evidence, Grade, HeldReason,
     IncidentId, IncidentKind, IncidentState, Input, Inventory, MigrationFacts, MigrationId, MigrationKind,
-    MigrationStatus, Mono, Observation, Power, Record, ServiceFacts, VERSION,
+    MigrationStatus, Mono, Observation, Power, Record, Refusal, ServiceFacts, Trouble, VERSION, allowed,
 };
 use play::{Play, at, host};
 
@@ -46,6 +46,7 @@ fn wanted_back(previous: Maintenance) -> Vec<Entry> {
             decision: Decision::Release,
             actor: "operator/olga".to_owned(),
             reason: "repaired".to_owned(),
+            held: None,
         },
     ]
 }
@@ -78,6 +79,10 @@ struct Repaired {
     records: Vec<MigrationFacts>,
     /// Whether anybody wrote its maintenance.
     given_back: bool,
+    /// Whether a device can tell that it is on; where there is none, a person switches it on.
+    by_hand: bool,
+    /// Hosts that say nothing, as bits.
+    silent: u8,
 }
 
 impl Repaired {
@@ -105,14 +110,18 @@ impl Repaired {
             enabled: false,
             records: Vec::new(),
             given_back: false,
+            by_hand: false,
+            silent: 0,
         }
     }
 
     /// Some seconds go by; whether the incident is over then.
     fn after(&mut self, seconds: u32, nova: Nova) -> bool {
         for second in 0..seconds {
-            self.play.second(0, true);
-            self.look(nova, second);
+            self.play.second(self.silent, true);
+            if self.silent == 0 {
+                self.look(nova, second);
+            }
             while let Some(action) = self.play.open.pop() {
                 if matches!(
                     action.effect,
@@ -121,7 +130,10 @@ impl Repaired {
                     self.enabled = true;
                 }
                 self.given_back |= matches!(action.effect, Effect::RestoreMaintenance { .. });
-                let result = Ok(self.answer(&action.effect, nova));
+                let result = match &action.effect {
+                    Effect::ReadPower { .. } if self.by_hand => Err(Trouble::Refused(Refusal::Other)),
+                    effect => Ok(self.answer(effect, nova)),
+                };
                 self.play.step(Input::Outcome {
                     id: action.id,
                     result,
@@ -271,5 +283,33 @@ fn what_somebody_else_set_to_ha_is_released_and_left_at_ha() {
     assert!(world.after(60, well));
     assert!(!world.given_back, "their maintenance was taken away");
     assert!(!world.enabled, "enabled although somebody keeps it at ha");
+    assert_eq!(world.held(), None);
+}
+
+/// No device can tell whether it is on: nobody is told for as long as a boot takes, then somebody is, and once its agent
+/// speaks of a new boot it goes on.
+#[test]
+fn a_host_that_a_person_switches_on_is_taken_back_when_it_speaks() {
+    let mut world = Repaired::new();
+    (world.by_hand, world.silent) = (true, 1);
+    let well = Nova {
+        reports: true,
+        up: true,
+    };
+    assert!(!world.after(200, well));
+    assert_eq!(world.held(), None);
+    assert!(!world.after(200, well));
+    assert_eq!(
+        world.held(),
+        Some(HeldReason::FenceFailed),
+        "somebody has to switch it on"
+    );
+    let found = &world.play.engine.ledger().incidents[&incident()];
+    let may = |decision| allowed(found, world.held(), 0, decision).is_ok();
+    assert!(!may(Decision::AckFenced), "nobody is asked whether it is off");
+    assert!(may(Decision::Abort));
+    world.silent = 0;
+    assert!(world.after(60, well));
+    assert!(world.given_back);
     assert_eq!(world.held(), None);
 }

@@ -21,11 +21,13 @@ pub enum Width {
 fn decision_effect(decision: Decision) -> &'static str {
     match decision {
         Decision::AckFenced => "you have seen that the host is off, and sign for it",
-        Decision::Approve => "go on in spite of what holds it",
-        Decision::Abort => "stop; what was moved stays moved",
+        Decision::Approve => "go on in spite of what holds it now",
+        Decision::Abort => {
+            "stop; what was moved stays moved, and the host is left alone until it is heard again"
+        }
         Decision::Retry => "try the guests again that failed, and look anew at those that do not arrive",
         Decision::Release => "switch the repaired host on and take it back",
-        Decision::Close => "it is over; the host is not taken back",
+        Decision::Close => "it is over; the host is not taken back, and left alone until it is heard again",
     }
 }
 

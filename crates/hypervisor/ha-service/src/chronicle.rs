@@ -70,6 +70,11 @@ impl Chronicle {
         }
     }
 
+    /// All that the journal tells.
+    pub fn ledger(&self) -> Ledger {
+        self.0.read().ledger.clone()
+    }
+
     /// The number of the latest record.
     pub fn seq(&self) -> u64 {
         self.0.read().ledger.seq

@@ -7,10 +7,15 @@ use std::sync::Arc;
 
 use cobaltcore_api::Maintenance;
 use cobaltcore_api::names::{HostName, ServiceId};
-use cobaltcore_ha_engine::{HostFacts, Identity, Reserved, Room};
+use cobaltcore_ha_engine::{Domain, HostFacts, Identity, Reserved, Room};
 use parking_lot::RwLock;
 
 use crate::disks::Guests;
+
+/// The label of a node that names its zone.
+pub(crate) const ZONE: &str = "topology.kubernetes.io/zone";
+/// The label of a node that names its building block.
+pub(crate) const BUILDING_BLOCK: &str = "kubernetes.metal.cloud.sap/bb";
 
 /// What is known of one host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -52,12 +57,12 @@ pub struct HostEntry {
 impl HostEntry {
     /// The zone, if its node tells.
     pub fn zone(&self) -> Option<&str> {
-        self.label("topology.kubernetes.io/zone")
+        self.label(ZONE)
     }
 
     /// The building block, if its node tells.
     pub fn building_block(&self) -> Option<&str> {
-        self.label("kubernetes.metal.cloud.sap/bb")
+        self.label(BUILDING_BLOCK)
     }
 
     fn label(&self, key: &str) -> Option<&str> {
@@ -81,20 +86,24 @@ impl HostEntry {
         }
     }
 
+    /// The failure domains that its labels name. The outermost stands for the whole fleet, which has limits of its own;
+    /// one that is missing is there without a name, or the one inside it would be taken for it and have no limit. So
+    /// would be the only one, unless it is the zone: there is one service per zone.
+    fn domains(&self, keys: &[String]) -> Vec<Domain> {
+        let alone = matches!(keys, [key] if key != ZONE);
+        let named = keys.iter().enumerate().filter_map(|(n, key)| {
+            let missing = (n == 0 && !alone).then_some("");
+            Some(Domain(format!("{key}={}", self.label(key).or(missing)?)))
+        });
+        let fleet = alone.then(|| Domain(format!("{ZONE}={}", self.zone().unwrap_or_default())));
+        fleet.into_iter().chain(named).collect()
+    }
+
     /// What the engine is told.
     pub fn facts(&self, host: &HostName, domains: &[String]) -> HostFacts {
-        let domains = domains
-            .iter()
-            .filter_map(|key| {
-                Some(cobaltcore_ha_engine::Domain(format!(
-                    "{key}={}",
-                    self.label(key)?
-                )))
-            })
-            .collect();
         HostFacts {
             host: host.clone(),
-            domains,
+            domains: self.domains(domains),
             ha_enabled: self.ha_enabled,
             ambiguous: self.ambiguous,
             maintenance: self.maintenance.clone(),
@@ -183,5 +192,49 @@ impl Directory {
     /// Forgets a host.
     pub fn remove(&self, host: &HostName) -> bool {
         self.hosts.write().remove(host).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_outermost_domain_is_always_the_fleet() {
+        let told = |labels: &[(&str, &str)], keys: &[&str]| {
+            let labels = labels
+                .iter()
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+            let entry = HostEntry {
+                labels: labels.collect(),
+                ..HostEntry::default()
+            };
+            let keys: Vec<String> = keys.iter().map(|key| (*key).to_owned()).collect();
+            let facts = entry.facts(&HostName::new("n1").unwrap(), &keys);
+            facts
+                .domains
+                .into_iter()
+                .map(|domain| domain.0)
+                .collect::<Vec<_>>()
+        };
+        let (zone, rack) = (
+            "topology.kubernetes.io/zone=a",
+            "kubernetes.metal.cloud.sap/bb=bb1",
+        );
+        let both = [(ZONE, "a"), (BUILDING_BLOCK, "bb1")];
+        assert_eq!(told(&both, &[ZONE, BUILDING_BLOCK]), [zone, rack]);
+        assert_eq!(
+            told(&both[1..], &[ZONE, BUILDING_BLOCK]),
+            ["topology.kubernetes.io/zone=", rack],
+            "a rack without a zone is still a rack"
+        );
+        assert_eq!(told(&both[..1], &[ZONE, BUILDING_BLOCK]), [zone]);
+        assert_eq!(
+            told(&both, &[BUILDING_BLOCK]),
+            [zone, rack],
+            "racks alone have limits"
+        );
+        assert_eq!(told(&both, &[ZONE]), [zone]);
+        assert_eq!(told(&both, &[]), Vec::<String>::new());
     }
 }

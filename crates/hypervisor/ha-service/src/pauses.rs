@@ -17,6 +17,7 @@ use rusqlite::params;
 use tokio_util::sync::CancellationToken;
 
 use crate::brain::BrainHandle;
+use crate::directory::{BUILDING_BLOCK, ZONE};
 use crate::leadership::pause as wait;
 use crate::metrics::{Metrics, OfScope};
 use crate::store::Store;
@@ -56,8 +57,8 @@ pub fn scope(text: &str) -> Option<PauseScope> {
     };
     match text.split_once('/') {
         None if text == "global" => Some(PauseScope::Global),
-        Some(("zone", name)) => label("topology.kubernetes.io/zone", name),
-        Some(("bb", name)) => label("kubernetes.metal.cloud.sap/bb", name),
+        Some(("zone", name)) => label(ZONE, name),
+        Some(("bb", name)) => label(BUILDING_BLOCK, name),
         Some(("host", name)) => HostName::new(name).ok().map(PauseScope::Host),
         Some(("vm", name)) => ServerId::new(name).ok().map(PauseScope::Server),
         _ => None,

@@ -9,6 +9,7 @@ use cobaltcore_api::names::HostName;
 use cobaltcore_ha_engine::{BootId, Input, Observation, PeerHost, ProbeResult, ReplicaId};
 use cobaltcore_ha_wire::rest::ObserveAnswer;
 use cobaltcore_kit::tls::TokenFile;
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::brain::BrainHandle;
@@ -34,7 +35,12 @@ struct Inner {
     others: Vec<(ReplicaId, String)>,
     client: reqwest::Client,
     token: Option<TokenFile>,
+    /// Who of them said last that it leads.
+    leader: Mutex<Option<ReplicaId>>,
 }
+
+/// What another replica answered: its status, the kind of its body, and the body.
+pub(crate) type Forwarded = (http::StatusCode, Option<http::HeaderValue>, bytes::Bytes);
 
 impl std::fmt::Debug for Peers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -88,6 +94,7 @@ impl Peers {
             others,
             client: client(&leader.peer_ca_file, CALL_TIME)?,
             token,
+            leader: Mutex::default(),
         }))))
     }
 
@@ -135,7 +142,10 @@ impl Peers {
         let calls = inner.others.iter().map(|(replica, url)| async move {
             match inner.observe(url, query, time).await {
                 // A misconfigured list of peers must not let one replica count twice.
-                Ok(answer) if answer.replica == replica.0 => Some((*replica, answer)),
+                Ok(answer) if answer.replica == replica.0 => {
+                    inner.note(*replica, answer.leads);
+                    Some((*replica, answer))
+                }
                 Ok(answer) => {
                     tracing::warn!(
                         url,
@@ -147,6 +157,7 @@ impl Peers {
                 }
                 Err(why) => {
                     tracing::debug!(url, why, "a replica does not answer");
+                    inner.note(*replica, false);
                     None
                 }
             }
@@ -165,35 +176,67 @@ impl Peers {
         path: &str,
         headers: &http::HeaderMap,
         body: bytes::Bytes,
-    ) -> Option<(http::StatusCode, Option<http::HeaderValue>, bytes::Bytes)> {
+    ) -> Option<Forwarded> {
         let inner = self.0.as_ref()?;
         for (_, url) in &inner.others {
-            let mut request = inner
-                .client
-                .request(method.clone(), format!("{url}{path}"))
-                .header(FORWARDED, "1")
-                .body(body.clone());
-            for name in [http::header::AUTHORIZATION, http::header::CONTENT_TYPE] {
-                if let Some(value) = headers.get(&name) {
-                    request = request.header(name, value);
-                }
+            let answer = inner.pass(method.clone(), url, path, headers, body.clone()).await;
+            if answer.is_some() {
+                return answer;
             }
-            let Ok(answer) = request.send().await else {
-                continue;
-            };
-            if answer.status() == http::StatusCode::MISDIRECTED_REQUEST {
-                continue;
-            }
-            let status = answer.status();
-            let kind = answer.headers().get(http::header::CONTENT_TYPE).cloned();
-            let Ok(body) = answer.bytes().await else { continue };
-            return Some((status, kind, body));
         }
         None
+    }
+
+    /// Asks whoever is known to lead; nothing if nobody is, or does not answer.
+    pub(crate) async fn ask_leader(&self, path: &str, headers: &http::HeaderMap) -> Option<Forwarded> {
+        let inner = self.0.as_ref()?;
+        let leader = (*inner.leader.lock())?;
+        let (_, url) = inner.others.iter().find(|(replica, _)| *replica == leader)?;
+        let nothing = bytes::Bytes::new();
+        inner.pass(http::Method::GET, url, path, headers, nothing).await
     }
 }
 
 impl Inner {
+    /// Keeps in mind whether a replica leads.
+    fn note(&self, replica: ReplicaId, leads: bool) {
+        let mut leader = self.leader.lock();
+        if leads {
+            *leader = Some(replica);
+        } else if *leader == Some(replica) {
+            *leader = None;
+        }
+    }
+
+    /// Passes a request on to one replica; nothing if it does not lead, or does not answer.
+    async fn pass(
+        &self,
+        method: http::Method,
+        url: &str,
+        path: &str,
+        headers: &http::HeaderMap,
+        body: bytes::Bytes,
+    ) -> Option<Forwarded> {
+        let mut request = self
+            .client
+            .request(method, format!("{url}{path}"))
+            .header(FORWARDED, "1")
+            .body(body);
+        for name in [http::header::AUTHORIZATION, http::header::CONTENT_TYPE] {
+            if let Some(value) = headers.get(&name) {
+                request = request.header(name, value);
+            }
+        }
+        let answer = request.send().await.ok()?;
+        let status = answer.status();
+        if status == http::StatusCode::MISDIRECTED_REQUEST {
+            return None;
+        }
+        let kind = answer.headers().get(http::header::CONTENT_TYPE).cloned();
+        let body = answer.bytes().await.ok()?;
+        Some((status, kind, body))
+    }
+
     async fn observe(
         &self,
         url: &str,

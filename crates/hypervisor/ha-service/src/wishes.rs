@@ -55,12 +55,13 @@ pub(crate) fn wishes(
     aggregates: &[BTreeMap<String, String>],
     exclude: &[Exclusion],
 ) -> Wishes {
-    let word = |key: &str, image_key: &str| said(server, image, aggregates, key, image_key);
+    let said = |key, image_key| said(server, image, aggregates, key, image_key);
     // The owner's word comes first, in whose terms ever it was given.
-    let policy = policy_word(server.metadata.get(POLICY).map(String::as_str))
+    let policy = server.metadata.get(POLICY).and_then(|word| policy_word(word));
+    let policy = policy
         .or_else(|| masakari(server))
-        .or_else(|| policy_word(word(POLICY, IMAGE_POLICY).as_deref()));
-    let priority = word(PRIORITY, IMAGE_PRIORITY).and_then(|text| text.trim().parse::<u16>().ok());
+        .or_else(|| said(POLICY, IMAGE_POLICY).find_map(policy_word));
+    let priority = said(PRIORITY, IMAGE_PRIORITY).find_map(|text| text.trim().parse::<u16>().ok());
     Wishes {
         policy,
         priority: priority.map_or(USUAL_PRIORITY, |priority| priority.min(1000)),
@@ -76,26 +77,25 @@ pub(crate) fn speaks(image: &Image, exclude: &[Exclusion]) -> bool {
     named(IMAGE_POLICY) || named(IMAGE_PRIORITY) || exclude.iter().any(tagged)
 }
 
-/// The first who says something: the owner, the flavor, the image, the aggregate.
-fn said(
-    server: &Server,
-    image: Option<&Image>,
-    aggregates: &[BTreeMap<String, String>],
-    key: &str,
-    image_key: &str,
-) -> Option<String> {
+/// What is said, first by the owner, then by the flavor, the image, the aggregates. Whoever says what nobody understands
+/// has said nothing.
+fn said<'a>(
+    server: &'a Server,
+    image: Option<&'a Image>,
+    aggregates: &'a [BTreeMap<String, String>],
+    key: &'static str,
+    image_key: &'static str,
+) -> impl Iterator<Item = &'a str> {
+    let words = |of: &'a BTreeMap<String, String>| of.get(key).map(String::as_str);
     let image = image.and_then(|image| image.properties.get(image_key)?.as_str());
-    server
-        .metadata
-        .get(key)
-        .or_else(|| server.flavor.extra_specs.get(key))
-        .cloned()
-        .or_else(|| image.map(str::to_owned))
-        .or_else(|| aggregates.iter().find_map(|metadata| metadata.get(key).cloned()))
+    let owner = server.metadata.get(key).map(String::as_str);
+    let flavor = server.flavor.extra_specs.get(key).map(String::as_str);
+    let around = aggregates.iter().filter_map(words);
+    [owner, flavor, image].into_iter().flatten().chain(around)
 }
 
-fn policy_word(word: Option<&str>) -> Option<VmPolicy> {
-    match word?.trim().to_ascii_lowercase().as_str() {
+fn policy_word(word: &str) -> Option<VmPolicy> {
+    match word.trim().to_ascii_lowercase().as_str() {
         "evacuate" => Some(VmPolicy::Evacuate),
         "restart" => Some(VmPolicy::Restart),
         "ignore" => Some(VmPolicy::Ignore),
@@ -209,6 +209,11 @@ mod tests {
                 Some(VmPolicy::Ignore),
             ),
             (json!({"metadata": {POLICY: "sometimes"}}), none, None),
+            (
+                json!({"metadata": {POLICY: "ingore"}}),
+                around,
+                Some(VmPolicy::Ignore),
+            ),
         ] {
             let (image, aggregates) = around;
             let found = wishes(&shown(extra.clone()), image, aggregates, &[]);
@@ -229,6 +234,8 @@ mod tests {
         assert_eq!(of(json!({PRIORITY: "soon"})), (500, String::new()));
         let image = image(json!({"cobaltcore_ha_priority": "700"}));
         assert_eq!(wishes(&shown(json!({})), Some(&image), &[], &[]).priority, 700);
+        let mistyped = shown(json!({"metadata": {PRIORITY: "soon"}}));
+        assert_eq!(wishes(&mistyped, Some(&image), &[], &[]).priority, 700);
     }
 
     #[test]

@@ -170,7 +170,7 @@ async fn bad_reports_are_refused_counted_and_harmless() {
     );
     let newer = String::from_utf8(agent.beat().encode().unwrap()).unwrap();
     let newer = newer.replacen("\"schema\":1", "\"schema\":2", 1);
-    assert!(matches!(post(newer.into_bytes(), &[]).await, 400 | 422));
+    assert_eq!(post(newer.into_bytes(), &[]).await, 422);
     // A clock that runs a day ahead decides nothing.
     let mut future = agent.beat();
     future.envelope.sent_at = future

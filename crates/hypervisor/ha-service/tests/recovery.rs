@@ -460,6 +460,8 @@ async fn three_replicas_compare_forward_and_go_on_without_their_leader() {
         incident(follower).await
     })
     .await;
+    let (_, host) = follower.get(&format!("/api/v1/hosts/{DEAD}")).await;
+    assert_eq!(host["state"], "incident", "as whoever leads sees it: {host}");
     let act = format!(
         "/api/v1/incidents/{}/actions/close",
         found["id"].as_str().unwrap()

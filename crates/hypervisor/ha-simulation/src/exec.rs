@@ -5,9 +5,9 @@
 use cobaltcore_api::Maintenance;
 use cobaltcore_api::names::HostName;
 use cobaltcore_ha_engine::{
-    Action, Answer, Decision, Effect, Entry, Grade, Group, IncidentId, IncidentKind, IncidentState, Input,
-    Ledger, MigrationKind, MigrationStatus, Observation, Power, ProbeResult, Prober, Refusal, ReplicaId,
-    ServiceChange, Trouble, Verdict, lock_reason,
+    Action, Answer, Decision, Effect, Entry, Gate, Grade, Group, IncidentId, IncidentKind, IncidentState,
+    Input, Ledger, MigrationKind, MigrationStatus, Observation, Power, ProbeResult, Prober, Refusal,
+    ReplicaId, ServiceChange, Trouble, Verdict, lock_reason,
 };
 
 use crate::invariants::Invariant;
@@ -285,7 +285,7 @@ impl World {
                 if host.maintenance != *expected {
                     return Err(Trouble::Refused(Refusal::Conflict));
                 }
-                if *expected == Maintenance::Manual && !self.decided(incident, Decision::Approve) {
+                if *expected == Maintenance::Manual && !self.plans_overridden(incident) {
                     self.violate(
                         Invariant::S11Manual,
                         format!("manual maintenance of n{h:02} is overridden"),
@@ -359,10 +359,11 @@ impl World {
         &self.durable
     }
 
-    fn decided(&self, incident: Option<&IncidentId>, wanted: Decision) -> bool {
+    /// Whether a person said that somebody's plans for the host do not count; not merely that a storm is real.
+    fn plans_overridden(&self, incident: Option<&IncidentId>) -> bool {
         self.journal.iter().any(|record| {
-            matches!(&record.entry, Entry::Decided { incident: about, decision, .. }
-                if Some(about) == incident && *decision == wanted)
+            matches!(&record.entry, Entry::Decided { incident: about, decision: Decision::Approve, held: Some(held), .. }
+                if Some(about) == incident && matches!(held.gate(), Some(Gate::Maintenance | Gate::Cleared)))
         })
     }
 
@@ -544,7 +545,7 @@ impl World {
                 i.state.in_flight() || matches!(i.state, IncidentState::Recovered | IncidentState::Failed)
             })
             .filter(|i| {
-                !i.approved
+                !i.approved.contains(&Gate::Storm)
                     && !i.asserted
                     && self
                         .host_index(&i.id.host)
@@ -553,7 +554,7 @@ impl World {
             .count();
         let mine = incident
             .and_then(|id| ledger.incidents.get(id))
-            .is_some_and(|i| i.approved || i.asserted);
+            .is_some_and(|i| i.approved.contains(&Gate::Storm) || i.asserted);
         if open > limit && !mine && self.hosts[h].power {
             self.violate(
                 Invariant::S4Brakes,

@@ -77,6 +77,10 @@ pub(crate) enum Fault {
     Pause(bool),
     OnDuty,
     Release,
+    /// A person approves every incident that is held for this.
+    Approve(HeldReason),
+    /// A person ends the incident of a host.
+    Abort(usize),
     Heal,
 }
 
@@ -214,6 +218,11 @@ impl World {
             }
             Fault::OnDuty => self.operator_on_duty = true,
             Fault::Release => self.release_all(),
+            Fault::Approve(why) => self.decide_where(Decision::Approve, |_, held| held == Some(why)),
+            Fault::Abort(h) => {
+                let host = self.hosts[h].name.clone();
+                self.decide_where(Decision::Abort, |id, _| id.host == host);
+            }
             Fault::Heal => self.heal(),
         }
         for h in 0..self.hosts.len() {
@@ -229,6 +238,16 @@ impl World {
             server.runs_on.remove(&host);
             server.owner_wants_it = false;
             server.user_action = Some(self.now);
+        }
+    }
+
+    /// A person decides the same about every open incident that fits.
+    fn decide_where(&mut self, decision: Decision, fits: impl Fn(&IncidentId, Option<HeldReason>) -> bool) {
+        let Some(r) = self.leader() else { return };
+        for incident in self.replicas[r].engine.incidents() {
+            if incident.state.open() && fits(&incident.id, incident.held) {
+                self.decide(r, &incident.id, decision);
+            }
         }
     }
 

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 
 use cobaltcore_api::Maintenance;
 use cobaltcore_ha_engine::{
-    Assessment, CapacityCheck, Config, Degraded, Entry, Group, GuestEventKind, HeldReason, IncidentKind,
-    IncidentState, Input, Notice, Observation, VmPolicy, VmProgress, VmState,
+    Assessment, CapacityCheck, Config, Decision, Degraded, Entry, Group, GuestEventKind, HeldReason,
+    IncidentKind, IncidentState, Input, Notice, Observation, VmPolicy, VmProgress, VmState,
 };
 
 use crate::cloud::Migration;
@@ -183,6 +183,15 @@ fn degraded(w: &World, wanted: Degraded) -> Result<(), String> {
     )
 }
 
+/// What people decided.
+fn decisions(w: &World) -> Vec<Decision> {
+    let decided = w.journal.iter().filter_map(|record| match &record.entry {
+        Entry::Decided { decision, .. } => Some(*decision),
+        _ => None,
+    });
+    decided.collect()
+}
+
 /// The term in which the first record of this kind was written.
 fn term_of(w: &World, wanted: fn(&Entry) -> bool) -> Option<u64> {
     let mut found = w.journal.iter().filter(|record| wanted(&record.entry));
@@ -318,7 +327,9 @@ const ROWS: &[Scenario] = &[
         |w| { held(w, HeldReason::NovaUnavailable)?; recovered(w, 0) }),
     row("f22-rack-without-power", "held; a person vouches; all recovered, three at a time", 2,
         |w| { for h in [0, 3, 6, 9] { w.at(T, Fault::Bmc(h, false)); w.at(T, Fault::PowerLoss(h)); } w.at(600_000, Fault::OnDuty); }, 2400,
-        |w| { not_before(w, 600)?; for h in [0, 3, 6, 9] { recovered(w, h)?; } Ok(()) }),
+        |w| { not_before(w, 600)?; for h in [0, 3, 6, 9] { recovered(w, h)?; }
+              let decided = decisions(w);
+              ensure(decided == [Decision::AckFenced; 4], &format!("not one signature each: {decided:?}")) }),
     row("f23-half-the-zone-unreachable", "nothing", 2,
         |w| { w.at(T, Fault::Uplink(0, false)); w.at(T, Fault::Uplink(1, false)); }, 900, nothing),
     row("f24-fenced-host-switched-on", "noticed, fenced again, continued", 20,
@@ -555,4 +566,19 @@ const ROWS: &[Scenario] = &[
               w.at(t + 8100, Fault::Chatter(h, 1)); w.at(t + 8300, Fault::SelfReboot(h)); w.at(t + 100_000, Fault::Chatter(h, 5));
               for r in 0..3 { w.at(t + 8200, Fault::StoreFails(r, true)); w.at(t + 110_000, Fault::StoreFails(r, false)); } } }, 700,
         |w| { nothing(w)?; ensure(w.dropped > 0, "nothing was given up")?; ensure((0..3).all(|r| w.streams[0].drained(r)), "records are left") }),
+    row("p27-storm-approved-and-somebody-works-on-one", "the others are moved; that one waits for its own approval", 2,
+        |w| { w.at(T - 5000, Fault::Maintenance(0, Maintenance::Manual)); for h in 0..3 { w.at(T, Fault::Panic(h)); }
+              w.at(400_000, Fault::Approve(HeldReason::Storm)); }, 1500,
+        |w| { recovered(w, 1)?; recovered(w, 2)?; ensure(held_hosts(w, HeldReason::PlannedMaintenance).contains("n00"), "not held")?;
+              ensure(w.hosts[0].maintenance == Maintenance::Manual && w.power_offs.len() == 2, "somebody's work was overridden") }),
+    row("p28-aborted-before-its-power-is-touched", "its maintenance is given back; nothing else", 2,
+        |w| { w.hosts[0].bmc.wired_to = Some(5); w.at(T, Fault::Mgmt(0, false)); w.at(T + 200_000, Fault::Abort(0));
+              w.at(T + 202_000, Fault::Mgmt(0, true)); }, 600,
+        |w| { nothing(w)?; held(w, HeldReason::IdentityMismatch)?; let first = w.ledger().incidents.values().next().map(|i| i.state);
+              ensure(first == Some(IncidentState::Closed), &format!("it is {first:?}"))?;
+              ensure(w.hosts[0].maintenance == Maintenance::Off && !w.hosts[0].disabled, "it is not as it was") }),
+    row("p29-companions-on-two-dead-hosts", "one after the other, though they are of two incidents", 1,
+        |w| { for n in 0..2 { w.servers[n].anti_affinity = Some("g".to_owned()); w.at(T, Fault::PowerLoss(n)); } }, 600,
+        |w| { recovered(w, 0)?; recovered(w, 1)?; let t: Vec<u64> = w.evacuations.iter().map(|(at, _)| *at).collect();
+              ensure(t.len() == 2 && t[1] - t[0] > 8000, "both were asked for at once") }),
 ];

@@ -554,6 +554,12 @@ impl World {
             let off = !self.hosts[h].power;
             let decision = match (incident.state, incident.held) {
                 (_, Some(HeldReason::FenceFailed)) if off => Decision::AckFenced,
+                // A rack without power: nobody else can tell, so one signature does for all of it.
+                (_, Some(HeldReason::Storm | HeldReason::DomainLimit))
+                    if off && !self.hosts[h].bmc.reachable =>
+                {
+                    Decision::AckFenced
+                }
                 (
                     _,
                     Some(

@@ -225,7 +225,8 @@ impl Batch {
         if body.len() > bounds::BODY {
             return Err(WireError::TooLarge { found: body.len() });
         }
-        Ok(serde_json::from_slice(body)?)
+        // Not as a batch at once: what contradicts itself is told as such, and not as what cannot be read.
+        Self::try_from(serde_json::from_slice::<Flat>(body)?)
     }
 
     /// The body to send.

@@ -146,6 +146,9 @@ impl Engine {
             }
             Input::LeaseLost if self.broken.is(Mutation::IgnoreLease) => {}
             Input::LeaseLost | Input::JournalFailed => self.step_down(),
+            // Whoever leads knows better than any reader.
+            Input::Follow(_) if self.term.is_some() => {}
+            Input::Follow(ledger) => self.ledger = *ledger,
             Input::Command(command) => {
                 if self.may_act(now.mono) {
                     self.command(command, now);

@@ -92,6 +92,7 @@ impl Engine {
         if heard == Heard::Nothing {
             return;
         }
+        host.ended = false;
         host.calm &= heard == Heard::Life && beat.libvirt == libvirt;
         host.signals.heard_in_term = true;
         host.shutdown_announced = match (beat.planned_shutdown, host.shutdown_announced) {

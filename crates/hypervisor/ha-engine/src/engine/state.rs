@@ -31,6 +31,8 @@ pub(crate) struct Host {
     pub(crate) contradiction: Option<Contradiction>,
     /// When an incident of it was last called off.
     pub(crate) cancelled: Option<Mono>,
+    /// A person ended its incident, and it has not been heard since.
+    pub(crate) ended: bool,
     pub(crate) dead_in: [bool; 9],
     /// The verdict of the latest round.
     pub(crate) evidence: Evidence,
@@ -211,6 +213,8 @@ pub(crate) struct Run {
     pub(crate) fenced_at: Option<Mono>,
     /// Nobody keeps the host off any more.
     pub(crate) unheld: bool,
+    /// Whoever kept it off was told to let it go, and has.
+    pub(crate) let_go: bool,
     /// Nova believes that the host is up although it was forced down.
     pub(crate) believed_up: bool,
     pub(crate) eviction_stopped: bool,
@@ -251,6 +255,7 @@ impl Run {
             hold_ok: None,
             fenced_at: None,
             unheld: false,
+            let_go: false,
             believed_up: false,
             eviction_stopped: false,
             vms: BTreeMap::new(),

@@ -84,6 +84,7 @@ impl Engine {
                 .contradiction
                 .map(|episode| (now.mono.since(episode.since), episode.times)),
             blind: known.blind,
+            left: self.left_to_people(host),
             degraded: known.monitors.degraded.keys().copied().collect(),
             overwhelming_for: known.overwhelming.map(|since| now.mono.since(since)),
             incident: self

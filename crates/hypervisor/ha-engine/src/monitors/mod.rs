@@ -125,7 +125,11 @@ impl Engine {
         let doubted = host.contradiction.is_some();
         if (!quiet || doubted) && self.ledger.open_incident(name).is_none() {
             self.watch_device(name, assessment, now);
-            self.suspect(name, assessment, now);
+            if self.left_to_people(name) {
+                self.suspect_no_more(name);
+            } else {
+                self.suspect(name, assessment, now);
+            }
         }
         self.watch_services(name, now);
         let sound = self.broken.trusts_calm();

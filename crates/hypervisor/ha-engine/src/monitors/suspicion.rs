@@ -66,6 +66,15 @@ impl Engine {
         self.weigh(name, assessment, now);
     }
 
+    /// Leaves a host alone, and whatever was probed of it.
+    pub(super) fn suspect_no_more(&mut self, name: &HostName) {
+        if let Some(host) = self.hosts.get_mut(name)
+            && host.suspicion.take().is_some()
+        {
+            host.signals.forget_probes();
+        }
+    }
+
     /// Asks everybody who could know, at once and then every round.
     fn investigate(&mut self, name: &HostName, now: Now) {
         let round = self.config.round;

@@ -12,6 +12,7 @@ use crate::input::{MigrationFacts, MigrationKind, ServerFacts, VmState};
 use crate::journal::Entry;
 use crate::ledger::{BlockedReason, SkipReason, VmProgress, VmRecord};
 use crate::mutation::Mutation;
+use crate::plan::{not_cut_off, out_of_reach};
 use crate::recovery::note_retry;
 
 impl Engine {
@@ -38,10 +39,6 @@ impl Engine {
             self.skip(id, vm, SkipReason::NotOnHost, now);
             return;
         };
-        if server.state == VmState::Deleted || server.task == "deleting" {
-            self.skip(id, vm, SkipReason::Deleting, now);
-            return;
-        }
         if server.host.as_ref() != Some(&id.host) {
             let progress = match (vm.attempt, server.host) {
                 (1.., Some(destination)) => VmProgress::Verifying { destination },
@@ -63,6 +60,11 @@ impl Engine {
         {
             self.set(id, &vm.server, VmProgress::InFlight { migration: open.id }, now);
             places.take(vm);
+            return;
+        }
+        let grade = self.ledger.incidents.get(id).and_then(|incident| incident.grade);
+        if let Some(end) = out_of_reach(&server).or_else(|| not_cut_off(&server, grade)) {
+            self.set(id, &vm.server, end, now);
             return;
         }
         if !self.settled(id, vm, &server, &seen, now) || !self.acceptable(id, vm, &server, now) {

@@ -59,6 +59,18 @@ impl Engine {
         }
     }
 
+    /// Whether another guest that must not share a host with this one is on its way. It may be another incident's:
+    /// where members of such a group are on one host each, that is the usual case.
+    fn companion_moves(&self, vm: &VmRecord) -> bool {
+        let together = |other: &VmRecord| {
+            other.server != vm.server
+                && other.anti_affinity == vm.anti_affinity
+                && (other.progress.moving() || matches!(other.progress, VmProgress::Verifying { .. }))
+        };
+        let open = self.ledger.incidents.values().filter(|of| of.state.open());
+        open.flat_map(|of| of.vms.values()).any(together)
+    }
+
     /// Whether it is this guest's turn: groups, anti-affinity.
     pub(super) fn turn(
         &mut self,
@@ -70,13 +82,7 @@ impl Engine {
         let Some(incident) = self.ledger.incidents.get(id) else {
             return false;
         };
-        let together = |other: &&VmRecord| {
-            other.server != vm.server
-                && vm.anti_affinity.is_some()
-                && other.anti_affinity == vm.anti_affinity
-                && (other.progress.moving() || matches!(other.progress, VmProgress::Verifying { .. }))
-        };
-        if incident.vms.values().any(|other| together(&other)) {
+        if vm.anti_affinity.is_some() && self.companion_moves(vm) {
             return false;
         }
         let rank = |group: &str| (Reverse(best.get(group).copied().unwrap_or(0)), group.to_owned());

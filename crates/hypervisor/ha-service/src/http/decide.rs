@@ -19,6 +19,7 @@ use super::people::{courses, detail, not_found, summary_with};
 use super::problem;
 use crate::brain::Refused;
 use crate::chronicle::Story;
+use crate::directory::{BUILDING_BLOCK, ZONE};
 use crate::metrics::OfEnd;
 
 const LONGEST_REASON: usize = 1024;
@@ -320,9 +321,28 @@ fn until_ok(until: jiff::Timestamp) -> Result<(), Problem> {
     Ok(())
 }
 
-/// A pause of a host that is called differently would protect nobody. Zones and racks may be waiting for their first
-/// host, and before any host is known a person in a hurry is believed.
+/// A pause of a host that is called differently would protect nobody, nor would one of a zone or rack where labels of
+/// another kind name them. Zones and racks may be waiting for their first host, and before any host is known a person in
+/// a hurry is believed.
 fn known(call: &Call) -> Result<(), Problem> {
+    let label = match call.params.get("kind").map(String::as_str) {
+        Some("zone") => Some(ZONE),
+        Some("bb") => Some(BUILDING_BLOCK),
+        _ => None,
+    };
+    let config = call.app.config();
+    let domains = &config.kubernetes.failure_domains;
+    // Whoever names racks alone has the zone around them.
+    let told = |label: &str| domains.iter().any(|key| key == label) || label == ZONE && domains.len() == 1;
+    if let Some(label) = label.filter(|label| !told(label)) {
+        return Err(problem(
+            409,
+            "Nothing would be paused",
+            format!(
+                "kubernetes.failure_domains does not name {label}, so no host is known by it; pause its hosts, or global"
+            ),
+        ));
+    }
     if call.params.get("kind").map(String::as_str) != Some("host") || call.app.directory.all().is_empty() {
         return Ok(());
     }

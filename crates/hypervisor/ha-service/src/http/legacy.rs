@@ -12,8 +12,8 @@ use serde::Deserialize;
 use serde_json::json as object;
 
 use super::call::{Answer, Call, json};
-use super::people::{judged, not_found, state_of};
-use super::problem;
+use super::people::{judged, not_found};
+use super::{problem, state_of};
 
 const ANSWER_WITHIN: Duration = Duration::from_secs(9);
 

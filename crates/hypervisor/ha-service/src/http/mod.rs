@@ -38,7 +38,7 @@ use crate::heard::Heard;
 use crate::maintenance::LocalMaintenance;
 use crate::metrics::{Metrics, OfCode, OfRefusal};
 use crate::pauses::PauseBook;
-use crate::peers::{FORWARDED, Peers};
+use crate::peers::{FORWARDED, Forwarded, Peers};
 use crate::probe::Investigator;
 use crate::settings::InForce;
 use crate::store::Store;
@@ -47,7 +47,7 @@ use crate::tasks::preflight::Preflight;
 pub(crate) use call::{Answer, Body, Call, problem};
 pub use listen::{ApiListener, Port};
 pub use openapi::document;
-pub(crate) use people::summary_of;
+pub(crate) use people::{state_of, summary_of};
 pub use routes::{ROUTES, Role, Route};
 pub(crate) use words::{assessment_in_words, held_in_words, signals_of};
 
@@ -193,6 +193,14 @@ impl App {
             // Rare and large: in a box, so that no other request has room for it.
             return Box::pin(self.pass_on(&parts, body)).await;
         }
+        if route.best && !self.leads() {
+            if parts.headers.contains_key(FORWARDED) {
+                return Err(not_leading());
+            }
+            if let Some(answer) = Box::pin(self.ask_leader(&parts)).await {
+                return Ok(answer);
+            }
+        }
         let query = call::read_query(parts.uri.query().unwrap_or_default());
         // Names and values of headers lie in the room the connection read them into; an answer that is waited for
         // would hold on to it.
@@ -299,30 +307,46 @@ impl App {
     /// Lets whoever leads answer.
     async fn pass_on(&self, parts: &http::request::Parts, body: Bytes) -> Answer {
         if parts.headers.contains_key(FORWARDED) {
-            return Err(problem(421, "Not leading", "this replica does not lead"));
+            return Err(not_leading());
         }
-        let path = parts
-            .uri
-            .path_and_query()
-            .map_or("/", http::uri::PathAndQuery::as_str);
         let answer = self
             .peers
-            .forward(parts.method.clone(), path, &parts.headers, body)
+            .forward(parts.method.clone(), path_of(parts), &parts.headers, body)
             .await;
-        let Some((status, kind, body)) = answer else {
-            return Err(problem(
+        let nobody = || {
+            problem(
                 503,
                 "Nobody leads",
                 "no replica leads right now, so nothing can be decided; try again in a few seconds",
-            ));
+            )
         };
-        let mut response = http::Response::new(Body::from(body));
-        *response.status_mut() = status;
-        if let Some(kind) = kind {
-            response.headers_mut().insert(http::header::CONTENT_TYPE, kind);
-        }
-        Ok(response)
+        answer.map(passed).ok_or_else(nobody)
     }
+
+    /// What whoever leads says; nothing if nobody is known to lead, or does not answer.
+    async fn ask_leader(&self, parts: &http::request::Parts) -> Option<http::Response<Body>> {
+        let answer = self.peers.ask_leader(path_of(parts), &parts.headers).await?;
+        Some(passed(answer))
+    }
+}
+
+fn not_leading() -> Problem {
+    problem(421, "Not leading", "this replica does not lead")
+}
+
+fn path_of(parts: &http::request::Parts) -> &str {
+    let path = parts.uri.path_and_query();
+    path.map_or("/", http::uri::PathAndQuery::as_str)
+}
+
+/// The answer of another replica.
+fn passed((status, kind, body): Forwarded) -> http::Response<Body> {
+    let mut response = http::Response::new(Body::from(body));
+    *response.status_mut() = status;
+    if let Some(kind) = kind {
+        response.headers_mut().insert(http::header::CONTENT_TYPE, kind);
+    }
+    response
 }
 
 /// The caller's own id if it is harmless, else a new one.

@@ -7,7 +7,9 @@ use std::future::{Ready, ready};
 use std::sync::Arc;
 
 use cobaltcore_api::names::{HostName, ServerId};
-use cobaltcore_ha_engine::{HeldReason, HostStatus, IncidentKind, IncidentState, IncidentStatus, VmProgress};
+use cobaltcore_ha_engine::{
+    HeldReason, HostStatus, IncidentId, IncidentKind, IncidentState, IncidentStatus, VmProgress,
+};
 use cobaltcore_ha_wire::Problem;
 use cobaltcore_ha_wire::rest::{
     GuestSummary, Host, HostEvidence, HostState, IncidentDetail, IncidentSummary, Page,
@@ -30,12 +32,13 @@ fn broken(error: StoreError) -> Problem {
     problem(503, "Not readable", error.to_string())
 }
 
-pub(super) fn state_of(entry: &HostEntry, status: Option<&HostStatus>) -> HostState {
+pub(crate) fn state_of(entry: &HostEntry, status: Option<&HostStatus>) -> HostState {
     match status {
         _ if entry.ambiguous => HostState::Unmanaged,
         Some(status) if status.incident.is_some() => HostState::Incident,
         _ if !entry.ha_enabled => HostState::Disabled,
-        Some(status) if status.suspect => HostState::Suspect,
+        // One that a person took over is dead as far as anybody knows.
+        Some(status) if status.suspect || status.left => HostState::Suspect,
         Some(status) if !status.degraded.is_empty() => HostState::Degraded,
         _ => HostState::Healthy,
     }
@@ -131,6 +134,9 @@ pub(super) async fn evidence(call: Call) -> Answer {
     if status.blind {
         summary.push_str("; its agent is gone while it lived, so one group more is needed");
     }
+    if status.left {
+        summary.push_str("; a person ended its incident, so nothing is done before its agent is heard again");
+    }
     let rules = rules_of(&status.evidence, &call.app.config().evidence);
     json(&HostEvidence {
         name,
@@ -224,6 +230,8 @@ pub(super) struct Course {
     pub(super) held: Option<HeldReason>,
     /// Guests that have been on their way for too long.
     pub(super) stuck: usize,
+    /// A person ended the latest incident of its host, and this is it.
+    pub(super) left: bool,
 }
 
 /// How incidents go on.
@@ -231,12 +239,17 @@ pub(super) async fn courses(app: &App) -> BTreeMap<String, Course> {
     let asked = app
         .brain
         .ask(|engine, _| {
-            let all = engine.incidents().into_iter();
-            all.map(|incident| {
+            let incidents = engine.incidents();
+            let latest: BTreeMap<HostName, IncidentId> = incidents
+                .iter()
+                .map(|incident| (incident.id.host.clone(), incident.id.clone()))
+                .collect();
+            let course = |incident: IncidentStatus| {
                 let IncidentStatus { id, held, stuck, .. } = incident;
-                (id.to_string(), Course { held, stuck })
-            })
-            .collect()
+                let left = latest.get(&id.host) == Some(&id) && engine.left_to_people(&id.host);
+                (id.to_string(), Course { held, stuck, left })
+            };
+            incidents.into_iter().map(course).collect()
         })
         .await;
     asked.unwrap_or_default()

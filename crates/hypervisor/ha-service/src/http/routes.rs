@@ -67,6 +67,8 @@ pub struct Route {
     pub takes_body: bool,
     /// Whether only the leader can answer.
     pub leader: bool,
+    /// Whether the leader knows more: it is asked first, and where there is none, each answers as well as it can.
+    pub best: bool,
     /// Whether it may take long because it waits.
     pub waits: bool,
     pub(super) handler: Handler,
@@ -87,6 +89,7 @@ macro_rules! routes {
             response: $response,
             takes_body: !$request.is_empty(),
             leader: false $($(|| stringify_flag(stringify!($flag), "leader"))*)?,
+            best: false $($(|| stringify_flag(stringify!($flag), "best"))*)?,
             waits: false $($(|| stringify_flag(stringify!($flag), "waits"))*)?,
             handler: |call| Box::pin($handler(call)),
         }),+];
@@ -111,19 +114,19 @@ const fn stringify_flag(found: &str, wanted: &str) -> bool {
 routes! {
     POST "/api/hypervisors/{hostname}" "legacySwitch" Legacy () "LegacySwitch" => "Empty" legacy::switch:
         "Switch HA of a host on or off, as operators before May 2026 do";
-    GET "/api/hypervisors" "legacyHosts" Viewer ("limit", "cursor") "" => "LegacyHostPage" legacy::list:
+    GET "/api/hypervisors" "legacyHosts" Viewer [best] ("limit", "cursor") "" => "LegacyHostPage" legacy::list:
         "All hosts, in short";
-    GET "/api/hypervisors/{hostname}" "legacyHost" Viewer () "" => "LegacyHost" legacy::get: "One host, in short";
+    GET "/api/hypervisors/{hostname}" "legacyHost" Viewer [best] () "" => "LegacyHost" legacy::get: "One host, in short";
     POST "/api/v1/agents/{host}/batches" "report" Agent () "Batch" => "BatchAnswer" agents::report:
         "Report events, a sign of life, an inventory";
     GET "/api/v1/agents/{host}/commands" "commands" Agent [waits] ("wait") "" => "CommandList" agents::commands:
         "Wait for commands";
     POST "/api/v1/telemetry/{source}" "telemetry" Sender () "Telemetry" => "TelemetryAnswer" telemetry::push:
         "Push verdicts, or alerts of an Alertmanager";
-    GET "/api/v1/hosts" "hosts" Viewer ("state", "zone", "bb", "limit", "cursor") "" => "HostPage" people::hosts:
+    GET "/api/v1/hosts" "hosts" Viewer [best] ("state", "zone", "bb", "limit", "cursor") "" => "HostPage" people::hosts:
         "All hosts with what their signals say";
-    GET "/api/v1/hosts/{host}" "host" Viewer () "" => "Host" people::host: "One host";
-    GET "/api/v1/hosts/{host}/evidence" "evidence" Viewer () "" => "HostEvidence" people::evidence:
+    GET "/api/v1/hosts/{host}" "host" Viewer [best] () "" => "Host" people::host: "One host";
+    GET "/api/v1/hosts/{host}/evidence" "evidence" Viewer [best] () "" => "HostEvidence" people::evidence:
         "Why a host is judged as it is";
     POST "/api/v1/hosts/{host}/actions/recover" "recover" Operator [leader] () "DecisionRequest" => "IncidentDetail"
         decide::recover: "Have a host recovered that nobody calls dead; it is fenced first";
@@ -131,9 +134,9 @@ routes! {
         "" => "StoredEventPage" people::events: "Stored events, in the order they arrived";
     GET "/api/v1/vms" "vms" Viewer ("host", "policy", "state", "limit", "cursor") "" => "VmPage" people::vms: "Guests";
     GET "/api/v1/vms/{uuid}" "vm" Viewer () "" => "Vm" people::vm: "One guest";
-    GET "/api/v1/incidents" "incidents" Viewer ("state", "type", "host", "open", "limit", "cursor")
+    GET "/api/v1/incidents" "incidents" Viewer [best] ("state", "type", "host", "open", "limit", "cursor")
         "" => "IncidentPage" people::incidents: "Incidents";
-    GET "/api/v1/incidents/{id}" "incident" Viewer () "" => "IncidentDetail" people::incident:
+    GET "/api/v1/incidents/{id}" "incident" Viewer [best] () "" => "IncidentDetail" people::incident:
         "One incident with its guests, its journal and what happens next";
     POST "/api/v1/incidents/{id}/actions/{action}" "decide" Operator [leader] () "DecisionRequest" => "IncidentDetail"
         decide::decide: "Decide: ack-fenced, approve, abort, retry, release or close";

@@ -155,56 +155,51 @@ pub(crate) fn assessment_in_words(assessment: Assessment) -> &'static str {
 
 /// What a person may decide now.
 pub(super) fn allowed(incident: &Incident, course: Course) -> Vec<Decision> {
-    use HeldReason as H;
-    use IncidentState as S;
-    let Course { held, stuck } = course;
-    let mut out = Vec::new();
-    if incident.state == S::Fencing || held == Some(H::FenceFailed) {
-        out.push(Decision::AckFenced);
-    }
-    if matches!(
-        held,
-        Some(
-            H::Storm
-                | H::DomainLimit
-                | H::PlannedMaintenance
-                | H::AwaitingApproval
-                | H::NoCapacity
-                | H::OperatorCleared
-        )
-    ) {
-        out.push(Decision::Approve);
-    }
-    if incident.state == S::Confirmed
-        || (incident.state > S::Fencing && held.is_some() && incident.state.open())
-    {
-        out.push(Decision::Abort);
-    }
-    if incident.state == S::Failed || incident.state == S::Evacuating && stuck > 0 {
-        out.push(Decision::Retry);
-    }
-    if matches!(incident.state, S::Recovered | S::Failed) {
-        out.extend([Decision::Release, Decision::Close]);
-    }
-    out
+    let Course { held, stuck, .. } = course;
+    let fits = |decision: &Decision| cobaltcore_ha_engine::allowed(incident, held, stuck, *decision).is_ok();
+    Decision::ALL.into_iter().filter(fits).collect()
 }
 
 /// Why a host that is well again is not given back.
 const RECORDS_OPEN: &str = "Nova does not answer, or has evacuations from this host on record as accepted, pre-migrating \
     or done: restart nova-compute here and on their destinations; or abort, and clear the maintenance by hand";
 
+/// Why a host that is to be taken back is waited for.
+const NO_POWER: &str = "the host is to be taken back, and no device can switch it on or tell that it is: switch it on by \
+    hand, it goes on when its agent is heard; or abort, and bring it back by hand";
+
+/// What becomes of a host whose incident a person ended.
+fn ended(incident: &Incident, left: bool) -> String {
+    let host = &incident.id.host;
+    let mut text = "nothing: a person ended it".to_owned();
+    if incident.touched() && !incident.restored {
+        text.push_str(
+            ". The host stays as it is, off, disabled in Nova and in maintenance ha, until people bring it back",
+        );
+    }
+    if left {
+        text.push_str(&format!(
+            ". Nothing is done to {host} before its agent is heard again; `cobaltcore incidents recover {host}` has it \
+             recovered after all"
+        ));
+    }
+    text
+}
+
 /// What happens next, or who must do what.
 pub(super) fn next(incident: &Incident, course: Course) -> String {
+    let releasing = incident.state == IncidentState::Releasing;
     if let Some(held) = course.held {
-        let release = incident.state == IncidentState::Releasing && held == HeldReason::NovaUnavailable;
-        return if release {
-            RECORDS_OPEN
-        } else {
-            held_in_words(held)
+        return match held {
+            HeldReason::NovaUnavailable if releasing => RECORDS_OPEN,
+            HeldReason::FenceFailed if releasing => NO_POWER,
+            held => held_in_words(held),
         }
         .to_owned();
     }
     match incident.state {
+        IncidentState::Closed => return ended(incident, course.left),
+        _ if incident.aborted => "what was claimed is given back, then it is over",
         IncidentState::Confirmed => "the gates before fencing are checked",
         IncidentState::Fencing => "the host is switched off and its power is read until that is certain",
         IncidentState::Fenced => "Nova is told, and the guests are listed",
@@ -219,7 +214,6 @@ pub(super) fn next(incident: &Incident, course: Course) -> String {
         }
         IncidentState::Released => "nothing: the host is back",
         IncidentState::Cancelled => "nothing: the host came back before anything was done",
-        IncidentState::Closed => "nothing: a person ended it",
     }
     .to_owned()
 }
@@ -228,10 +222,10 @@ pub(crate) fn held_in_words(held: HeldReason) -> &'static str {
     match held {
         HeldReason::Paused => "a pause is in force: it goes on when the pause ends or is lifted",
         HeldReason::Storm => {
-            "too many hosts died at once: find out why; approve this incident to go on in spite of it"
+            "too many hosts died at once: find out why; approve this incident to go on in spite of it, or sign by ack-fenced that the host is off"
         }
         HeldReason::DomainLimit => {
-            "too many hosts of one failure domain died: find out why; approve to go on in spite of it"
+            "too many hosts of one failure domain died: find out why; approve to go on in spite of it, or sign by ack-fenced that the host is off"
         }
         HeldReason::HostsInFlight => "other hosts are being handled; it goes on when one of them is done",
         HeldReason::SelfIsolated => {
@@ -243,7 +237,7 @@ pub(crate) fn held_in_words(held: HeldReason) -> &'static str {
         }
         HeldReason::AwaitingApproval => "a person has to say yes: approve, or abort",
         HeldReason::IdentityMismatch => {
-            "the fencing device is not this host's, or contradicts it: correct the fencing configuration"
+            "the fencing device is not this host's, or contradicts it: correct the fencing configuration; or see that the host is off, and ack-fenced; or abort"
         }
         HeldReason::FenceFailed => {
             "the host could not be switched off: look at it, and when it is certainly off, ack-fenced"

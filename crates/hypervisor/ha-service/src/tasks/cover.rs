@@ -121,7 +121,7 @@ pub async fn keep(
 fn look(app: &App, host: &HostName, entry: &HostEntry, checks: &FenceChecks) -> Seen {
     Seen {
         agent: app.heard.fresh(host, 2 * app.config().agents.silent_after.0),
-        fence: checks.of(host),
+        fence: checks.of(host, &entry.machine),
         ambiguous: entry.ambiguous,
         legacy: entry.legacy,
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cobaltcore_api::names::HostName;
+use cobaltcore_ha_engine::Identity;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -24,26 +25,42 @@ const ANSWER_TIME: Duration = Duration::from_secs(15);
 /// Devices asked in one round.
 const AT_ONCE: usize = 16;
 
-type Known = HashMap<HostName, (Instant, Result<(), String>)>;
+/// What a check found, when, and of which machine.
+struct Check {
+    at: Instant,
+    machine: Identity,
+    result: Result<(), String>,
+}
 
 /// What the last check of each device found. Cheap to clone; clones share.
 #[derive(Clone, Default)]
-pub struct FenceChecks(Arc<Mutex<Known>>);
+pub struct FenceChecks(Arc<Mutex<HashMap<HostName, Check>>>);
 
 impl FenceChecks {
-    /// What the last check found; nothing if there was none within a day.
-    pub fn of(&self, host: &HostName) -> Option<Result<(), String>> {
+    /// What the last check of this machine found; nothing if there was none within a day. A machine that was replaced
+    /// under its host's name has not been checked.
+    pub fn of(&self, host: &HostName, machine: &Identity) -> Option<Result<(), String>> {
         let known = self.0.lock();
-        let (at, result) = known.get(host)?;
-        (at.elapsed() < GOOD_FOR + 2 * EVERY).then(|| result.clone())
+        let check = known.get(host).filter(|check| check.machine == *machine)?;
+        (check.at.elapsed() < GOOD_FOR + 2 * EVERY).then(|| check.result.clone())
     }
 
-    fn due(&self, host: &HostName) -> bool {
-        match self.0.lock().get(host) {
-            None => true,
-            Some((at, Ok(()))) => at.elapsed() >= GOOD_FOR,
-            Some((at, Err(_))) => at.elapsed() >= BAD_FOR,
-        }
+    fn due(&self, host: &HostName, machine: &Identity) -> bool {
+        let known = self.0.lock();
+        let Some(check) = known.get(host).filter(|check| check.machine == *machine) else {
+            return true;
+        };
+        let good_for = if check.result.is_ok() { GOOD_FOR } else { BAD_FOR };
+        check.at.elapsed() >= good_for
+    }
+
+    fn note(&self, host: &HostName, machine: &Identity, result: Result<(), String>) {
+        let check = Check {
+            at: Instant::now(),
+            machine: machine.clone(),
+            result,
+        };
+        self.0.lock().insert(host.clone(), check);
     }
 }
 
@@ -64,18 +81,51 @@ pub async fn check(
             checks.0.lock().clear();
         }
         let all = directory.all();
-        let due = all.iter().filter(|(host, _)| checks.due(host)).take(AT_ONCE);
-        let looks = due.map(|(host, _)| async {
+        let due = all
+            .iter()
+            .filter(|(host, entry)| checks.due(host, &entry.machine))
+            .take(AT_ONCE);
+        let looks = due.map(|(host, entry)| async {
             let found = tokio::time::timeout(ANSWER_TIME, executor.check_fence(host)).await;
             let found = found.unwrap_or_else(|_| Err(format!("no answer within {ANSWER_TIME:?}")));
-            checks.0.lock().insert(host.clone(), (Instant::now(), found));
+            checks.note(host, &entry.machine, found);
         });
         futures::future::join_all(looks).await;
         let mut known = checks.0.lock();
         known.retain(|host, _| directory.get(host).is_some());
-        let bad = known.values().filter(|(_, result)| result.is_err()).count();
+        let bad = known.values().filter(|check| check.result.is_err()).count();
         metrics
             .hosts_unfenceable
             .set(i64::try_from(bad).unwrap_or(i64::MAX));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_machine_that_was_replaced_has_to_be_checked_anew() {
+        let host = HostName::new("n1").unwrap();
+        let machine = |uuid: &str| Identity {
+            system_uuid: Some(uuid.to_owned()),
+            serial: None,
+        };
+        let (old, new) = (machine("old"), machine("new"));
+        let checks = FenceChecks::default();
+        assert!(checks.due(&host, &old));
+        checks.note(&host, &old, Ok(()));
+        assert_eq!(
+            (checks.of(&host, &old), checks.due(&host, &old)),
+            (Some(Ok(())), false)
+        );
+        assert_eq!((checks.of(&host, &new), checks.due(&host, &new)), (None, true));
+        checks.note(&host, &new, Err("another machine's".into()));
+        assert!(checks.of(&host, &new).is_some_and(|found| found.is_err()));
+        tokio::time::advance(BAD_FOR).await;
+        assert!(checks.due(&host, &new), "what was wrong is looked at again soon");
+        checks.note(&host, &new, Ok(()));
+        tokio::time::advance(GOOD_FOR + 2 * EVERY).await;
+        assert_eq!(checks.of(&host, &new), None, "a day is over");
     }
 }

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use cobaltcore_api::Maintenance;
 use cobaltcore_api::names::HostName;
-use cobaltcore_ha_engine::{Group, HeldReason, Verdict};
+use cobaltcore_ha_engine::{Group, HeldReason, Input, Verdict};
 use rusqlite::params;
 use tokio_util::sync::CancellationToken;
 
-use crate::http::App;
+use crate::http::{App, state_of};
 use crate::journal::{Journal, News};
 use crate::leadership::pause;
 use crate::metrics::{OfGroup, OfIncident, OfState, OfVerdict};
@@ -88,7 +88,8 @@ async fn end_planned(app: &App, now: i64) {
     }
 }
 
-/// Follows the journal while somebody else leads, so that every replica can tell of incidents.
+/// Follows the journal while somebody else leads, so that every replica can tell of incidents, and agents hear from each
+/// whether their host is being handled.
 pub async fn follow(app: Arc<App>, journal: Journal, stop: CancellationToken) {
     let mut place = None;
     while !pause(&stop, FOLLOW_EVERY).await {
@@ -104,9 +105,15 @@ pub async fn follow(app: Arc<App>, journal: Journal, stop: CancellationToken) {
         }
         match news {
             Ok(News::All(records)) => app.chronicle.replace(&records),
+            Ok(News::More(records)) if records.is_empty() => continue,
             Ok(News::More(records)) => app.chronicle.append(&records),
-            Err(error) => tracing::debug!(%error, "the journal cannot be read"),
+            Err(error) => {
+                tracing::debug!(%error, "the journal cannot be read");
+                continue;
+            }
         }
+        let ledger = Box::new(app.chronicle.ledger());
+        app.brain.tell(Input::Follow(ledger)).await;
     }
 }
 
@@ -159,20 +166,7 @@ pub async fn figures(app: Arc<App>, stop: CancellationToken) {
             let Some(entry) = app.directory.get(&status.host) else {
                 continue;
             };
-            let state = if entry.ambiguous {
-                "unmanaged"
-            } else if status.incident.is_some() {
-                "incident"
-            } else if !entry.ha_enabled {
-                "disabled"
-            } else if status.suspect {
-                "suspect"
-            } else if status.degraded.is_empty() {
-                "healthy"
-            } else {
-                "degraded"
-            };
-            *states.entry(state).or_default() += 1;
+            *states.entry(state_of(&entry, Some(status)).as_str()).or_default() += 1;
             for group in Group::ALL {
                 let said = status.evidence.of(group);
                 *verdicts.entry((group, verdict_word(said.verdict))).or_default() += 1;

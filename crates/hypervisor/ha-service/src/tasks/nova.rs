@@ -19,7 +19,7 @@ use crate::brain::BrainHandle;
 use crate::chronicle::Chronicle;
 use crate::clock::Clock;
 use crate::config::Exclusion;
-use crate::directory::Directory;
+use crate::directory::{Directory, ZONE};
 use crate::heard::Heard;
 use crate::leadership::pause;
 use crate::metrics::Metrics;
@@ -140,8 +140,10 @@ impl NovaWatch {
                     let said = entry.legacy;
                     entry.switch(said);
                     if let Some(zone) = &service.zone {
-                        let key = "topology.kubernetes.io/zone".to_owned();
-                        entry.labels.entry(key).or_insert_with(|| zone.clone());
+                        entry
+                            .labels
+                            .entry(ZONE.to_owned())
+                            .or_insert_with(|| zone.clone());
                     }
                 }
             });

@@ -1,0 +1,451 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What people decide holds for what they decided about, and for nothing else: an approval opens one gate, an abort gives
+//! back what was taken, and a host whose incident a person ended is theirs until it is heard again.
+
+#![allow(clippy::unwrap_used)]
+
+mod play;
+
+use std::collections::BTreeMap;
+
+use cobaltcore_api::Maintenance;
+use cobaltcore_ha_engine::{
+    Answer, Command, Config, Decision, Effect, Entry, Epoch, Gate, Grade, HeldReason, Identity, IncidentId,
+    IncidentState, IncidentStatus, Input, Ledger, Mono, Notice, Observation, Power, Record, ReplicaId,
+    ServiceChange, ServiceFacts, Trouble, VERSION, allowed,
+};
+use play::{Play, at, beat, facts, host, machine, right};
+
+/// A cluster, a cloud and devices that do as they are told.
+struct World {
+    play: Play,
+    /// Hosts that are dead, as bits.
+    silent: u8,
+    maintenance: BTreeMap<u8, Maintenance>,
+    /// What every device says; nothing if they do not answer.
+    power: Option<Power>,
+    /// Whom the devices say they belong to, where it is not their host.
+    identity: Option<Identity>,
+    disabled: bool,
+    forced_down: bool,
+    written: Vec<Effect>,
+}
+
+fn number(name: &str) -> u8 {
+    name[1..].parse().unwrap()
+}
+
+impl World {
+    fn new() -> Self {
+        let mut world = Self {
+            play: Play::new(),
+            silent: 0,
+            maintenance: BTreeMap::new(),
+            power: Some(Power::On),
+            identity: None,
+            disabled: false,
+            forced_down: false,
+            written: Vec::new(),
+        };
+        world.seconds(70);
+        world
+    }
+
+    fn seconds(&mut self, count: u32) {
+        for _ in 0..count {
+            self.play.second(self.silent, true);
+            while let Some(action) = self.play.open.pop() {
+                if action.effect.changes() {
+                    self.written.push(action.effect.clone());
+                }
+                if matches!(action.effect, Effect::Investigate { .. }) {
+                    self.play.open.push(action);
+                    let last = self.play.open.len() - 1;
+                    self.play.answer(last, 3, self.silent);
+                    continue;
+                }
+                let result = self.answer(&action.effect);
+                self.play.step(Input::Outcome {
+                    id: action.id,
+                    result,
+                });
+            }
+        }
+    }
+
+    fn answer(&mut self, effect: &Effect) -> Result<Answer, Trouble> {
+        let of = |host: &cobaltcore_api::names::HostName| number(host.as_str());
+        Ok(match effect {
+            Effect::ReadPower { .. } | Effect::ReadHold { .. } => {
+                Answer::Power(self.power.ok_or(Trouble::Unknown)?)
+            }
+            Effect::Identify { host, .. } => {
+                Answer::Identity(self.identity.clone().unwrap_or_else(|| machine(of(host))))
+            }
+            Effect::ReadMaintenance { host } => {
+                Answer::Maintenance(self.maintenance.get(&of(host)).cloned().unwrap_or_default())
+            }
+            Effect::Claim { host, .. } => {
+                self.maintenance.insert(of(host), Maintenance::Ha);
+                Answer::Done
+            }
+            Effect::RestoreMaintenance { host, value } => {
+                self.maintenance.insert(of(host), value.clone());
+                Answer::Done
+            }
+            Effect::SetDisabled { host } => {
+                assert_eq!(self.maintenance.get(&of(host)), Some(&Maintenance::Ha));
+                Answer::Done
+            }
+            Effect::UpdateService { change, .. } => {
+                self.forced_down = *change == ServiceChange::ForceDown;
+                self.disabled = self.forced_down || *change == ServiceChange::Disable;
+                Answer::Done
+            }
+            Effect::ReadService { .. } => Answer::Service(ServiceFacts {
+                updated_at: "1".into(),
+                up: false,
+                disabled: self.disabled,
+                forced_down: self.forced_down,
+            }),
+            effect => right(effect, 4),
+        })
+    }
+
+    fn of(&self, n: u8) -> IncidentStatus {
+        let all = self.play.engine.incidents();
+        let mine = all.into_iter().filter(|incident| incident.id.host == host(n));
+        mine.last().unwrap()
+    }
+
+    fn incidents(&self) -> usize {
+        self.play.engine.ledger().incidents.len()
+    }
+
+    /// Decides; says why not, if it was refused.
+    fn decide(&mut self, n: u8, decision: Decision) -> Option<String> {
+        self.play.notices.clear();
+        self.play.step(Input::Command(Command {
+            incident: self.of(n).id,
+            actor: "operator/olga".into(),
+            reason: "looked at it".into(),
+            confirm: host(n).to_string(),
+            decision,
+        }));
+        self.play.notices.iter().find_map(|notice| match notice {
+            Notice::CommandRefused { why, .. } => Some(why.clone()),
+            _ => None,
+        })
+    }
+
+    fn wrote(&self, wanted: impl Fn(&Effect) -> bool) -> usize {
+        self.written.iter().filter(|effect| wanted(effect)).count()
+    }
+}
+
+fn switched_off(effect: &Effect) -> bool {
+    matches!(effect, Effect::PowerOff { .. })
+}
+
+#[test]
+fn whoever_approves_a_storm_has_not_approved_that_somebodys_work_is_overridden() {
+    let mut world = World::new();
+    world.maintenance.insert(0, Maintenance::Manual);
+    world.silent = 0b111;
+    world.seconds(60);
+    for n in 0..3 {
+        assert_eq!(world.of(n).held, Some(HeldReason::Storm), "n{n}");
+        assert_eq!(world.decide(n, Decision::Approve), None);
+    }
+    world.seconds(60);
+    assert_eq!(world.of(0).held, Some(HeldReason::PlannedMaintenance));
+    assert_eq!(world.maintenance[&0], Maintenance::Manual);
+    let offs =
+        |n: u8| move |effect: &Effect| matches!(effect, Effect::PowerOff { host: of, .. } if *of == host(n));
+    assert_eq!(world.wrote(offs(0)), 0);
+    assert!(world.wrote(offs(1)) > 0 && world.wrote(offs(2)) > 0);
+    // That takes an approval of its own.
+    assert_eq!(world.decide(0, Decision::Approve), None);
+    world.seconds(30);
+    assert_eq!(world.maintenance[&0], Maintenance::Ha);
+    assert!(world.wrote(offs(0)) > 0);
+}
+
+#[test]
+fn an_approval_opens_one_gate_and_that_of_an_older_program_opens_all() {
+    let id = IncidentId {
+        epoch: Epoch(1),
+        n: 1,
+        host: host(0),
+        opened_ms: None,
+    };
+    let opened = |held: Option<HeldReason>| {
+        let entries = [
+            Entry::Opened {
+                incident: id.clone(),
+                kind: cobaltcore_ha_engine::IncidentKind::HostDown,
+                by: "monitor/host-down".into(),
+                boot: None,
+                evidence: Box::default(),
+            },
+            Entry::Decided {
+                incident: id.clone(),
+                decision: Decision::Approve,
+                actor: "olga".into(),
+                reason: "looked".into(),
+                held,
+            },
+        ];
+        let records: Vec<Record> = (1..)
+            .zip(entries)
+            .map(|(seq, entry)| Record {
+                version: VERSION,
+                seq,
+                epoch: Epoch(1),
+                at: at(0).wall,
+                entry,
+            })
+            .collect();
+        let text = serde_json::to_string(&records).unwrap();
+        let read: Vec<Record> = serde_json::from_str(&text).unwrap();
+        let ledger = Ledger::replay(&read).unwrap();
+        ledger.incidents[&id].approved.iter().copied().collect::<Vec<_>>()
+    };
+    assert_eq!(opened(Some(HeldReason::DomainLimit)), [Gate::Storm]);
+    assert_eq!(opened(Some(HeldReason::AwaitingApproval)), [Gate::Maintenance]);
+    assert_eq!(
+        opened(None),
+        [Gate::Storm, Gate::Maintenance, Gate::Capacity, Gate::Cleared]
+    );
+}
+
+/// Its device is another machine's: nothing was done to its power, and a person may end it.
+fn mismatched() -> World {
+    let mut world = World::new();
+    world.identity = Some(machine(9));
+    world.silent = 1;
+    world.seconds(60);
+    assert_eq!(world.of(0).held, Some(HeldReason::IdentityMismatch));
+    assert_eq!(world.of(0).state, IncidentState::Fencing);
+    world
+}
+
+#[test]
+fn an_incident_may_be_aborted_before_power_is_touched_and_gives_back_what_it_took() {
+    let mut world = mismatched();
+    world.seconds(120);
+    assert!(world.disabled, "it cannot be fenced, so it gets no new guests");
+    assert_eq!(world.decide(0, Decision::Abort), None);
+    assert_eq!(
+        world.decide(0, Decision::AckFenced).as_deref(),
+        Some("it is being aborted")
+    );
+    world.seconds(10);
+    assert_eq!(world.of(0).state, IncidentState::Closed);
+    assert_eq!(world.maintenance[&0], Maintenance::Off);
+    assert_eq!(world.wrote(switched_off), 0);
+    // Whoever clears maintenance enables the service by the condition; so it was there before.
+    let place = |wanted: fn(&Effect) -> bool| world.written.iter().position(wanted).unwrap();
+    let told = place(|effect| matches!(effect, Effect::SetDisabled { .. }));
+    let given_back = place(|effect| matches!(effect, Effect::RestoreMaintenance { .. }));
+    assert!(told < given_back, "{:?}", world.written);
+}
+
+#[test]
+fn without_an_operator_what_was_disabled_is_enabled_when_its_host_comes_back() {
+    for release_in_nova in [false, true] {
+        let mut world = mismatched();
+        world.play.step(Input::Configure(Box::new(Config {
+            release_in_nova,
+            ..Config::default()
+        })));
+        world.seconds(120);
+        assert!(world.disabled);
+        world.silent = 0;
+        world.seconds(40);
+        assert_eq!(world.of(0).state, IncidentState::Cancelled);
+        assert_eq!(
+            world.disabled, !release_in_nova,
+            "the operator's work is left to the operator"
+        );
+    }
+}
+
+#[test]
+fn what_a_person_aborted_is_left_alone_until_its_host_is_heard_again() {
+    let mut world = World::new();
+    world.maintenance.insert(0, Maintenance::Manual);
+    world.silent = 1;
+    world.seconds(60);
+    assert_eq!(world.of(0).held, Some(HeldReason::PlannedMaintenance));
+    assert_eq!(world.decide(0, Decision::Abort), None);
+    world.seconds(600);
+    assert_eq!(world.incidents(), 1, "it was ended, and stays so");
+    let left = |world: &World| {
+        let status = world
+            .play
+            .engine
+            .host_status(&host(0), at(world.play.now))
+            .unwrap();
+        (status.left, status.suspect)
+    };
+    assert_eq!(left(&world), (true, false), "and that is shown");
+    assert!(world.written.is_empty(), "{:?}", world.written);
+    // It comes back, with the same boot, and dies in earnest.
+    world.silent = 0;
+    world.seconds(30);
+    assert_eq!(left(&world), (false, false));
+    world.silent = 1;
+    world.seconds(60);
+    assert_eq!(world.incidents(), 2);
+}
+
+#[test]
+fn a_dead_host_whose_incident_was_closed_is_no_new_incident_to_whoever_leads_next() {
+    let mut world = World::new();
+    world.power = Some(Power::Off);
+    world.silent = 1;
+    world.seconds(200);
+    let id = world.of(0).id;
+    let mut journal = world.play.journal.clone();
+    let seq = journal.len() as u64;
+    for (n, entry) in [
+        Entry::Moved {
+            incident: id.clone(),
+            state: IncidentState::Recovered,
+        },
+        Entry::Decided {
+            incident: id,
+            decision: Decision::Close,
+            actor: "olga".into(),
+            reason: "it is scrap".into(),
+            held: None,
+        },
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        journal.push(Record {
+            version: VERSION,
+            seq: seq + 1 + n as u64,
+            epoch: Epoch(1),
+            at: at(0).wall,
+            entry,
+        });
+    }
+    let successor = |maintenance: Maintenance, boot: Option<u8>| {
+        let mut world = World::new();
+        world.play = Play {
+            engine: cobaltcore_ha_engine::Engine::new(Config::default(), ReplicaId(1)),
+            journal: Vec::new(),
+            ..Play::new()
+        };
+        world.maintenance.insert(0, maintenance.clone());
+        for n in 0..6 {
+            let mut known = facts(n);
+            if n == 0 {
+                known.maintenance = maintenance.clone();
+            }
+            world.play.step(Input::Saw(Observation::Host(known)));
+        }
+        if let Some(boot) = boot {
+            let said = beat(0, boot, 1);
+            world.play.step(Input::Saw(Observation::Heartbeat(said)));
+        }
+        world.play.step(Input::Lead {
+            epoch: Epoch(2),
+            sent_at: Mono(world.play.now),
+            journal: journal.clone(),
+        });
+        world.power = Some(Power::Off);
+        world.silent = 1;
+        for _ in 0..200 {
+            // Whoever never heard its agent goes by its lease.
+            let lease = vec![(host(0), "the same".to_owned())];
+            world.play.step(Input::Saw(Observation::NodeLeases(lease)));
+            world.seconds(1);
+        }
+        world.incidents()
+    };
+    assert_eq!(successor(Maintenance::Ha, Some(1)), 1, "the boot that died");
+    assert_eq!(
+        successor(Maintenance::Ha, None),
+        1,
+        "nobody knows, and it is as it was left"
+    );
+    assert_eq!(
+        successor(Maintenance::Off, Some(2)),
+        2,
+        "it was repaired, and died again"
+    );
+}
+
+#[test]
+fn a_rack_without_power_takes_one_signature_for_each_host_and_no_power_command() {
+    let mut world = World::new();
+    world.power = None;
+    world.silent = 0b111;
+    world.seconds(60);
+    for n in 0..3 {
+        assert_eq!(world.of(n).held, Some(HeldReason::Storm), "n{n}");
+        assert_eq!(world.decide(n, Decision::AckFenced), None, "n{n}");
+    }
+    world.seconds(60);
+    for n in 0..3 {
+        let grade = world.play.engine.ledger().incidents[&world.of(n).id].grade;
+        assert_eq!(grade, Some(Grade::Asserted), "n{n}");
+    }
+    assert_eq!(world.wrote(switched_off), 0);
+}
+
+#[test]
+fn nobody_signs_for_a_host_whose_device_says_that_it_is_on() {
+    let mut world = World::new();
+    world.silent = 0b111;
+    world.seconds(60);
+    assert_eq!(world.of(0).held, Some(HeldReason::Storm));
+    let why = world.decide(0, Decision::AckFenced).unwrap();
+    assert!(why.contains("approve, and it is switched off first"), "{why}");
+    world.seconds(60);
+    assert!(world.written.is_empty(), "{:?}", world.written);
+}
+
+#[test]
+fn what_may_be_decided_is_the_same_for_whoever_shows_it() {
+    let mut world = mismatched();
+    let id = world.of(0).id;
+    let incident = world.play.engine.ledger().incidents[&id].clone();
+    let held = world.of(0).held;
+    let shown: Vec<Decision> = Decision::ALL
+        .into_iter()
+        .filter(|decision| allowed(&incident, held, 0, *decision).is_ok())
+        .collect();
+    assert_eq!(shown, [Decision::AckFenced, Decision::Abort]);
+    for decision in Decision::ALL {
+        let refused = allowed(&incident, held, 0, decision).is_err();
+        if refused {
+            assert!(world.decide(0, decision).is_some(), "{decision:?}");
+        }
+    }
+}
+
+#[test]
+fn whoever_follows_knows_which_hosts_are_handled() {
+    let mut world = mismatched();
+    let ledger = world.play.engine.ledger().clone();
+    let mut follower = Play::new();
+    follower.step(Input::LeaseLost);
+    let handled = |play: &Play, n: u8| {
+        let status = play.engine.host_status(&host(n), at(play.now)).unwrap();
+        (play.engine.hold_reactions(&host(n)), status.incident.is_some())
+    };
+    assert_eq!(handled(&follower, 0), (false, false));
+    follower.step(Input::Follow(Box::new(ledger.clone())));
+    assert_eq!(handled(&follower, 0), (true, true));
+    assert_eq!(handled(&follower, 1), (false, false));
+    follower.step(Input::Follow(Box::default()));
+    assert_eq!(handled(&follower, 0), (false, false), "it is over");
+    // Whoever leads believes itself.
+    world.play.step(Input::Follow(Box::default()));
+    assert_eq!(*world.play.engine.ledger(), ledger);
+}
