@@ -33,6 +33,7 @@ mod discovery;
 mod dispatch;
 mod faults;
 mod http;
+mod in_place;
 mod listen;
 mod manifests;
 mod meta;

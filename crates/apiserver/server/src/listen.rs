@@ -19,6 +19,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::api::Api;
 use crate::dispatch::Credentials;
 use crate::http::Origin;
+use crate::in_place::in_place;
 
 const HANDSHAKE: Duration = Duration::from_secs(10);
 const HEADERS: Duration = Duration::from_mins(2);
@@ -74,7 +75,7 @@ pub(crate) async fn serve_tls(api: Arc<Api>, listener: TcpListener, tls: Arc<Ser
                         check_host: true,
                         peer: peer.to_string(),
                     };
-                    serve_connection(api, stream, origin).await;
+                    in_place(serve_connection(api, stream, origin)).await;
                 }
                 Ok(Err(error)) => tracing::debug!(%peer, %error, "TLS handshake failed"),
                 Err(_) => tracing::debug!(%peer, "TLS handshake took too long"),
@@ -102,7 +103,7 @@ pub(crate) async fn serve_unix(api: Arc<Api>, listener: UnixListener) {
             check_host: false,
             peer: "unix".into(),
         };
-        connections.spawn(serve_connection(api.clone(), stream, origin));
+        connections.spawn(in_place(serve_connection(api.clone(), stream, origin)));
     }
     drain(connections).await;
 }
