@@ -93,6 +93,11 @@ fn what_is_not_understood_is_refused() {
     let long = EXAMPLE.replace("instance-0000a1", &"x".repeat(257));
     assert!(matches!(
         Batch::decode(long.as_bytes()),
+        Err(WireError::Invalid { .. })
+    ));
+    let (half, _) = EXAMPLE.split_at(EXAMPLE.len() / 2);
+    assert!(matches!(
+        Batch::decode(half.as_bytes()),
         Err(WireError::Malformed(_))
     ));
     let large = vec![b' '; cobaltcore_ha_wire::bounds::BODY + 1];

@@ -2,9 +2,11 @@
 //! Addresses and ranges of services, classes and capacities of storage, and dynamic resource
 //! allocation: what is filled in, what is refused and what tables show.
 
-use cobaltcore_apiserver::testkit::{Caller, Reply, TestServer};
+use cobaltcore_apiserver::testkit::{Caller, TestServer};
 use http::Method;
 use serde_json::{Value, json};
+
+use super::requests::told;
 
 const ADDRESSES: &str = "/apis/networking.k8s.io/v1/ipaddresses";
 const RANGES: &str = "/apis/networking.k8s.io/v1/servicecidrs";
@@ -21,25 +23,10 @@ fn named(name: &str, rest: Value) -> Value {
     object
 }
 
-/// The causes of a refusal, `field: message` each.
-fn causes(reply: &Reply) -> Vec<String> {
-    let list = reply.body["details"]["causes"].as_array();
-    list.into_iter()
-        .flatten()
-        .map(|c| {
-            format!(
-                "{}: {}",
-                c["field"].as_str().unwrap(),
-                c["message"].as_str().unwrap()
-            )
-        })
-        .collect()
-}
-
 async fn refused(admin: &Caller, path: &str, object: Value, wanted: &[&str]) {
     let reply = admin.post(path, &object).await;
     assert_eq!(
-        (reply.code, causes(&reply)),
+        (reply.code, told(&reply.body)),
         (422, wanted.iter().map(ToString::to_string).collect()),
         "{object}"
     );
@@ -143,7 +130,7 @@ async fn ranges_of_addresses_grow_by_a_second_family_and_no_further() {
     let change = async |cidrs: Value| admin.merge(&path, &json!({"spec": {"cidrs": cidrs}})).await;
     let other = change(json!(["10.98.0.0/24"])).await;
     assert_eq!(
-        causes(&other),
+        told(&other.body),
         ["spec.cidrs[0]: Invalid value: \"10.98.0.0/24\": field is immutable"]
     );
     assert_eq!(change(json!(["10.99.0.0/24", "fd00::/112"])).await.code, 200);
@@ -176,7 +163,7 @@ async fn classes_of_attributes_are_protected_and_stay_what_they_are() {
     .await;
     let changed = json!({"driverName": "e", "parameters": {"a": "c"}});
     assert_eq!(
-        causes(&admin.merge(&format!("{CLASSES}/c"), &changed).await),
+        told(&admin.merge(&format!("{CLASSES}/c"), &changed).await.body),
         [
             "driverName: Forbidden: updates to driverName are forbidden.",
             "parameters: Forbidden: updates to parameters are forbidden.",
@@ -194,7 +181,12 @@ async fn capacities_may_change_and_what_they_are_about_may_not() {
     let path = format!("{CAPACITIES}/c");
     assert_eq!(admin.merge(&path, &json!({"capacity": "2Gi"})).await.code, 200);
     assert_eq!(
-        causes(&admin.merge(&path, &json!({"storageClassName": "slow"})).await),
+        told(
+            &admin
+                .merge(&path, &json!({"storageClassName": "slow"}))
+                .await
+                .body
+        ),
         ["storageClassName: Invalid value: \"slow\": field is immutable"]
     );
     refused(
@@ -268,7 +260,7 @@ async fn claims_ask_for_one_device_unless_they_say_otherwise() {
     }
     let used = json!({"status": {"reservedFor": [{"resource": "pods", "name": "p", "uid": "u"}]}});
     assert_eq!(
-        causes(&admin.merge(&format!("{CLAIMS}/c/status"), &used).await),
+        told(&admin.merge(&format!("{CLAIMS}/c/status"), &used).await.body),
         ["status.reservedFor: Forbidden: may not be specified when `allocated` is not set"]
     );
     assert_eq!(

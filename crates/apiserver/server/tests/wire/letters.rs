@@ -9,26 +9,12 @@ use cobaltcore_apiserver::testkit::{Caller, Reply, TestServer};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::requests::{LEASES, MAPS, PODS, map, map_of, pod};
+use super::requests::{LEASES, MAPS, PODS, map, map_of, pod, told};
 use super::words::{CRDS, WIDGETS, definition, widget};
 
 /// The header a problem is told in.
 fn warning(problem: &str, path: &str) -> String {
     format!("299 - \"{problem} field \\\"{path}\\\"\"")
-}
-
-fn causes(reply: &Reply) -> Vec<String> {
-    let list = reply.body["details"]["causes"].as_array();
-    list.into_iter()
-        .flatten()
-        .map(|c| {
-            format!(
-                "{}: {}",
-                c["field"].as_str().unwrap(),
-                c["message"].as_str().unwrap()
-            )
-        })
-        .collect()
 }
 
 async fn apply(admin: &Caller, path: &str, body: &Value) -> Reply {
@@ -52,7 +38,7 @@ async fn wrong_metadata_of_an_update_is_found_twice_and_said_once() {
     ] {
         assert_eq!(reply.code, 422);
         assert_eq!(reply.message(), format!("ConfigMap \"m\" is invalid: {wrong}"));
-        assert_eq!(causes(&reply), [wrong, wrong]);
+        assert_eq!(told(&reply.body), [wrong, wrong]);
     }
 }
 
@@ -230,7 +216,7 @@ async fn watches_do_not_continue() {
     let refused = admin.get(&format!("{MAPS}?watch=true&continue=abc")).await;
     assert_eq!(refused.code, 422);
     assert_eq!(
-        causes(&refused),
+        told(&refused.body),
         ["resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is provided"]
     );
 }
@@ -265,7 +251,7 @@ async fn rules_and_gifts_of_kinds() {
     wrong["spec"]["os"] = json!({"name": "foo"});
     wrong["spec"]["containers"][0]["resizePolicy"] = json!([{"resourceName": "foo", "restartPolicy": "x"}]);
     assert_eq!(
-        causes(&admin.post(PODS, &wrong).await),
+        told(&admin.post(PODS, &wrong).await.body),
         [
             "spec.containers[0].resizePolicy: Unsupported value: \"foo\": supported values: \"cpu\", \"memory\"",
             "spec.containers[0].resizePolicy: Unsupported value: \"x\": supported values: \"NotRequired\", \"RestartContainer\"",
@@ -302,7 +288,7 @@ async fn rules_and_gifts_of_kinds() {
         )
         .await;
     assert_eq!(
-        causes(&moved),
+        told(&moved.body),
         ["spec.clusterIPs[0]: Invalid value: [\"10.0.0.5\"]: may not change once set"]
     );
     let event = json!({"metadata": {"name": "e"}, "regarding": {"namespace": "default"}});

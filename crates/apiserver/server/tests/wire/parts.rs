@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Endpoints that change one part of an object: what they let through, and who owns it afterwards.
 
-use cobaltcore_apiserver::testkit::{Caller, Reply, TestServer};
+use cobaltcore_apiserver::testkit::{Caller, TestServer};
 use serde_json::{Value, json};
 
-use super::requests::PODS;
+use super::requests::{PODS, told};
 use super::words::{CRDS, WIDGETS, definition, definition_with, widget};
 
 /// Owners of fields: manager, subresource, whether there is a time, and the fields.
@@ -19,20 +19,6 @@ fn owners(object: &Value) -> Vec<(String, String, bool, Value)> {
                 entry["subresource"].as_str().unwrap_or_default().to_owned(),
                 entry["time"].is_string(),
                 entry["fieldsV1"].clone(),
-            )
-        })
-        .collect()
-}
-
-fn causes(reply: &Reply) -> Vec<String> {
-    let list = reply.body["details"]["causes"].as_array();
-    list.into_iter()
-        .flatten()
-        .map(|c| {
-            format!(
-                "{}: {}",
-                c["field"].as_str().unwrap(),
-                c["message"].as_str().unwrap()
             )
         })
         .collect()
@@ -88,13 +74,13 @@ async fn containers_to_look_into_a_pod_are_added_and_stay() {
         ),
     ] {
         let refused = add(container).await;
-        assert_eq!((refused.code, causes(&refused)), (422, vec![wanted]));
+        assert_eq!((refused.code, told(&refused.body)), (422, vec![wanted]));
     }
     let removed = admin
         .merge(&path, &json!({"spec": {"ephemeralContainers": null}}))
         .await;
     assert_eq!(
-        causes(&removed),
+        told(&removed.body),
         [format!(
             "{field}: Forbidden: existing ephemeral containers \"e\" may not be removed\n"
         )]
@@ -104,7 +90,7 @@ async fn containers_to_look_into_a_pod_are_added_and_stay() {
     let early = json!({"metadata": {"name": "q"}, "spec": {"containers": [{"name": "c", "image": "i"}],
         "ephemeralContainers": [{"name": "e", "image": "i"}]}});
     assert_eq!(
-        causes(&admin.post(PODS, &early).await),
+        told(&admin.post(PODS, &early).await.body),
         [format!("{field}: Forbidden: cannot be set on create")]
     );
 }
@@ -145,14 +131,14 @@ async fn containers_of_a_pod_grow_and_shrink() {
         let refused = resize(resources.clone()).await;
         assert_eq!(refused.code, 422, "{resources}");
         assert!(
-            causes(&refused).iter().any(|c| c == wanted),
+            told(&refused.body).iter().any(|c| c == wanted),
             "{:?}",
-            causes(&refused)
+            told(&refused.body)
         );
     }
     let more = json!({"spec": {"containers": [{"name": "d", "image": "i"}]}});
     assert_eq!(
-        causes(&admin.strategic(&path, &more).await),
+        told(&admin.strategic(&path, &more).await.body),
         ["spec.containers: Forbidden: containers may not be added or removed on resize"]
     );
 }
