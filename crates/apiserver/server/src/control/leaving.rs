@@ -172,9 +172,11 @@ impl Api {
             Action::Put(Draft::new(&next, 0))
         };
         let gone = kept.is_empty();
+        // Whoever sees that the definition is gone may make it anew at once: what comes from here on is the history of that one.
+        let until = self.store.revision();
         self.put_if_unchanged(&table, &key, &record, action).await?;
         if gone && let Some(instances) = self.store.find(group, plural) {
-            self.store.retire(instances.id)?;
+            self.store.retire(instances.id, until)?;
         }
         Ok(())
     }

@@ -320,9 +320,9 @@ impl Store {
         answer.recv().map_err(|_| StoreError::Closed)?
     }
 
-    /// A type's definition is gone: its history must not be offered to a later type of that name.
-    pub fn retire(&self, id: TypeId) -> Result<(), StoreError> {
-        self.send(Job::Retire { id })
+    /// A type's definition is gone: its history up to `until` must not be offered to a later type of that name.
+    pub fn retire(&self, id: TypeId, until: u64) -> Result<(), StoreError> {
+        self.send(Job::Retire { id, until })
     }
 
     /// The events of `table` after `revision`, from the ring or the database.

@@ -215,7 +215,7 @@ impl Database {
     /// Raises the floor of a type whose definition went away.
     pub(super) fn raise_floor(&self, id: TypeId, floor: u64) -> Result<(), StoreError> {
         self.writer.execute(
-            "update types set floor_rev = ?2 where id = ?1",
+            "update types set floor_rev = max(floor_rev, ?2) where id = ?1",
             params![id.0, floor as i64],
         )?;
         Ok(())

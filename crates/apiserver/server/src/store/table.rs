@@ -216,15 +216,16 @@ impl Table {
     /// The events after `revision`, as far as the ring has them.
     pub fn since(&self, revision: u64) -> Since {
         let inner = self.inner.read();
+        // First, because the ring of a type that retired still has what its last watchers are to see.
+        if revision < inner.floor {
+            return Since::TooOld(TooOld { oldest: inner.floor });
+        }
         if revision >= inner.ring_floor {
             return Since::Events(inner.after(revision));
         }
-        if revision >= inner.floor {
-            return Since::InDatabase {
-                ring_floor: inner.ring_floor,
-            };
+        Since::InDatabase {
+            ring_floor: inner.ring_floor,
         }
-        Since::TooOld(TooOld { oldest: inner.floor })
     }
 
     /// At most `max` events after `revision`; `None` when the ring no longer reaches back that far.

@@ -169,3 +169,29 @@ async fn a_writer_that_panics_ends_the_process() {
     }
     change.await.unwrap();
 }
+
+#[tokio::test]
+async fn a_type_that_retires_takes_its_own_history_and_no_later_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("state.db");
+    let (store, table) = open(&path);
+    let mut revisions = Vec::new();
+    for name in ["before", "after"] {
+        let records = store
+            .commit(put(table.id, name, Expect::Absent, 1))
+            .await
+            .unwrap();
+        revisions.push(records[0].revision);
+    }
+    let [before, after] = revisions[..] else {
+        panic!("{revisions:?}")
+    };
+    store.retire(table.id, before).unwrap();
+    store.close();
+    let again = open(&path);
+    for (store, table) in [(store, table), again] {
+        assert!(store.events_since(&table, before - 1).await.is_err());
+        let left = store.events_since(&table, before).await.unwrap();
+        assert_eq!(left.iter().map(|e| e.revision).collect::<Vec<_>>(), [after]);
+    }
+}

@@ -56,6 +56,7 @@ pub(super) enum Job {
     },
     Retire {
         id: TypeId,
+        until: u64,
     },
     /// Somebody else wrote: see whether there is anything to tidy up.
     Tidy,
@@ -334,13 +335,11 @@ impl Writer {
             Job::Harden { reply } => {
                 let _ = reply.send(self.database.as_ref().map_or(Ok(()), Database::harden));
             }
-            Job::Retire { id } => {
+            Job::Retire { id, until } => {
                 let table = self.shared.tables.read().get(&id).cloned();
                 if let Some(table) = table {
-                    table.raise_floor(self.revision);
-                    if let Some(Err(error)) =
-                        self.database.as_ref().map(|db| db.raise_floor(id, self.revision))
-                    {
+                    table.raise_floor(until);
+                    if let Some(Err(error)) = self.database.as_ref().map(|db| db.raise_floor(id, until)) {
                         tracing::warn!(%error, "retiring a type");
                     }
                 }
