@@ -10,7 +10,9 @@ use std::time::Duration;
 use anyhow::anyhow;
 use clap::{Subcommand, ValueEnum};
 use cobaltcore_ha_engine::{Decision, HeldReason, IncidentState};
-use cobaltcore_ha_people::{self as people, BulkFilter, BulkRequest, Desk, Refused, Service, Width};
+use cobaltcore_ha_people::{
+    self as people, BulkFilter, BulkRequest, Desk, IncidentDetail, Refused, Service, Width,
+};
 use cobaltcore_kit::config::HumanDuration;
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
@@ -81,6 +83,16 @@ struct Decided {
     /// The name of the host, written out [default: asked for on a terminal]
     #[arg(long, value_name = "HOST")]
     confirm: Option<String>,
+    #[command(flatten)]
+    told: Told,
+}
+
+/// What is told once a decision is taken.
+#[derive(Debug, Clone, Copy, clap::Args)]
+struct Told {
+    /// How to print what came of it: a sentence, or everything
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Output,
 }
 
 #[derive(Debug, Subcommand)]
@@ -128,6 +140,8 @@ enum Command {
         /// The name of the host once more [default: asked for on a terminal]
         #[arg(long, value_name = "HOST")]
         confirm: Option<String>,
+        #[command(flatten)]
+        told: Told,
     },
     /// Take one decision for many incidents, such as those of a rack without power
     ///
@@ -177,11 +191,15 @@ enum Command {
         /// For how long, a day at most
         #[arg(long = "for", value_name = "DURATION", default_value = "2h")]
         span: HumanDuration,
+        #[command(flatten)]
+        told: Told,
     },
     /// End a pause
     Unpause {
         /// The scope, as `pauses` shows it
         scope: String,
+        #[command(flatten)]
+        told: Told,
     },
     /// Show what is paused, until when and why
     Pauses {
@@ -204,13 +222,13 @@ pub(crate) fn run(log: &LogArgs, args: Args) -> ExitCode {
             token_file,
             ca_file,
         })
-        .map_err(told)?;
+        .map_err(sentence)?;
         obey(&desk, command).await.map_err(Failure::from)
     })
 }
 
 /// The sentence is the whole answer.
-fn told(refused: Refused) -> anyhow::Error {
+fn sentence(refused: Refused) -> anyhow::Error {
     anyhow!(refused.to_string())
 }
 
@@ -228,6 +246,7 @@ async fn obey(desk: &Desk, command: Command) -> anyhow::Result<()> {
             host,
             reason,
             confirm,
+            told,
         } => {
             let confirm = match confirm {
                 Some(confirm) => confirm,
@@ -239,9 +258,9 @@ async fn obey(desk: &Desk, command: Command) -> anyhow::Result<()> {
                     .await?
                 }
             };
-            let opened = desk.recover(&host, &reason, &confirm).await.map_err(told)?;
-            say!("incident {} is open. {}", opened.summary.id, opened.next);
-            Ok(())
+            let opened = desk.recover(&host, &reason, &confirm).await.map_err(sentence)?;
+            let what = format!("incident {} is open.", opened.summary.id);
+            tell(told, &what, &opened)
         }
         Command::Bulk {
             decision,
@@ -265,26 +284,45 @@ async fn obey(desk: &Desk, command: Command) -> anyhow::Result<()> {
                 reason,
                 commit,
             };
-            let answer = desk.bulk(&wanted).await.map_err(told)?;
+            let answer = desk.bulk(&wanted).await.map_err(sentence)?;
             let value = || serde_json::to_value(&answer).unwrap_or_default();
             let text = printed(output, value, |_| people::bulk(&answer))?;
             say!("{}", text.trim_end());
             Ok(())
         }
         Command::Explain { host, form } => explain(desk, &host, &form).await,
-        Command::Pause { scope, reason, span } => {
+        Command::Pause {
+            scope,
+            reason,
+            span,
+            told,
+        } => {
             let until = Timestamp::now().checked_add(span.0)?;
-            desk.pause(&scope, &reason, until).await.map_err(told)?;
-            say!("{scope} is paused for {span}; `cobaltcore incidents unpause {scope}` ends it");
+            let pause = desk.pause(&scope, &reason, until).await.map_err(sentence)?;
+            let value = || serde_json::to_value(&pause).unwrap_or_default();
+            let text = printed(told.output, value, |_| {
+                format!("{scope} is paused for {span}; `cobaltcore incidents unpause {scope}` ends it")
+            })?;
+            say!("{}", text.trim_end());
             Ok(())
         }
-        Command::Unpause { scope } => {
-            desk.unpause(&scope).await.map_err(told)?;
-            say!("{scope} is no longer paused");
+        Command::Unpause { scope, told } => {
+            desk.unpause(&scope).await.map_err(sentence)?;
+            // For whoever reads it by program: what is paused still.
+            let left = match told.output {
+                Output::Json | Output::Yaml => desk.pauses().await.map_err(sentence)?,
+                Output::Table | Output::Wide => Vec::new(),
+            };
+            let text = printed(
+                told.output,
+                || Desk::listed(&left),
+                |_| format!("{scope} is no longer paused"),
+            )?;
+            say!("{}", text.trim_end());
             Ok(())
         }
         Command::Pauses { output } => {
-            let found = desk.pauses().await.map_err(told)?;
+            let found = desk.pauses().await.map_err(sentence)?;
             let text = printed(
                 output,
                 || Desk::listed(&found),
@@ -299,7 +337,7 @@ async fn obey(desk: &Desk, command: Command) -> anyhow::Result<()> {
 async fn list(desk: &Desk, all: bool, form: &Form) -> anyhow::Result<()> {
     let mut shown = Shown::default();
     loop {
-        let found = desk.incidents(all).await.map_err(told)?;
+        let found = desk.incidents(all).await.map_err(sentence)?;
         let value = || Desk::listed(&found);
         let text = printed(form.output, value, |width| {
             people::table(&found, width, Timestamp::now())
@@ -316,7 +354,7 @@ async fn list(desk: &Desk, all: bool, form: &Form) -> anyhow::Result<()> {
 async fn show(desk: &Desk, name: &str, form: &Form) -> anyhow::Result<()> {
     let mut shown = Shown::default();
     loop {
-        let found = desk.incident(name).await.map_err(told)?;
+        let found = desk.incident(name).await.map_err(sentence)?;
         let value = || serde_json::to_value(&found).unwrap_or_default();
         let text = printed(form.output, value, |width| {
             people::detail(&found, width, Timestamp::now())
@@ -332,7 +370,7 @@ async fn show(desk: &Desk, name: &str, form: &Form) -> anyhow::Result<()> {
 async fn explain(desk: &Desk, host: &str, form: &Form) -> anyhow::Result<()> {
     let mut shown = Shown::default();
     loop {
-        let found = desk.evidence(host).await.map_err(told)?;
+        let found = desk.evidence(host).await.map_err(sentence)?;
         let value = || serde_json::to_value(&found).unwrap_or_default();
         let text = printed(form.output, value, |_| people::explained(&found))?;
         // Ages grow by themselves; only another verdict is worth a new page.
@@ -388,6 +426,7 @@ async fn decide(desk: &Desk, decision: Decision, decided: Decided) -> anyhow::Re
         incident,
         reason,
         confirm,
+        told,
     } = decided;
     let confirm = match confirm {
         Some(confirm) => confirm,
@@ -397,14 +436,24 @@ async fn decide(desk: &Desk, decision: Decision, decided: Decided) -> anyhow::Re
     let now = desk
         .decide(&incident, decision, &reason, &confirm)
         .await
-        .map_err(told)?;
-    say!("{word} is taken for {}. {}", now.summary.id, now.next);
+        .map_err(sentence)?;
+    tell(told, &format!("{word} is taken for {}.", now.summary.id), &now)
+}
+
+/// Tells what was decided: in a sentence with what happens next, or the incident as it is now.
+fn tell(told: Told, what: &str, now: &IncidentDetail) -> anyhow::Result<()> {
+    let value = || serde_json::to_value(now).unwrap_or_default();
+    let text = printed(told.output, value, |width| match width {
+        Width::Usual => format!("{what} {}", now.next),
+        Width::Wide => format!("{what}\n\n{}", people::detail(now, width, Timestamp::now())),
+    })?;
+    say!("{}", text.trim_end());
     Ok(())
 }
 
 /// Asks the person in front of the terminal to write the host's name out.
 async fn asked(desk: &Desk, decision: Decision, incident: &str) -> anyhow::Result<String> {
-    let found = desk.incident(incident).await.map_err(told)?;
+    let found = desk.incident(incident).await.map_err(sentence)?;
     let host = found.summary.host;
     let word = decision.as_str();
     let what = format!("{word} for incident {} of {host}", found.summary.id);

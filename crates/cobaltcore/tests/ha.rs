@@ -9,6 +9,7 @@ use std::path::Path;
 
 use cobaltcore_sim::world::Power;
 use rustix::process::Signal;
+use serde_json::{Value, json};
 use support::{
     Platform, all_in, evacuations, eventually, field, incident, incidents, nothing_runs_twice, running, sim,
     text, until_incident, world,
@@ -48,6 +49,25 @@ fn is_off(folder: &Path, name: &str) -> bool {
     world(folder).read(|state| state.hosts[name].power == Power::Off)
 }
 
+/// Pauses come and go, in the words of people and of programs.
+fn pause_and_go_on(folder: &Path, said: &str) {
+    let pause = ["pause", "bb/bb1", "--reason", "rack work", "--for", "10m"];
+    let sentence = text(&incidents(folder, said, &pause));
+    assert!(sentence.starts_with("bb/bb1 is paused for 10m"), "{sentence}");
+    let again = incidents(folder, said, &[&pause[..], &["-o", "json"]].concat());
+    let kept: Value = serde_json::from_slice(&again.stdout).unwrap();
+    assert_eq!(
+        (&kept["scope"], &kept["reason"]),
+        (&json!("bb/bb1"), &json!("rack work"))
+    );
+    let left = incidents(folder, said, &["unpause", "bb/bb1", "-o", "yaml"]);
+    assert!(left.status.success(), "{left:?}");
+    assert!(
+        !text(&left).contains("bb/bb1"),
+        "nothing is paused still: {left:?}"
+    );
+}
+
 /// Takes a host back and waits until it is as it was.
 fn take_back(folder: &Path, said: &str, host: &str) {
     let wrong = incidents(
@@ -55,13 +75,30 @@ fn take_back(folder: &Path, said: &str, host: &str) {
         said,
         &["release", host, "--reason", "repaired", "--confirm", "another"],
     );
-    assert!(!wrong.status.success(), "a wrong confirmation is refused");
+    assert_eq!(wrong.status.code(), Some(1), "a wrong confirmation is refused");
+    assert!(
+        wrong.stdout.is_empty(),
+        "whoever reads it by program reads nothing: {wrong:?}"
+    );
     let taken = incidents(
         folder,
         said,
-        &["release", host, "--reason", "repaired", "--confirm", host],
+        &[
+            "release",
+            host,
+            "--reason",
+            "repaired",
+            "--confirm",
+            host,
+            "-o",
+            "json",
+        ],
     );
     assert!(taken.status.success(), "{taken:?}");
+    let now: Value = serde_json::from_slice(&taken.stdout).unwrap();
+    assert_eq!(now["host"], host, "the incident as it is then: {now}");
+    let decided = |record: &Value| record["entry"] == "decided" && record["decision"] == "release";
+    assert!(now["journal"].as_array().unwrap().iter().any(decided), "{now}");
     until_incident(folder, said, host, "Released");
     eventually("the host is Active again", || {
         field(folder, host, "/status/phase") == "Active"
@@ -84,6 +121,7 @@ fn a_dead_host_and_a_cut_off_one_are_fenced_emptied_and_taken_back() {
     let folder = &folder.path().join("up");
     let platform = start(folder);
     let said = &platform.said;
+    pause_and_go_on(folder, said);
 
     // Its power is gone.
     let dead = "node001-bb1";

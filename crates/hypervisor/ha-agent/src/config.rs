@@ -608,6 +608,28 @@ mod tests {
         for (key, low, high, below, above) in [
             ("heartbeat: {interval", "1s", "30s", "900ms", "31s"),
             ("inventory: {interval", "10s", "600s", "9s", "601s"),
+            (
+                "self_fence: {feed_interval: 1s, timeout",
+                "10s",
+                "600s",
+                "9s",
+                "601s",
+            ),
+            ("self_fence: {lease_ttl", "10s", "300s", "9s", "301s"),
+            (
+                "self_fence: {timeout: 30s, feed_interval",
+                "1ms",
+                "10s",
+                "0s",
+                "11s",
+            ),
+            (
+                "spool: {max_bytes: 134217728, segment_bytes",
+                "65536",
+                "67108864",
+                "65535",
+                "67108865",
+            ),
         ] {
             assert!(
                 ok(&format!("{key}: {low}}}")) && ok(&format!("{key}: {high}}}")),
@@ -617,6 +639,108 @@ mod tests {
                 !ok(&format!("{key}: {below}}}")) && !ok(&format!("{key}: {above}}}")),
                 "{key}"
             );
+        }
+    }
+
+    /// Every key takes what it is for, and says so where it is given something else.
+    #[test]
+    fn every_key_is_read_and_checked() {
+        let text = "service:\n  endpoints: [https://a:8443, https://b:8443/]\n  discover: dns\n  \
+             tls: {ca: /ca, cert: /cert, key: /key}\n  token_file: /token\n\
+             events:\n  lifecycle: {enabled: true, include: [stopped, started/booted], exclude: [stopped/saved]}\n  \
+             reboot: {enabled: false}\n  watchdog: {enabled: false}\n  io_error: {enabled: false}\n  \
+             control_error: {enabled: false}\n  agent_lifecycle: {enabled: false}\n  \
+             memory_failure: {enabled: false}\n  domain_filter: 'vm-?'\n\
+             heartbeat: {interval: 2s}\ninventory: {interval: 20s, disks: false}\n\
+             spool: {dir: /s, max_bytes: 1048576, segment_bytes: 131072}\n\
+             reactions:\n  watchdog: {action: reset, max_per_domain: 1, max_per_host: 2, cooldown: 3s, min_uptime: 4s}\n  \
+             crash: {action: start}\n  ioerror: {action: resume}\n  zombie: {action: report}\n\
+             self_fence: {enabled: true, device: /dev/watchdog1, timeout: 40s, feed_interval: 4s, lease_ttl: 20s}\n\
+             metrics: {listen: ':1'}\nlog: {level: 'warn,cobaltcore_ha_agent=debug'}\n";
+        let config = Config::parse("all", text).unwrap();
+        assert_eq!(config.service.endpoints.len(), 2);
+        assert_eq!(config.service.discover, Discover::Dns);
+        assert_eq!(config.service.tls.key.as_deref(), Some(Path::new("/key")));
+        assert_eq!(config.service.token_file.as_deref(), Some(Path::new("/token")));
+        let wants = |event, detail| config.events.wants(Kind::Lifecycle, event, detail);
+        assert!(wants("stopped", "failed") && wants("started", "booted"));
+        assert!(!wants("stopped", "saved") && !wants("started", "migrated") && !wants("resumed", ""));
+        for kind in &Kind::LIBVIRT[1..] {
+            assert!(!config.events.wants(*kind, "", ""), "{kind}");
+        }
+        assert!(config.events.wants(Kind::Agent, "agent_started", ""), "always");
+        assert!(config.events.wants_guest("vm-1") && !config.events.wants_guest("vm-10"));
+        assert_eq!(config.heartbeat.interval, seconds(2));
+        assert_eq!(
+            (config.inventory.interval, config.inventory.disks),
+            (seconds(20), false)
+        );
+        assert_eq!(config.spool.limits().segment_bytes, 131_072);
+        let watchdog = Reaction {
+            action: Action::Reset,
+            max_per_domain: 1,
+            max_per_host: 2,
+            cooldown: seconds(3),
+            min_uptime: seconds(4),
+        };
+        assert_eq!(config.reactions.watchdog, watchdog);
+        let actions = [
+            &config.reactions.crash,
+            &config.reactions.ioerror,
+            &config.reactions.zombie,
+        ];
+        assert_eq!(
+            actions.map(|reaction| reaction.action),
+            [Action::Start, Action::Resume, Action::Report]
+        );
+        assert_eq!(config.self_fence.device, Path::new("/dev/watchdog1"));
+        // Every kind of mistake at once, each under the name of its key.
+        let bad = "service: {endpoints: [https://x], tls: {cert: /c}}\nevents: {domain_filter: ''}\n\
+             heartbeat: {interval: 0s}\ninventory: {interval: 1h}\nspool: {segment_bytes: 1, max_bytes: 1}\n\
+             reactions: {watchdog: {action: start}, ioerror: {action: pause}, zombie: {action: reset}}\n\
+             self_fence: {timeout: 5s, lease_ttl: 1s, feed_interval: 4s}\nlog: {level: 'a=b=c'}\n";
+        let error = Config::parse("bad", bad).unwrap_err().to_string();
+        for key in [
+            "service.tls.ca",
+            "service.tls: ",
+            "events.domain_filter",
+            "heartbeat.interval",
+            "inventory.interval",
+            "spool.segment_bytes",
+            "spool.max_bytes",
+            "reactions.watchdog.action",
+            "reactions.ioerror.action",
+            "reactions.zombie.action",
+            "self_fence.timeout",
+            "self_fence.lease_ttl",
+            "self_fence.feed_interval",
+            "log.level",
+        ] {
+            assert!(error.contains(key), "{key}: {error}");
+        }
+        // And every level of unknown keys.
+        for unknown in [
+            "servic",
+            "service.endpoint",
+            "service.tls.cacert",
+            "events.watchdogs",
+            "events.watchdog.enable",
+            "heartbeat.intervall",
+            "inventory.disk",
+            "spool.size",
+            "reactions.crashed",
+            "reactions.crash.max",
+            "self_fence.lease",
+            "metrics.port",
+            "log.format",
+        ] {
+            let keys: Vec<&str> = unknown.split('.').collect();
+            let nested = keys
+                .iter()
+                .rev()
+                .fold("1".to_owned(), |inner, key| format!("{{{key}: {inner}}}"));
+            let error = Config::parse("unknown", &nested).unwrap_err().to_string();
+            assert!(error.contains(unknown), "{unknown}: {error}");
         }
     }
 
@@ -661,6 +785,8 @@ mod tests {
         let config = Config::parse("c", LEAST).unwrap();
         let other = Config::parse("c", &format!("{LEAST}spool: {{dir: /elsewhere}}")).unwrap();
         assert_eq!(config.needs_restart(&other), Some("spool.dir"));
+        let other = Config::parse("c", &format!("{LEAST}metrics: {{listen: ':1'}}")).unwrap();
+        assert_eq!(config.needs_restart(&other), Some("metrics.listen"));
         for change in ["heartbeat: {interval: 2s}", "log: {level: debug}"] {
             let other = Config::parse("c", &format!("{LEAST}{change}")).unwrap();
             assert_eq!(config.needs_restart(&other), None, "{change}");

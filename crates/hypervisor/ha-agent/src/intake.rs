@@ -98,6 +98,7 @@ impl Intake {
             waiting,
             tell,
             coalescer: Coalescer::default(),
+            unsaid: Vec::new(),
             metrics,
             healthy,
         };
@@ -178,6 +179,9 @@ struct Worker {
     waiting: Arc<Mutex<Waiting>>,
     tell: watch::Sender<Progress>,
     coalescer: Coalescer,
+    /// What was dropped and is not announced yet. Not written with what needed the room: that is durable by then, and
+    /// would be written twice if the announcement failed.
+    unsaid: Vec<Draft>,
     metrics: Metrics,
     healthy: Check,
 }
@@ -185,7 +189,10 @@ struct Worker {
 impl Worker {
     /// Whether there is nothing to do on the disk.
     fn rests(&self) -> bool {
-        self.coalescer.is_empty() && self.waiting.lock().order.is_empty() && self.spool.lock().is_settled()
+        self.coalescer.is_empty()
+            && self.unsaid.is_empty()
+            && self.waiting.lock().order.is_empty()
+            && self.spool.lock().is_settled()
     }
 
     /// Makes a group durable, with whatever waits.
@@ -206,6 +213,8 @@ impl Worker {
             group.extend(self.coalescer.due(0, true));
         }
         self.commit(group, ended);
+        let unsaid = std::mem::take(&mut self.unsaid);
+        self.commit(unsaid, ended);
         self.look_after();
     }
 
@@ -267,13 +276,13 @@ impl Worker {
             }
         });
         if let Some(dropped) = dropped {
-            self.announce(&dropped)?;
+            self.announce(&dropped);
         }
         Ok(())
     }
 
     /// Says what was dropped, in the stream itself.
-    fn announce(&mut self, dropped: &Dropped) -> Result<(), SpoolError> {
+    fn announce(&mut self, dropped: &Dropped) {
         let total: u64 = dropped.kinds.values().sum();
         tracing::warn!(
             first = dropped.first,
@@ -289,7 +298,7 @@ impl Worker {
             self.metrics.dropped(*kind, *count);
             draft = draft.with(kind.as_str(), *count as i64);
         }
-        self.write(&[draft])
+        self.unsaid.push(draft);
     }
 
     fn look_after(&mut self) {
@@ -297,5 +306,133 @@ impl Worker {
         if let Err(error) = spool.save_cursors().and_then(|()| spool.collect()) {
             tracing::warn!(%error, "cannot look after the spool");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::draft::tests::draft;
+    use crate::spool::{Limits, Place};
+    use cobaltcore_ha_wire::{Event, Scalar};
+    use cobaltcore_kit::health::{Health, Kind as CheckKind};
+    use cobaltcore_kit::startup::Component;
+    use cobaltcore_kit::telemetry::Telemetry;
+
+    const HERE: Component = Component {
+        name: "test",
+        version: "0",
+        commit: "none",
+    };
+
+    fn all(spool: &Spool) -> Vec<Event> {
+        let (mut found, mut after) = (Vec::new(), 0);
+        loop {
+            let chunk = spool.read(after, 1000, 1 << 20, &mut Place::default()).unwrap();
+            found.extend(chunk.events);
+            after = found.last().map_or(0, |event| event.seq);
+            if !chunk.more {
+                return found;
+            }
+        }
+    }
+
+    /// What had to go is counted by its kind and told once, with its numbers; nothing is there twice.
+    #[tokio::test]
+    async fn a_spool_that_overflows_says_what_it_dropped() {
+        let folder = tempfile::tempdir().unwrap();
+        let limits = Limits {
+            max_bytes: 128 << 10,
+            segment_bytes: 64 << 10,
+        };
+        let (spool, _) = Spool::open(folder.path(), limits).unwrap();
+        let spool = Arc::new(Mutex::new(spool));
+        spool.lock().set_endpoints(&["nobody".to_owned()]);
+        let telemetry = Telemetry::new(&HERE);
+        let health = Health::new();
+        let check = health.check("spool", CheckKind::Ready);
+        let (intake, writer) = Intake::start(Arc::clone(&spool), Metrics::new(&telemetry), check);
+        let mut progress = intake.progress();
+        // Each of another kind of thing, so that none of them becomes one with another.
+        for n in 0..1000_u64 {
+            let before = progress.borrow_and_update().accepted;
+            intake.put(draft(Kind::Reboot, &format!("reboot-{n}")).with("filling", "x".repeat(100)));
+            progress
+                .wait_for(|progress| progress.accepted > before)
+                .await
+                .unwrap();
+        }
+        writer.finish().await;
+        assert!(health.ready().ok);
+        let events = all(&spool.lock());
+        let overflows: Vec<&Event> = events
+            .iter()
+            .filter(|event| event.event == agent::SPOOL_OVERFLOW)
+            .collect();
+        assert!(!overflows.is_empty());
+        let number = |event: &Event, key: &str| match event.attrs.get(key) {
+            Some(Scalar::Number(number)) => *number,
+            other => panic!("{key}: {other:?}"),
+        };
+        let mut told = 0;
+        for overflow in &overflows {
+            let (first, last) = (number(overflow, "first_seq"), number(overflow, "last_seq"));
+            assert!(
+                first >= 1 && first <= last && last < overflow.seq as i64,
+                "{overflow:?}"
+            );
+            assert_eq!(
+                number(overflow, "dropped"),
+                number(overflow, "reboot"),
+                "of one kind"
+            );
+            told += number(overflow, "dropped");
+        }
+        let reboots = events.iter().filter(|event| event.kind == Kind::Reboot).count() as i64;
+        assert_eq!(told + reboots, 1000, "each is there or told of");
+        assert!(
+            telemetry.encode().contains(&format!(
+                "kvm_ha_agent_spool_dropped_total{{kind=\"reboot\"}} {told}"
+            )),
+            "{}",
+            telemetry.encode()
+        );
+        let numbers: Vec<u64> = events.iter().map(|event| event.seq).collect();
+        assert!(numbers.is_sorted_by(|one, two| one < two), "{numbers:?}");
+    }
+
+    /// A disk that takes nothing makes the agent unready, and loses nothing.
+    #[tokio::test]
+    async fn records_wait_for_a_disk_that_takes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let limits = Limits {
+            max_bytes: 4 << 20,
+            segment_bytes: 64 << 10,
+        };
+        let dir = folder.path().join("spool");
+        let (spool, _) = Spool::open(&dir, limits).unwrap();
+        let spool = Arc::new(Mutex::new(spool));
+        let health = Health::new();
+        let check = health.check("spool", CheckKind::Ready);
+        let metrics = Metrics::new(&Telemetry::new(&HERE));
+        let (intake, writer) = Intake::start(Arc::clone(&spool), metrics, check);
+        // The directory is gone: no segment can be begun in it.
+        let away = folder.path().join("away");
+        std::fs::rename(&dir, &away).unwrap();
+        intake.put(draft(Kind::Reboot, "one"));
+        while health.ready().ok {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(intake.progress().borrow().accepted, 0);
+        std::fs::rename(&away, &dir).unwrap();
+        let mut progress = intake.progress();
+        progress
+            .wait_for(|progress| progress.accepted == 1)
+            .await
+            .unwrap();
+        writer.finish().await;
+        assert!(health.ready().ok);
+        let spool = spool.lock();
+        assert_eq!(all(&spool).len(), 1);
     }
 }

@@ -204,7 +204,15 @@ impl Metrics {
             );
             registry.register("self_fence_armed", "Whether the watchdog runs", armed.clone());
         });
-        Self(Arc::new(inner))
+        let metrics = Self(Arc::new(inner));
+        // A series that begins with its first count never grew, and nobody would be told of the first.
+        for kind in Kind::LIBVIRT.into_iter().chain([Kind::Agent]) {
+            metrics.dropped(kind, 0);
+        }
+        for result in ["applied", "rejected"] {
+            drop(metrics.0.reloads.get_or_create(&ResultLabel { result }));
+        }
+        metrics
     }
 
     pub(crate) fn uptime(&self, seconds: u64) {

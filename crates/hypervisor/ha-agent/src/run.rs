@@ -194,7 +194,7 @@ async fn watch_health(context: Context, stop: CancellationToken) -> Result<(), B
         let away = facts.down_since.map(|since| since.elapsed());
         tell(
             &libvirt,
-            facts.connected || away.is_none_or(|away| away < LIBVIRT_PATIENCE),
+            ready_without(facts.connected, away),
             "libvirt is not reachable",
         );
         let contacts: Vec<_> = context
@@ -214,6 +214,11 @@ async fn watch_health(context: Context, stop: CancellationToken) -> Result<(), B
             () = tokio::time::sleep(LOOK) => {}
         }
     }
+}
+
+/// Whether the agent is of use: libvirt is there, or was a moment ago.
+fn ready_without(connected: bool, away: Option<Duration>) -> bool {
+    connected || away.is_none_or(|away| away < LIBVIRT_PATIENCE)
 }
 
 fn tell(check: &Check, ok: bool, why: &str) {
@@ -246,4 +251,23 @@ async fn serve(
         }
     });
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_is_ready_with_libvirt_and_half_a_minute_without() {
+        for (connected, away, ready) in [
+            (true, None, true),
+            (true, Some(100), true),
+            (false, None, true),
+            (false, Some(29), true),
+            (false, Some(30), false),
+        ] {
+            let away = away.map(Duration::from_secs);
+            assert_eq!(ready_without(connected, away), ready, "{connected} {away:?}");
+        }
+    }
 }

@@ -421,6 +421,181 @@ async fn a_configuration_takes_effect_as_a_whole_or_not_at_all() {
     assert_exactly_once(&service.known.lock().events);
 }
 
+/// What only a restart can change is refused as well, with the key, and everything stays as it was.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_needs_a_restart_is_refused_and_said() {
+    let (scene, service, place) = (Scene::new(1).await, Service::start().await, Place::new());
+    place.configure(&[service.url()], "");
+    let agent = Agent::start(place.start(&scene.uri));
+    connected(&service).await;
+    let config = std::fs::read_to_string(place.path("config.yaml")).unwrap();
+    place.write_config(
+        &config
+            .replace("dir: ", "dir: /elsewhere")
+            .replace("interval: 1s", "interval: 30s"),
+    );
+    let rejected = service.event("config_rejected", "").await;
+    assert!(
+        rejected.attrs["why"].to_string().contains("spool.dir"),
+        "{rejected:?}"
+    );
+    // Heartbeats go on as they did, and name the configuration that is in force.
+    let (beats, hash) = {
+        let known = service.known.lock();
+        let last = known.heartbeats.last().unwrap();
+        (known.heartbeats.len(), last.config_hash.clone())
+    };
+    let later = service
+        .until("three more heartbeats", |known| {
+            known.heartbeats.get(beats + 3).cloned()
+        })
+        .await;
+    assert_eq!(later.config_hash, hash);
+    assert_ne!(rejected.attrs["hash"].to_string(), hash);
+    agent.stop().await;
+}
+
+/// The value of the first series of a name that has all these labels.
+fn figure(text: &str, name: &str, labels: &[&str]) -> Option<f64> {
+    let series = text.lines().find(|line| {
+        let of = line.split(['{', ' ']).next() == Some(name);
+        of && labels.iter().all(|label| line.contains(label))
+    })?;
+    series.rsplit(' ').next()?.parse().ok()
+}
+
+/// Every figure that is promised, in a scrape of an agent to which something happened, and its health.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_promised_figure_is_in_a_scrape() {
+    let (scene, service, place) = (Scene::new(2).await, Service::start().await, Place::new());
+    // Bound, so that it is nobody else's until the agent listens there.
+    let port = {
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        taken.local_addr().unwrap().port()
+    };
+    let configure = |more: &str| {
+        place.configure(&[service.url()], more);
+        let config = std::fs::read_to_string(place.path("config.yaml")).unwrap();
+        place.write_config(&config.replace("listen: \"\"", &format!("listen: '127.0.0.1:{port}'")));
+    };
+    let reactions = "reactions: {watchdog: {action: reset, min_uptime: 1ms}}";
+    configure(reactions);
+    let agent = Agent::start(place.start(&scene.uri));
+    connected(&service).await;
+    scene
+        .world
+        .announce(scene.guests[0], EventBody::Watchdog { action: 0 })
+        .unwrap();
+    service.event("reaction_taken", "").await;
+    configure("reactions: {watchdog: {action: dance}}");
+    service.event("config_rejected", "").await;
+    configure(&format!("{reactions}\nevents: {{reboot: {{enabled: false}}}}"));
+    service
+        .until("applied", |known| {
+            let applied = known
+                .events
+                .iter()
+                .filter(|event| event.event == "config_applied");
+            (applied.count() == 2).then_some(())
+        })
+        .await;
+    scene.world.set_libvirt(&scene.host, Libvirt::Down).unwrap();
+    service.event("stream_lost", "").await;
+    scene.world.set_libvirt(&scene.host, Libvirt::Up).unwrap();
+    service.event("stream_resumed", "").await;
+
+    let get = async |path: &str| {
+        let answer = reqwest::get(format!("http://127.0.0.1:{port}{path}"))
+            .await
+            .unwrap();
+        (answer.status().as_u16(), answer.text().await.unwrap())
+    };
+    let url = service.url();
+    let endpoint = format!("endpoint=\"{url}\"");
+    let hash = service
+        .known
+        .lock()
+        .heartbeats
+        .last()
+        .unwrap()
+        .config_hash
+        .clone();
+    let hash = format!("hash=\"{hash}\"");
+    type Wanted<'a> = (&'a str, Vec<&'a str>, fn(f64) -> bool);
+    let wanted: Vec<Wanted<'_>> = vec![
+        ("host_uptime_seconds", vec![], |value| value > 0.0),
+        ("instances", vec!["state=\"running\""], |value| value == 2.0),
+        ("instances", vec!["state=\"crashed\""], |value| value == 0.0),
+        (
+            "libvirt_events_total",
+            vec!["kind=\"watchdog\"", "event=\"none\"", "detail=\"\""],
+            |value| value >= 1.0,
+        ),
+        ("libvirt_connected", vec![], |value| value == 1.0),
+        ("libvirt_reconnects_total", vec![], |value| value == 1.0),
+        ("spool_bytes", vec![], |value| value > 0.0),
+        ("spool_records", vec![], |value| value >= 0.0),
+        ("spool_oldest_seconds", vec![], |value| value >= 0.0),
+        ("spool_fsync_seconds_count", vec![], |value| value >= 1.0),
+        ("spool_fsync_seconds_bucket", vec!["le=\"+Inf\""], |value| {
+            value >= 1.0
+        }),
+        ("batches_total", vec![&endpoint, "code=\"200\""], |value| {
+            value >= 1.0
+        }),
+        ("delivery_lag_seconds", vec![&endpoint], |value| value >= 0.0),
+        ("heartbeats_total", vec![&endpoint, "result=\"ok\""], |value| {
+            value >= 1.0
+        }),
+        (
+            "reactions_total",
+            vec!["trigger=\"watchdog\"", "action=\"reset\"", "result=\"done\""],
+            |value| value == 1.0,
+        ),
+        ("config_hash_info", vec![&hash], |value| value == 1.0),
+        ("config_reload_total", vec!["result=\"applied\""], |value| {
+            value == 1.0
+        }),
+        ("config_reload_total", vec!["result=\"rejected\""], |value| {
+            value == 1.0
+        }),
+        ("self_fence_armed", vec![], |value| value == 0.0),
+    ];
+    let deadline = tokio::time::Instant::now() + support::PATIENCE;
+    let text = loop {
+        let (status, text) = get("/metrics").await;
+        assert_eq!(status, 200);
+        let missing = wanted.iter().find(|(name, labels, fits)| {
+            let value = figure(&text, &format!("kvm_ha_agent_{name}"), labels);
+            !value.is_some_and(fits)
+        });
+        let Some((name, labels, _)) = missing else {
+            break text;
+        };
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "{name} {labels:?}:\n{text}"
+        );
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    };
+    // Nothing was dropped; what begins with 0 can be seen to grow.
+    for kind in Kind::LIBVIRT.into_iter().chain([Kind::Agent]) {
+        let label = format!("kind=\"{kind}\"");
+        let dropped = figure(&text, "kvm_ha_agent_spool_dropped_total", &[&label]);
+        assert_eq!(dropped, Some(0.0), "{kind}:\n{text}");
+    }
+    for path in [
+        "/healthz",
+        "/readyz",
+        "/readyz/libvirt",
+        "/readyz/spool",
+        "/readyz/service-lease",
+    ] {
+        assert_eq!(get(path).await.0, 200, "{path}");
+    }
+    agent.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn commands_are_carried_out_once() {
     let (scene, service, place) = (Scene::new(2).await, Service::start().await, Place::new());

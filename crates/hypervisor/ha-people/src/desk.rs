@@ -275,8 +275,8 @@ impl Desk {
         Ok(page.items)
     }
 
-    /// Stops new fencing and new evacuations in a scope until then.
-    pub async fn pause(&self, scope: &str, reason: &str, until: Timestamp) -> Result<(), Refused> {
+    /// Stops new fencing and new evacuations in a scope until then, and answers with the pause as it is kept.
+    pub async fn pause(&self, scope: &str, reason: &str, until: Timestamp) -> Result<Pause, Refused> {
         if reason.trim().is_empty() {
             return Err(no(
                 "Say why with --reason; the next person on call will want to know",
@@ -292,7 +292,7 @@ impl Desk {
             until,
         };
         let request = self.request(Method::PUT, &path::pause(&scope))?.json(&body);
-        self.send(&format!("pausing {scope}"), request).await.map(drop)
+        self.ask(&format!("pausing {scope}"), request).await
     }
 
     /// Ends a pause.

@@ -10,7 +10,7 @@ mod desk;
 mod timeline;
 mod view;
 
-pub use cobaltcore_ha_wire::rest::{BulkFilter, BulkRequest};
+pub use cobaltcore_ha_wire::rest::{BulkFilter, BulkRequest, IncidentDetail};
 pub use desk::{Desk, Refused, Service};
 pub use timeline::words;
 pub use view::{Width, bulk, detail, explained, pauses, table};

@@ -102,12 +102,18 @@ async fn far_side(far: Arc<Far>) -> String {
             None => axum::Json(json!({})).into_response(),
         }
     }
-    async fn paused(State(far): State<Arc<Far>>, request: Request) -> Response {
-        far.seen
-            .lock()
-            .push(format!("{} {}", request.method(), request.uri().path()));
-        match far.refuse.lock().clone() {
+    async fn paused(State(far): State<Arc<Far>>, Path(scope): Path<String>, request: Request) -> Response {
+        let method = request.method().clone();
+        far.seen.lock().push(format!("{method} {}", request.uri().path()));
+        let refuse = far.refuse.lock().clone();
+        match refuse {
             Some((status, text)) => problem(status, &text),
+            None if method == "PUT" => {
+                let body = axum::body::to_bytes(request.into_body(), 1 << 16).await.unwrap();
+                let mut kept: Value = serde_json::from_slice(&body).unwrap();
+                (kept["scope"], kept["actor"]) = (json!(scope), json!("operator/ada"));
+                axum::Json(kept).into_response()
+            }
             None => axum::Json(json!({})).into_response(),
         }
     }
@@ -285,7 +291,11 @@ async fn pauses_are_made_listed_and_ended() {
     let far = far(Vec::new());
     let (desk, _folder) = desk(&far).await;
     let until: Timestamp = "2026-01-01T02:00:00Z".parse().unwrap();
-    desk.pause("bb/bb1", "rack work", until).await.unwrap();
+    let kept = desk.pause("bb/bb1", "rack work", until).await.unwrap();
+    assert_eq!(
+        (kept.scope.as_str(), kept.actor.as_str(), kept.until),
+        ("bb/bb1", "operator/ada", until)
+    );
     desk.unpause("global").await.unwrap();
     assert_eq!(
         far.seen.lock().as_slice(),

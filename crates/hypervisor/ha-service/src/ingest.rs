@@ -309,8 +309,23 @@ async fn store(
             ));
         }
         Ok(Stored::Expected(seq)) => return Err(Problem::expected(seq)),
+        Ok(Stored::Foreign) => {
+            app.count_refused("report", "forged");
+            return Err(problem(
+                403,
+                "Forbidden",
+                format!(
+                    "agent_id {} is the stream of another host; if the spool of {host} was copied from there, or the \
+                     host got another name, remove identity.json from it",
+                    batch.envelope.agent_id.0
+                ),
+            ));
+        }
         Ok(Stored::Taken { skip, last }) => (skip, last),
     };
+    if skip > 0 {
+        app.count_known(skip);
+    }
     let dropped: u64 = batch
         .dropped
         .iter()

@@ -106,6 +106,12 @@ impl PauseBook {
             .collect()
     }
 
+    /// The pause of this scope, as it is kept now.
+    pub async fn of(&self, scope: &str) -> Result<Option<Pause>, String> {
+        let all = self.read().await?;
+        Ok(all.into_iter().find(|pause| pause.scope == scope))
+    }
+
     /// Begins or renews a pause. In force when it returns.
     pub async fn put(&self, pause: Pause) -> Result<(), String> {
         self.edit(move |pauses| {

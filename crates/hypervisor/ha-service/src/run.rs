@@ -308,6 +308,11 @@ impl Service {
             });
         }
         let answered = LastAnswer::default();
+        let ready = health.check("journal", Kind::Ready);
+        let (shared, journal) = (Arc::clone(&app), campaign.journal.clone());
+        tasks.once("follower", move |stop| {
+            housekeeping::follow(shared, journal, ready, stop)
+        });
         tasks.of_the_service(&app, &campaign, client.clone(), openstack.clone(), &answered);
         let checks = FenceChecks::default();
         let (shared, known) = (Arc::clone(&app), checks.clone());
@@ -407,10 +412,6 @@ impl Tasks<'_> {
         self.once("peers", move |stop| peers.listen(brain, stop));
         let shared = Arc::clone(app);
         self.once("janitor", move |stop| housekeeping::clean(shared, stop));
-        let (shared, journal) = (Arc::clone(app), campaign.journal.clone());
-        self.once("follower", move |stop| {
-            housekeeping::follow(shared, journal, stop)
-        });
         let (shared, journal) = (Arc::clone(app), campaign.journal.clone());
         self.once("journal-cut", move |stop| {
             housekeeping::cut(shared, journal, stop)

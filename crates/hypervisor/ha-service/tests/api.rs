@@ -7,35 +7,8 @@ mod common;
 
 use cobaltcore_ha_wire::Packing;
 use cobaltcore_sim::{Cloud, World};
-use common::{AGENT, ALONE, Agent, OPERATOR, Running, SENDER, VIEWER, base, session, until};
+use common::{AGENT, ALONE, Agent, N1, OPERATOR, Running, SENDER, VIEWER, base, fixture, session, until};
 use serde_json::json;
-
-struct Fixture {
-    service: Running,
-    _cloud: Cloud,
-    _folder: tempfile::TempDir,
-}
-
-async fn fixture(more: &str) -> Fixture {
-    let folder = tempfile::tempdir().unwrap();
-    let world = World::builder().hosts(3).vms_per_host(2).build();
-    let cloud = Cloud::start(world).await.unwrap();
-    let session = session(&cloud, folder.path());
-    let text = format!("{}{ALONE}{more}", base(folder.path()));
-    let service = Running::start(&text, Some(session), None).await;
-    until("the hosts of Nova are known", async || {
-        let (_, page) = service.get("/api/v1/hosts").await;
-        (page["items"].as_array()?.len() == 3).then_some(())
-    })
-    .await;
-    Fixture {
-        service,
-        _cloud: cloud,
-        _folder: folder,
-    }
-}
-
-const N1: &str = "node001-bb1";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_legacy_call_works_as_operators_send_it() {
@@ -339,6 +312,15 @@ async fn people_look_pause_and_announce() {
     .await;
     let (_, on_one) = service.get(&format!("/api/v1/vms?host={N1}")).await;
     assert_eq!(on_one["items"].as_array().unwrap().len(), 2, "{on_one}");
+    let one = &on_one["items"][0];
+    assert_eq!(
+        (&one["policy"], &one["policy_default"]),
+        (&json!("evacuate"), &json!(true))
+    );
+    let (_, same) = service
+        .get(&format!("/api/v1/vms/{}", one["uuid"].as_str().unwrap()))
+        .await;
+    assert_eq!(same, *one);
 
     let soon = jiff::Timestamp::now()
         .checked_add(jiff::SignedDuration::from_mins(10))
@@ -402,6 +384,27 @@ async fn the_description_is_what_is_served() {
     assert_eq!(code, 200);
     let mut calls = 0;
     for (path, methods) in described["paths"].as_object().unwrap() {
+        if methods["servers"].is_array() {
+            // Beside the API: health and figures, as text and without asking who it is.
+            calls += 1;
+            let answer = until(path, async || {
+                let url = format!("http://{}{path}", service.metrics);
+                let answer = common::client().get(url).send().await.unwrap();
+                (answer.status() == 200).then_some(answer)
+            })
+            .await;
+            let said = answer.headers()["content-type"]
+                .to_str()
+                .unwrap()
+                .split(';')
+                .next()
+                .unwrap()
+                .to_owned();
+            let known = &methods["get"]["responses"]["200"]["content"];
+            assert!(known[&said].is_object(), "{path}: {said} is not in {known}");
+            assert!(!answer.text().await.unwrap().is_empty());
+            continue;
+        }
         let filled = path
             .replace("{id}", "none-1-1")
             .replace("{action}", "approve")
@@ -440,6 +443,9 @@ async fn the_description_is_what_is_served() {
         }
     }
     assert!(calls > 20, "{calls}");
+    for path in ["/healthz", "/readyz", "/metrics"] {
+        assert!(described["paths"][path]["get"].is_object(), "{path}");
+    }
     assert_eq!(
         service
             .send("GET", "/api/v1/undescribed", Some(VIEWER), None)

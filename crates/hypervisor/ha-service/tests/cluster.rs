@@ -365,3 +365,37 @@ impl Authority {
         (certificate.pem(), key.serialize_pem())
     }
 }
+
+/// A replica that cannot read what the others decided is of no use to whoever asks it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_is_ready_once_it_knows_the_journal() {
+    let is = async |service: &Running, check: &str, wanted: u16| {
+        until(&format!("{check} is {wanted}"), async || {
+            let url = format!("http://{}/readyz/{check}", service.metrics);
+            let answer = common::client().get(url).send().await.unwrap();
+            (answer.status() == wanted).then_some(())
+        })
+        .await;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let text = format!("{}{QUICK}", base(folder.path()));
+    let nowhere = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+    let lost = Running::start(&text, None, Some(nowhere.try_into().unwrap())).await;
+    is(&lost, "database", 200).await;
+    is(&lost, "journal", 500).await;
+    lost.kill().await;
+
+    let server = TestServer::start().await;
+    install(&server).await;
+    let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let start = async |folder: &tempfile::TempDir| {
+        let text = format!("{}{QUICK}", base(folder.path()));
+        Running::start(&text, None, Some(server.client())).await
+    };
+    // One of them leads, the other follows; both are ready.
+    let (first, second) = (start(&one).await, start(&two).await);
+    is(&first, "journal", 200).await;
+    is(&second, "journal", 200).await;
+    first.kill().await;
+    second.kill().await;
+}

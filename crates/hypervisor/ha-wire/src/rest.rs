@@ -347,9 +347,12 @@ pub struct Vm {
     /// The task under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_state: Option<String>,
-    /// What HA does for it: `evacuate`, `restart`, `ignore`, `excluded`, or empty for the default.
+    /// What HA does for it: `evacuate`, `restart`, `ignore` or `excluded`; empty before Nova has listed it.
     #[serde(default)]
     pub policy: String,
+    /// Nobody asked for that policy: it is the one for all who say nothing.
+    #[serde(default)]
+    pub policy_default: bool,
     /// 0 to 1000.
     #[serde(default)]
     pub priority: u16,

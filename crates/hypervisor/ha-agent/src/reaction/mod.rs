@@ -110,21 +110,27 @@ async fn handle(context: &Context, history: &Mutex<History>, incident: Incident)
         tokio::time::sleep(*pause).await;
         let reaction = settings(context, incident.trigger);
         let outcome = attempt(context, history, &incident, &reaction).await;
-        let again = matches!(
-            outcome,
-            Outcome::Suppressed(Guard::DiskUnreadable) | Outcome::Failed(_)
-        );
-        if !again || index + 1 == pauses.len() {
+        if !worth_another_try(&outcome) || index + 1 == pauses.len() {
             tell(context, &incident, reaction.action, &outcome);
             return;
         }
     }
 }
 
+#[derive(Debug)]
 enum Outcome {
     Done,
     Failed(String),
     Suppressed(Guard),
+}
+
+/// Whether what stood in the way passes with time. A guest that was tried a moment ago, and stands still again, has its next
+/// try when its pause is over.
+fn worth_another_try(outcome: &Outcome) -> bool {
+    matches!(
+        outcome,
+        Outcome::Suppressed(Guard::DiskUnreadable | Guard::Cooldown) | Outcome::Failed(_)
+    )
 }
 
 async fn attempt(
@@ -298,4 +304,65 @@ fn tell(context: &Context, incident: &Incident, action: Action, outcome: &Outcom
         draft = draft.with(key, Scalar::Text(why));
     }
     context.intake.put(draft.about(incident.guest.clone()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_with_a_bad_disk_is_tried_three_times_unless_that_is_forbidden() {
+        assert_eq!(RESUME_AFTER.map(|pause| pause.as_secs()), [10, 30, 90]);
+        for (outcome, again) in [
+            (Outcome::Done, false),
+            (Outcome::Failed("libvirt is busy".into()), true),
+            (Outcome::Suppressed(Guard::DiskUnreadable), true),
+            (Outcome::Suppressed(Guard::Cooldown), true),
+            (Outcome::Suppressed(Guard::DomainLimit), false),
+            (Outcome::Suppressed(Guard::HostLimit), false),
+            (Outcome::Suppressed(Guard::Hold), false),
+            (Outcome::Suppressed(Guard::Isolated), false),
+            (Outcome::Suppressed(Guard::StateChanged), false),
+        ] {
+            assert_eq!(worth_another_try(&outcome), again, "{outcome:?}");
+        }
+    }
+
+    /// What calls for a repair, and what never does.
+    #[test]
+    fn only_these_call_for_a_repair() {
+        let guest = Guest {
+            uuid: uuid::Uuid::from_u128(1),
+            name: "instance-1".into(),
+            id: 1,
+        };
+        let of = |kind, event: &str, detail: &str| {
+            let draft = Draft::now(kind, event, detail).about(guest.clone());
+            Incident::of(&draft).map(|incident| incident.trigger)
+        };
+        for (kind, event, detail, trigger) in [
+            (Kind::Watchdog, "none", "", Some(Trigger::Watchdog)),
+            (Kind::Watchdog, "pause", "", Some(Trigger::Watchdog)),
+            (Kind::Watchdog, "reset", "", None),
+            (Kind::Watchdog, "poweroff", "", None),
+            (Kind::Lifecycle, "stopped", "crashed", Some(Trigger::Crash)),
+            (Kind::Lifecycle, "stopped", "failed", Some(Trigger::Crash)),
+            (Kind::Lifecycle, "stopped", "shutdown", None),
+            (Kind::Lifecycle, "stopped", "destroyed", None),
+            (Kind::Lifecycle, "stopped", "migrated", None),
+            (Kind::Lifecycle, "stopped", "saved", None),
+            (Kind::Lifecycle, "shutdown", "guest", None),
+            (Kind::Lifecycle, "suspended", "ioerror", Some(Trigger::IoError)),
+            (Kind::Lifecycle, "suspended", "paused", None),
+            (Kind::IoError, "pause", "", None),
+            (Kind::MemoryFailure, "fatal", "", None),
+        ] {
+            assert_eq!(of(kind, event, detail), trigger, "{kind} {event}/{detail}");
+        }
+        let derived = Draft {
+            synthetic: true,
+            ..Draft::now(Kind::Lifecycle, "stopped", "failed").about(guest.clone())
+        };
+        assert!(Incident::of(&derived).is_none(), "it may have happened long ago");
+    }
 }

@@ -73,6 +73,17 @@ pub enum PolicyWord {
     Ignore,
 }
 
+impl PolicyWord {
+    /// The word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Evacuate => "evacuate",
+            Self::Restart => "restart",
+            Self::Ignore => "ignore",
+        }
+    }
+}
+
 /// What is done with guests whose disk would be rebuilt empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]

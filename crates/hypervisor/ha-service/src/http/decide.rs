@@ -9,14 +9,14 @@ use cobaltcore_api::names::HostName;
 use cobaltcore_ha_engine::{Command, Decision, Request};
 use cobaltcore_ha_wire::Problem;
 use cobaltcore_ha_wire::rest::{
-    BulkAnswer, BulkFilter, BulkRequest, BulkResult, DecisionRequest, Page, Pause, PauseRequest,
+    BulkAnswer, BulkFilter, BulkRequest, BulkResult, DecisionRequest, HostState, Page, Pause, PauseRequest,
 };
 use rusqlite::params;
 use serde_json::json as object;
 
 use super::call::{Answer, Call, json};
-use super::people::{courses, detail, not_found, summary_with};
-use super::problem;
+use super::people::{courses, detail, not_found, one, summary_with};
+use super::{problem, state_of};
 use crate::brain::Refused;
 use crate::chronicle::Story;
 use crate::directory::{BUILDING_BLOCK, ZONE};
@@ -122,9 +122,22 @@ async fn take(
             decision,
         })
         .await;
-    settle(call, decision.as_str(), &id, reason, before, taken, || {
-        format!("see what is allowed and what happens next at /api/v1/incidents/{id}")
-    })
+    let after = || {
+        let story = call.app.chronicle.story(&id);
+        story.map_or_else(
+            || "taken".to_owned(),
+            |story| format!("{:?}", story.incident.state),
+        )
+    };
+    settle(
+        call,
+        decision.as_str(),
+        &id,
+        reason,
+        before,
+        (taken, after),
+        || format!("see what is allowed and what happens next at /api/v1/incidents/{id}"),
+    )
     .await
 }
 
@@ -135,11 +148,11 @@ async fn settle(
     target: &str,
     reason: &str,
     before: String,
-    taken: Result<(), Refused>,
+    (taken, after): (Result<(), Refused>, impl FnOnce() -> String),
     hint: impl FnOnce() -> String,
 ) -> Result<(), Problem> {
     let (result, after) = match &taken {
-        Ok(()) => ("taken", "taken".to_owned()),
+        Ok(()) => ("taken", after()),
         Err(refused) => ("refused", format!("refused: {refused}")),
     };
     call.count(action, result);
@@ -168,12 +181,10 @@ async fn settle(
 
 /// Has a host recovered because a person wants it.
 pub(super) async fn recover(call: Call) -> Answer {
-    let host = call.host()?;
     let DecisionRequest { reason, confirm } = call.read()?;
     reason_ok(&reason)?;
-    if call.app.directory.get(&host).is_none() {
-        return Err(not_found(format_args!("host {host}; see /api/v1/hosts")));
-    }
+    let (host, entry, status) = one(&call).await?;
+    let before = state_of(&entry, status.as_ref()).as_str().to_owned();
     let taken = call
         .app
         .brain
@@ -189,8 +200,8 @@ pub(super) async fn recover(call: Call) -> Answer {
         "recover",
         host.as_str(),
         &reason,
-        String::new(),
-        taken,
+        before,
+        (taken, || HostState::Incident.as_str().to_owned()),
         || format!("see what is known of it at /api/v1/hosts/{host}/evidence"),
     )
     .await?;
@@ -356,6 +367,13 @@ fn known(call: &Call) -> Result<(), Problem> {
     }
 }
 
+/// Until when a scope is paused, for the audit.
+async fn paused_until(call: &Call, scope: &str, failed: &str) -> Result<Option<String>, Problem> {
+    let found = call.app.pauses.of(scope).await;
+    let found = found.map_err(|why| problem(503, failed, why))?;
+    Ok(found.map(|pause| pause.until.to_string()))
+}
+
 pub(super) async fn pause(call: Call) -> Answer {
     let scope = scope(&call)?;
     let PauseRequest { reason, until } = call.read()?;
@@ -368,8 +386,15 @@ pub(super) async fn pause(call: Call) -> Answer {
         actor: call.actor(),
         until,
     };
-    call.audit("pause", &scope, &reason, String::new(), until.to_string())
-        .await?;
+    let before = paused_until(&call, &scope, "Not paused").await?;
+    call.audit(
+        "pause",
+        &scope,
+        &reason,
+        before.unwrap_or_default(),
+        until.to_string(),
+    )
+    .await?;
     call.app
         .pauses
         .put(pause.clone())
@@ -380,8 +405,9 @@ pub(super) async fn pause(call: Call) -> Answer {
 
 pub(super) async fn resume(call: Call) -> Answer {
     let scope = scope(&call)?;
-    call.audit("resume", &scope, "", "paused".into(), String::new())
-        .await?;
+    let before = paused_until(&call, &scope, "Still paused").await?;
+    let before = before.ok_or_else(|| not_found(format_args!("pause of {scope}")))?;
+    call.audit("resume", &scope, "", before, String::new()).await?;
     let there = call
         .app
         .pauses

@@ -39,11 +39,13 @@ pub(super) async fn switch(call: Call) -> Answer {
         );
         refused
     })?;
-    if call.app.directory.get(&host).is_none() {
-        return Err(not_found(format_args!(
+    let known = call.app.directory.get(&host).ok_or_else(|| {
+        not_found(format_args!(
             "host {host}; neither Nova nor Kubernetes has listed it"
-        )));
-    }
+        ))
+    })?;
+    // What the call said before or, where it never said anything, what was so.
+    let before = known.legacy.unwrap_or(known.ha_enabled).to_string();
     let (name, actor) = (host.to_string(), call.caller.name());
     let now = jiff::Timestamp::now().as_millisecond();
     let written = call.app.store.write(move |transaction| {
@@ -53,8 +55,8 @@ pub(super) async fn switch(call: Call) -> Answer {
             params![name, now, enabled],
         )?;
         transaction.execute(
-            "insert into audit(at, actor, action, target, reason, before, after) values(?1, ?2, 'switch', ?3, '', '', ?4)",
-            params![now, actor, name, enabled.to_string()],
+            "insert into audit(at, actor, action, target, reason, before, after) values(?1, ?2, 'switch', ?3, '', ?4, ?5)",
+            params![now, actor, name, before, enabled.to_string()],
         )?;
         Ok(())
     });

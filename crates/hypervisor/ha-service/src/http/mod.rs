@@ -228,6 +228,16 @@ impl App {
         self.metrics.refused.get_or_create(&label).inc();
     }
 
+    /// Records came that are stored already: they are not stored again, and nothing is judged by them twice.
+    pub(crate) fn count_known(&self, records: usize) {
+        let label = OfRefusal {
+            what: "record".to_owned(),
+            why: "replayed".to_owned(),
+        };
+        let refused = self.metrics.refused.get_or_create(&label);
+        refused.inc_by(records as u64);
+    }
+
     fn admit(&self, route: &Route, caller: &Caller) -> Result<(), Problem> {
         let allowed = match (route.role, caller) {
             (Role::Open, _) => true,

@@ -10,6 +10,42 @@ use super::routes::{ROUTES, Role, Route};
 
 const SCHEMAS: &str = include_str!("schemas.json");
 
+/// One thing that is served beside the API, at `server.metrics_listen`, to everybody and as text.
+struct Beside {
+    path: &'static str,
+    id: &'static str,
+    summary: &'static str,
+    media: &'static str,
+    /// The other answer, if there is one.
+    otherwise: Option<(&'static str, &'static str)>,
+}
+
+const TEXT: &str = "text/plain";
+
+const BESIDE: [Beside; 3] = [
+    Beside {
+        path: "/healthz",
+        id: "healthz",
+        summary: "Whether the process lives",
+        media: TEXT,
+        otherwise: Some(("500", "it hangs, and should be started again")),
+    },
+    Beside {
+        path: "/readyz",
+        id: "readyz",
+        summary: "Whether the database is open, and this replica leads or follows who does",
+        media: TEXT,
+        otherwise: Some(("500", "not ready; ?verbose says what is missing")),
+    },
+    Beside {
+        path: "/metrics",
+        id: "metrics",
+        summary: "Figures for Prometheus",
+        media: "application/openmetrics-text",
+        otherwise: None,
+    },
+];
+
 /// The whole description.
 pub fn document() -> Value {
     let mut paths: Map<String, Value> = Map::new();
@@ -17,6 +53,11 @@ pub fn document() -> Value {
         let entry = paths.entry(route.path).or_insert_with(|| json!({}));
         entry[route.method.as_str().to_ascii_lowercase()] = operation(route);
     }
+    paths.extend(
+        BESIDE
+            .iter()
+            .map(|beside| (beside.path.to_owned(), served_beside(beside))),
+    );
     let schemas: Value = serde_json::from_str(SCHEMAS).unwrap_or_default();
     json!({
         "openapi": "3.1.0",
@@ -80,6 +121,29 @@ fn operation(route: &Route) -> Value {
         });
     }
     described
+}
+
+fn served_beside(beside: &Beside) -> Value {
+    let text = json!({beside.media: {"schema": {"type": "string"}}});
+    let mut responses = json!({"200": {"description": "well", "content": text}});
+    if let Some((status, description)) = beside.otherwise {
+        responses[status] = json!({"description": description, "content": text});
+    }
+    json!({
+        // Another port than that of the API, and without TLS: for the kubelet and for Prometheus.
+        "servers": [{
+            "url": "http://{replica}:{port}",
+            "description": "server.metrics_listen",
+            "variables": {"replica": {"default": "localhost"}, "port": {"default": "9185"}}
+        }],
+        "get": {
+            "operationId": beside.id,
+            "summary": beside.summary,
+            "x-role": Role::Open.as_str(),
+            "security": [],
+            "responses": responses
+        }
+    })
 }
 
 pub(super) fn serve(_: Call) -> Ready<Answer> {

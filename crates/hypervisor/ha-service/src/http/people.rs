@@ -105,7 +105,7 @@ pub(super) async fn hosts(call: Call) -> Answer {
     call.page(found, |host| host.name.to_string())
 }
 
-async fn one(call: &Call) -> Result<(HostName, Arc<HostEntry>, Option<HostStatus>), Problem> {
+pub(super) async fn one(call: &Call) -> Result<(HostName, Arc<HostEntry>, Option<HostStatus>), Problem> {
     let name = call.host()?;
     let entry = call
         .app
@@ -187,10 +187,15 @@ pub(super) async fn events(call: Call) -> Answer {
     })
 }
 
+fn default_policy(call: &Call) -> &'static str {
+    call.app.config().recovery.default_policy.as_str()
+}
+
 pub(super) async fn vms(call: Call) -> Answer {
     let filter = VmFilter {
         host: call.asked("host").map(str::to_owned),
         policy: call.asked("policy").map(str::to_owned),
+        default_policy: default_policy(&call),
         state: call.asked("state").map(str::to_owned),
         after: call.cursor()?,
     };
@@ -204,7 +209,8 @@ pub(super) async fn vms(call: Call) -> Answer {
 pub(super) async fn vm(call: Call) -> Answer {
     let id =
         ServerId::new(call.param("uuid")).map_err(|error| problem(400, "Bad request", error.to_string()))?;
-    let found = call.app.store.vm(&id).await.map_err(broken)?;
+    let found = call.app.store.vm(&id, default_policy(&call)).await;
+    let found = found.map_err(broken)?;
     json(&found.ok_or_else(|| not_found(format_args!("guest {id}")))?)
 }
 

@@ -35,6 +35,8 @@ pub struct VmFilter {
     pub host: Option<String>,
     /// With this policy.
     pub policy: Option<String>,
+    /// The policy of those for whom nobody asked for any.
+    pub default_policy: &'static str,
     /// In this state, by Nova.
     pub state: Option<String>,
     /// After this one.
@@ -108,13 +110,13 @@ impl Store {
         self.read(move |connection| vms(connection, filter, limit)).await
     }
 
-    /// One guest.
-    pub async fn vm(&self, id: &ServerId) -> Result<Option<Vm>, StoreError> {
+    /// One guest; `default_policy` is that of guests for whom nobody asked for any.
+    pub async fn vm(&self, id: &ServerId, default_policy: &'static str) -> Result<Option<Vm>, StoreError> {
         let id = id.as_str().to_owned();
         self.read(move |connection| {
             let mut query = connection.prepare_cached("select * from vms where uuid = ?1")?;
             let mut rows = query.query([id])?;
-            rows.next()?.map(vm).transpose()
+            rows.next()?.map(|row| vm(row, default_policy)).transpose()
         })
         .await
         .map(Option::flatten)
@@ -172,20 +174,28 @@ fn events(
     Ok((found, more))
 }
 
-fn vm(row: &Row<'_>) -> rusqlite::Result<Option<Vm>> {
+fn vm(row: &Row<'_>, default_policy: &str) -> rusqlite::Result<Option<Vm>> {
     let uuid: String = row.get("uuid")?;
     let Ok(uuid) = ServerId::new(uuid) else {
         return Ok(None);
     };
+    let (asked, vm_state): (String, Option<String>) = (row.get("policy")?, row.get("vm_state")?);
+    // What is asked for a guest that Nova has not listed is not known yet.
+    let policy_default = asked.is_empty() && vm_state.is_some();
     Ok(Some(Vm {
         uuid,
         name: row.get("name")?,
         agent_host: row.get("agent_host")?,
         agent_state: row.get("agent_state")?,
         nova_host: row.get("nova_host")?,
-        vm_state: row.get("vm_state")?,
+        vm_state,
         task_state: row.get("task_state")?,
-        policy: row.get("policy")?,
+        policy: if policy_default {
+            default_policy.to_owned()
+        } else {
+            asked
+        },
+        policy_default,
         priority: row.get("priority")?,
         last_incident: row.get("last_incident")?,
     }))
@@ -199,6 +209,7 @@ fn vms(
     let VmFilter {
         host,
         policy,
+        default_policy,
         state,
         after,
     } = filter;
@@ -208,11 +219,18 @@ fn vms(
         sql.push_str(" and (agent_host = ? or nova_host = ?)");
         values.extend([host.clone().into(), host.into()]);
     }
-    for (column, value) in [("policy", policy), ("vm_state", state)] {
-        if let Some(value) = value {
-            sql.push_str(&format!(" and {column} = ?"));
-            values.push(value.into());
-        }
+    if let Some(policy) = policy {
+        let usual = if policy == default_policy {
+            " or policy = '' and vm_state is not null"
+        } else {
+            ""
+        };
+        sql.push_str(&format!(" and (policy = ?{usual})"));
+        values.push(policy.into());
+    }
+    if let Some(state) = state {
+        sql.push_str(" and vm_state = ?");
+        values.push(state.into());
     }
     if let Some(after) = after {
         sql.push_str(" and uuid > ?");
@@ -220,7 +238,9 @@ fn vms(
     }
     sql.push_str(&format!(" order by uuid limit {limit}"));
     let mut query = connection.prepare_cached(&sql)?;
-    let rows: rusqlite::Result<Vec<_>> = query.query_map(params_from_iter(values), vm)?.collect();
+    let rows: rusqlite::Result<Vec<_>> = query
+        .query_map(params_from_iter(values), |row| vm(row, default_policy))?
+        .collect();
     let found: Vec<Vm> = rows?.into_iter().flatten().collect();
     let more = if found.len() == limit {
         found.last().map(|vm| vm.uuid.to_string())

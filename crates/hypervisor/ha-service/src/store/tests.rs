@@ -2,7 +2,7 @@
 //! What was acknowledged is there after a crash, once; what is old goes; what is damaged is put aside.
 
 use super::*;
-use cobaltcore_ha_wire::{BootId, Envelope, Event, HostName, Kind, SCHEMA};
+use cobaltcore_ha_wire::{BootId, Envelope, Event, HostName, Kind, SCHEMA, ServerId};
 
 fn batch(agent: &str, seqs: std::ops::RangeInclusive<u64>) -> Arc<Batch> {
     let now = jiff::Timestamp::now();
@@ -50,6 +50,11 @@ async fn records_are_stored_once_and_gaps_are_refused() {
         store.ingest(batch("a", 8..=9), 13).await.unwrap(),
         Stored::Expected(6)
     );
+    // A spool that was copied to another host, or an agent that lies.
+    let mut stolen = Batch::clone(&batch("a", 6..=6));
+    stolen.envelope.host = HostName::new("n2").unwrap();
+    assert_eq!(store.ingest(Arc::new(stolen), 13).await.unwrap(), Stored::Foreign);
+    assert_eq!(store.last_seq(&AgentId("a".into())), 5);
     // Another spool counts for itself.
     assert_eq!(store.ingest(batch("b", 1..=1), 14).await.unwrap(), take(0, 1));
     let mut found = seqs(&store).await;
@@ -547,4 +552,81 @@ async fn the_latest_verdict_stays_while_its_host_is_known() {
         })
     });
     assert_eq!(left.await.unwrap(), "n1");
+}
+
+#[tokio::test]
+async fn a_guest_shows_the_policy_that_applies_and_whether_anybody_asked_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path(), Durability::Normal).unwrap();
+    let id = |n: u8| format!("00000000-0000-4000-8000-0000000000a{n}");
+    let server = |n: u8, policy: &str| KeptServer {
+        uuid: id(n),
+        vm_state: Some("active".into()),
+        policy: policy.into(),
+        ..KeptServer::default()
+    };
+    let servers = vec![
+        server(1, ""),
+        server(2, "evacuate"),
+        server(3, "ignore"),
+        server(4, "excluded"),
+    ];
+    store.keep_servers(servers, 1);
+    // One that only its agent has seen so far.
+    let unlisted = id(5);
+    store
+        .write(move |transaction| {
+            transaction
+                .execute(
+                    "insert into vms(uuid, agent_host, agent_state) values(?1, 'n1', 'running')",
+                    [unlisted],
+                )
+                .map(drop)
+        })
+        .await
+        .unwrap();
+    let listed = async |policy: Option<&str>, default_policy| {
+        let filter = VmFilter {
+            policy: policy.map(str::to_owned),
+            default_policy,
+            ..VmFilter::default()
+        };
+        let (found, _) = store.vms(filter, 10).await.unwrap();
+        found
+            .into_iter()
+            .map(|vm| {
+                (
+                    vm.uuid.as_str().chars().last().unwrap(),
+                    vm.policy,
+                    vm.policy_default,
+                )
+            })
+            .collect::<Vec<_>>()
+    };
+    let of = |n: char, policy: &str, default: bool| (n, policy.to_owned(), default);
+    assert_eq!(
+        listed(None, "evacuate").await,
+        [
+            of('1', "evacuate", true),
+            of('2', "evacuate", false),
+            of('3', "ignore", false),
+            of('4', "excluded", false),
+            of('5', "", false),
+        ]
+    );
+    assert_eq!(
+        listed(Some("evacuate"), "evacuate").await,
+        [of('1', "evacuate", true), of('2', "evacuate", false)]
+    );
+    assert_eq!(
+        listed(Some("ignore"), "ignore").await,
+        [of('1', "ignore", true), of('3', "ignore", false)]
+    );
+    assert_eq!(
+        listed(Some("evacuate"), "ignore").await,
+        [of('2', "evacuate", false)]
+    );
+    let id = ServerId::new(id(1)).unwrap();
+    let one = store.vm(&id, "ignore").await.unwrap().unwrap();
+    assert_eq!((one.policy.as_str(), one.policy_default), ("ignore", true));
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use cobaltcore_ha_wire::{Admission, AgentId, Batch, Event};
 use parking_lot::RwLock;
-use rusqlite::{Connection, Transaction, params};
+use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 use tokio::sync::{mpsc, oneshot};
 
 use super::names::{self, Names};
@@ -33,6 +33,8 @@ pub enum Stored {
     },
     /// Records are missing; this one must come next.
     Expected(u64),
+    /// The stream is another host's; nothing of it was stored.
+    Foreign,
 }
 
 /// Up to which number each agent's records are committed. Cheap to clone; clones share.
@@ -215,7 +217,9 @@ fn take_batch(
         Admission::Expected(seq) => return Ok(Stored::Expected(seq)),
         Admission::Take { skip, last } => (skip, last),
     };
-    let stream = take_stream(transaction, batch, known, last, received_ms)?;
+    let Some(stream) = take_stream(transaction, batch, known, last, received_ms)? else {
+        return Ok(Stored::Foreign);
+    };
     let mut insert = transaction.prepare_cached(
         "insert or ignore into events(stream, seq, recv_at, lag, word, guest, attrs, count, synthetic)
             values(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
@@ -241,14 +245,15 @@ fn take_batch(
     Ok(Stored::Taken { skip, last })
 }
 
-/// Brings the stream of a report up to date; its number.
+/// Brings the stream of a report up to date; its number, unless it is the stream of another host: numbers of two hosts in
+/// one stream would hide each other's records.
 fn take_stream(
     transaction: &Transaction<'_>,
     batch: &Batch,
     known: u64,
     last: u64,
     received_ms: i64,
-) -> rusqlite::Result<i64> {
+) -> rusqlite::Result<Option<i64>> {
     let envelope = &batch.envelope;
     let lost: u64 = batch
         .dropped
@@ -263,8 +268,8 @@ fn take_stream(
     let mut stream = transaction.prepare_cached(
         "insert into streams(agent_id, host, epoch, boot_id, last_seq, first_seen, last_seen, gaps)
             values(?1, ?2, ?3, ?4, ?5, ?6, ?6, ?7)
-         on conflict(agent_id) do update set host = ?2, epoch = max(epoch, ?3), boot_id = ?4, last_seq = ?5,
-            last_seen = ?6, gaps = gaps + ?7
+         on conflict(agent_id) do update set epoch = max(epoch, ?3), boot_id = ?4, last_seq = ?5,
+            last_seen = ?6, gaps = gaps + ?7 where host = ?2
          returning id",
     )?;
     let row = params![
@@ -276,7 +281,7 @@ fn take_stream(
         received_ms,
         lost.cast_signed(),
     ];
-    stream.query_row(row, |row| row.get(0))
+    stream.query_row(row, |row| row.get(0)).optional()
 }
 
 /// Most events have none, and nothing weighs least.

@@ -4,11 +4,12 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cobaltcore_api::Maintenance;
 use cobaltcore_api::names::HostName;
 use cobaltcore_ha_engine::{Group, HeldReason, Input, Verdict};
+use cobaltcore_kit::health::Check;
 use rusqlite::params;
 use tokio_util::sync::CancellationToken;
 
@@ -20,6 +21,10 @@ use crate::store::Limits;
 
 const CLEAN_EVERY: Duration = Duration::from_secs(60);
 const FOLLOW_EVERY: Duration = Duration::from_secs(5);
+/// The same before the journal was ever read.
+const FIRST_LOOKS: Duration = Duration::from_millis(250);
+/// After this long without reading the journal a replica does not know what the others do.
+const OUT_OF_SYNC: Duration = Duration::from_secs(30);
 const CUT_EVERY: Duration = Duration::from_hours(1);
 /// How old records must be that are about no incident before they leave the journal.
 const OLD: jiff::SignedDuration = jiff::SignedDuration::from_hours(30 * 24);
@@ -88,14 +93,51 @@ async fn end_planned(app: &App, now: i64) {
     }
 }
 
+/// Whether this replica knows what the journal says, which is what it is ready for.
+struct InSync {
+    check: Check,
+    last: Option<Instant>,
+}
+
+impl InSync {
+    fn yes(&mut self) {
+        self.last = Some(Instant::now());
+        self.check.ok();
+    }
+
+    fn no(&self, why: &str) {
+        if self.last.is_none_or(|at| at.elapsed() > OUT_OF_SYNC) {
+            self.check.failed(why);
+        }
+    }
+}
+
 /// Follows the journal while somebody else leads, so that every replica can tell of incidents, and agents hear from each
-/// whether their host is being handled.
-pub async fn follow(app: Arc<App>, journal: Journal, stop: CancellationToken) {
+/// whether their host is being handled. `ready` says whether this replica leads or follows.
+pub async fn follow(app: Arc<App>, journal: Journal, ready: Check, stop: CancellationToken) {
     let mut place = None;
-    while !pause(&stop, FOLLOW_EVERY).await {
+    let mut sync = InSync {
+        check: ready,
+        last: None,
+    };
+    let alone = matches!(journal, Journal::File(_));
+    let every = |sync: &InSync| {
+        if sync.last.is_some() {
+            FOLLOW_EVERY
+        } else {
+            FIRST_LOOKS
+        }
+    };
+    while !pause(&stop, every(&sync)).await {
         if app.leads() {
             // A leader knows more than it read.
             place = None;
+            sync.yes();
+            continue;
+        }
+        if alone {
+            // There is nobody to follow.
+            sync.no("the journal is not read yet");
             continue;
         }
         let news = journal.follow(&mut place).await;
@@ -105,13 +147,18 @@ pub async fn follow(app: Arc<App>, journal: Journal, stop: CancellationToken) {
         }
         match news {
             Ok(News::All(records)) => app.chronicle.replace(&records),
-            Ok(News::More(records)) if records.is_empty() => continue,
+            Ok(News::More(records)) if records.is_empty() => {
+                sync.yes();
+                continue;
+            }
             Ok(News::More(records)) => app.chronicle.append(&records),
             Err(error) => {
                 tracing::debug!(%error, "the journal cannot be read");
+                sync.no(&format!("the journal cannot be read: {error}"));
                 continue;
             }
         }
+        sync.yes();
         let ledger = Box::new(app.chronicle.ledger());
         app.brain.tell(Input::Follow(ledger)).await;
     }

@@ -315,7 +315,6 @@ impl Teller {
         if !state.open() {
             since.remove(incident);
         }
-        self.mirror(incident);
     }
 
     /// How long it took to know that the host is off, or to give up on a level this time.
@@ -334,39 +333,6 @@ impl Teller {
         };
         let took = begun.elapsed().as_secs_f64();
         self.app.metrics.fence.get_or_create(&of).observe(took);
-    }
-
-    /// The mirror of an incident in the database, for whoever reads it with standard tools.
-    fn mirror(&self, id: &IncidentId) {
-        let Some(story) = self.app.chronicle.story(&id.to_string()) else {
-            return;
-        };
-        self.app.store.write_later(move |transaction| {
-            let incident = &story.incident;
-            transaction.execute(
-                "insert or replace into incidents values(?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-                params![
-                    incident.id.to_string(),
-                    incident.id.host.as_str(),
-                    format!("{:?}", incident.kind),
-                    format!("{:?}", incident.state),
-                    story.opened_at().as_millisecond(),
-                    story.updated_at().as_millisecond(),
-                    incident.state.open(),
-                ],
-            )?;
-            let mut insert =
-                transaction.prepare_cached("insert or ignore into journal values(?1, ?2, ?3, ?4)")?;
-            for record in &story.records {
-                insert.execute(params![
-                    record.seq.cast_signed(),
-                    incident.id.to_string(),
-                    record.at.as_millisecond(),
-                    serde_json::to_string(record).unwrap_or_default(),
-                ])?;
-            }
-            Ok(())
-        });
     }
 
     fn record(&self, notice: &Notice) {

@@ -27,7 +27,7 @@ use cobaltcore_kit::shutdown::Shutdown;
 use cobaltcore_kit::startup::Component;
 use cobaltcore_kit::telemetry::Telemetry;
 use cobaltcore_openstack::{CloudConfig, Observer, Session, Settings};
-use cobaltcore_sim::Cloud;
+use cobaltcore_sim::{Cloud, World};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
@@ -228,6 +228,40 @@ impl Running {
         let _ = (&mut self.task).await;
     }
 }
+
+/// A service alone with a cloud of three hosts, all of them known to it.
+pub(crate) struct Fixture {
+    pub(crate) service: Running,
+    _cloud: Cloud,
+    pub(crate) folder: tempfile::TempDir,
+}
+
+pub(crate) async fn fixture(more: &str) -> Fixture {
+    fixture_with(|text| format!("{text}{more}")).await
+}
+
+/// One whose configuration is made from the usual.
+pub(crate) async fn fixture_with(change: impl Fn(String) -> String) -> Fixture {
+    let folder = tempfile::tempdir().unwrap();
+    let world = World::builder().hosts(3).vms_per_host(2).build();
+    let cloud = Cloud::start(world).await.unwrap();
+    let session = session(&cloud, folder.path());
+    let text = change(format!("{}{ALONE}", base(folder.path())));
+    let service = Running::start(&text, Some(session), None).await;
+    until("the hosts of Nova are known", async || {
+        let (_, page) = service.get("/api/v1/hosts").await;
+        (page["items"].as_array()?.len() == 3).then_some(())
+    })
+    .await;
+    Fixture {
+        service,
+        _cloud: cloud,
+        folder,
+    }
+}
+
+/// The first of its hosts.
+pub(crate) const N1: &str = "node001-bb1";
 
 /// The text of `/metrics`.
 pub(crate) struct Figures(pub(crate) String);
