@@ -189,11 +189,18 @@ impl Reader {
     fn field(&mut self, field: &'static Field, value: Value) -> Result<Option<Value>, DecodeError> {
         let read = self.typed(&field.kind, field.type_name, value)?;
         let keep = match &field.kind {
+            FieldType::List(_) if self.tells_empty_from_none(field) => !read.is_null(),
             FieldType::List(_) | FieldType::Map(_) => !is_empty(&read),
             FieldType::Definition(_) | FieldType::Object => !read.is_null(),
             _ => field.pointer || field.always || !is_zero(&read),
         };
         Ok(keep.then_some(read))
+    }
+
+    /// Lists whose being empty means something to whoever judges the object: those that are always
+    /// written, and the policies of an autoscaler, which are made up when none are given.
+    fn tells_empty_from_none(&self, field: &Field) -> bool {
+        field.always || (self.in_struct == "HPAScalingRules" && field.name == "policies")
     }
 
     fn typed(&mut self, kind: &FieldType, type_name: &str, value: Value) -> Read {
@@ -444,10 +451,48 @@ fn type_text(kind: &FieldType) -> String {
 }
 
 impl crate::kind::Kind {
+    /// Forgets that lists were given empty rather than not at all: no stored object tells the two apart.
+    pub fn forget_empty_lists(&self, object: &mut Value) {
+        if let Some(definition) = table().find(self.definition) {
+            forget_in_struct(definition, object);
+        }
+    }
+
     /// What an object of this kind says before anything of it is set.
     pub fn blank(&self) -> Value {
         let found = table().find(self.definition);
         found.map_or(Value::Null, zero_struct)
+    }
+}
+
+fn forget_in_struct(definition: &Definition, value: &mut Value) {
+    let Value::Object(map) = value else { return };
+    for (name, value) in map.iter_mut() {
+        let Some(field) = definition.field(name) else {
+            continue;
+        };
+        if field.always && matches!(&field.kind, FieldType::List(_)) && is_empty(value) {
+            *value = Value::Null;
+        } else {
+            forget_in(&field.kind, value);
+        }
+    }
+}
+
+fn forget_in(kind: &FieldType, value: &mut Value) {
+    match (kind, value) {
+        (FieldType::List(inner), Value::Array(items)) => {
+            items.iter_mut().for_each(|item| forget_in(inner, item))
+        }
+        (FieldType::Map(inner), Value::Object(map)) => {
+            map.values_mut().for_each(|item| forget_in(inner, item))
+        }
+        (FieldType::Definition(index), value) => {
+            if let Some(definition) = table().get(*index).filter(|d| matches!(d.form, Form::Struct)) {
+                forget_in_struct(definition, value);
+            }
+        }
+        _ => {}
     }
 }
 

@@ -184,11 +184,7 @@ impl Api {
             meta::set(&mut object, "generation", json!(1));
         }
         resource.default(&mut object);
-        let status = object.get("status").cloned();
-        resource.prepare_create(&mut object);
-        if let Some(status) = status {
-            meta::fields(&mut object).insert("status".into(), status);
-        }
+        // What is prepared belongs to nobody.
         let filter = resource.filter(None);
         cobaltcore_patch::update(
             cobaltcore_patch::UpdateRequest {
@@ -204,6 +200,11 @@ impl Api {
             },
             &mut object,
         );
+        let status = object.get("status").cloned();
+        resource.prepare_create(&mut object);
+        if let Some(status) = status {
+            meta::fields(&mut object).insert("status".into(), status);
+        }
         Ok(Change {
             table: resource.table.id,
             key: Key::new(meta::namespace(&object), meta::name(&object)),

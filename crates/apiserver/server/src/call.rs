@@ -157,7 +157,7 @@ impl Call {
 
     fn decode_with(&self, kind: &str, json: fn(&[u8]) -> Result<Decoded, String>) -> ApiResult<Decoded> {
         let unreadable = |error: String| self.unrecognized(kind, &error);
-        let decoded = match negotiate::body_type(&self.headers).as_str() {
+        let decoded = match negotiate::object_type(&self.headers).unwrap_or_default().as_str() {
             "application/json" => json(&self.body)
                 .map_err(|error| unreadable(format!("couldn't get version/kind; json parse error: {error}"))),
             "application/yaml" => yaml::decode(&self.body).map_err(unreadable),
@@ -203,6 +203,14 @@ impl Call {
         let text = |key: &str| body.get(key).and_then(Value::as_str).unwrap_or_default();
         let (found, api_version) = (text("kind"), text("apiVersion"));
         let (_, version) = crate::meta::split_api_version(api_version);
+        // Without a version it is one of those the endpoint takes, and none of them has another kind.
+        if !found.is_empty() && found != kind && api_version.is_empty() {
+            return Err(unregistered(
+                found,
+                kind,
+                versions.first().copied().unwrap_or_default(),
+            ));
+        }
         if !found.is_empty() && found != kind {
             return Err(ApiError::bad_request(format!(
                 "{found} in version {quoted_version} cannot be handled as a {kind}: converting ({version}.{found}) to ({package}.{kind}): unknown conversion",

@@ -189,61 +189,9 @@ impl<'de> Visitor<'de> for Walk<'_, '_> {
     }
 }
 
-/// The commonest syntax errors in the words clients know.
+/// What is wrong, in the words clients know.
 fn go_syntax_error(bytes: &[u8], error: &serde_json::Error) -> String {
-    if error.is_eof() {
-        return "unexpected end of JSON input".into();
-    }
-    let text = error.to_string();
-    if text.contains("nesting") {
-        return "exceeded max depth".into();
-    }
-    let line = bytes
-        .split(|b| *b == b'\n')
-        .nth(error.line().saturating_sub(1))
-        .unwrap_or_default();
-    let at = line.get(error.column().saturating_sub(1)).or_else(|| line.last());
-    match at {
-        Some(_) if text.contains("expected ident") && broken_literal(line, error.column()).is_some() => {
-            broken_literal(line, error.column()).unwrap_or_default()
-        }
-        Some(byte) if byte.is_ascii_graphic() => {
-            let place = if text.contains("expected value") || text.contains("expected ident") {
-                "looking for beginning of value"
-            } else if text.contains("key must be a string") {
-                "looking for beginning of object key string"
-            } else if text.contains("trailing characters") {
-                "after top-level value"
-            } else if text.contains("expected `:`") {
-                "after object key"
-            } else if text.contains("expected `,` or `]`") {
-                "after array element"
-            } else {
-                "after object key:value pair"
-            };
-            format!("invalid character '{}' {place}", *byte as char)
-        }
-        _ => text,
-    }
-}
-
-/// A word that began like `null`, `true` or `false` and went on otherwise. `column` counts from 1.
-fn broken_literal(line: &[u8], column: usize) -> Option<String> {
-    let at = column.checked_sub(1)?;
-    let found = *line.get(at)?;
-    let start = line
-        .get(..at)?
-        .iter()
-        .rposition(|b| !b.is_ascii_lowercase())
-        .map_or(0, |before| before + 1);
-    let literal = ["null", "true", "false"]
-        .into_iter()
-        .find(|l| l.as_bytes().first() == line.get(start))?;
-    let expected = *literal.as_bytes().get(at - start)?;
-    Some(format!(
-        "invalid character '{}' in literal {literal} (expecting '{}')",
-        found as char, expected as char
-    ))
+    crate::syntax::json_error(bytes).unwrap_or_else(|| error.to_string())
 }
 
 /// Where a node stands; only spelled out when something is wrong there.
@@ -398,19 +346,5 @@ mod tests {
                 .unwrap();
         assert_eq!(decoded.duplicates, ["metadata.name", "l[0].x", "metadata"]);
         assert_eq!(decoded.value["metadata"]["name"], "c");
-    }
-
-    #[test]
-    fn bad_json_is_explained() {
-        for (text, message) in [
-            ("{", "unexpected end of JSON input"),
-            ("nope", "invalid character 'o' in literal null (expecting 'u')"),
-            (r#"{"a":1}x"#, "invalid character 'x' after top-level value"),
-        ] {
-            let error = json(text.as_bytes()).unwrap_err();
-            assert_eq!(error, message, "{text}");
-        }
-        let deep = "[".repeat(5_000);
-        assert!(json(deep.as_bytes()).is_err());
     }
 }

@@ -76,7 +76,7 @@ impl Api {
         resource: &Arc<Resource>,
     ) -> ApiResult<Answer> {
         let options = self.delete_options(call)?;
-        let form = Form::negotiate(&call.headers, &call.query, true)?;
+        let form = Form::negotiate(&call.headers, &call.query, true)?.for_list(resource)?;
         let list_options = ListOptions::parse(&call.query, false)?;
         let filter = Filter::parse(resource, &call.info.namespace, &list_options)?;
         let write_options = quiet(options.dry_run);

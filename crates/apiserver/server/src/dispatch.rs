@@ -211,7 +211,7 @@ impl Api {
             )));
         }
         if resource.as_builtin().is_some() && !negotiate::takes_objects(&call.headers) {
-            return Err(ApiError::no_representation());
+            return Err(ApiError::no_representation(info.verb));
         }
         if info.subresource.is_empty() {
             self.main_endpoint(call, &registry, &resource).await

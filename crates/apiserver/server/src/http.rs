@@ -37,6 +37,19 @@ const REFUSED_WAIT: std::time::Duration = std::time::Duration::from_secs(5);
 const SLOW: std::time::Duration = std::time::Duration::from_secs(1);
 static AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
+/// Which of the rules that share out the server a request fell under, and which share it got from.
+/// There is one of each, and they are called the same everywhere.
+static SHARE: [(HeaderName, HeaderValue); 2] = [
+    (
+        HeaderName::from_static("x-kubernetes-pf-flowschema-uid"),
+        HeaderValue::from_static("6b4e0a5c-6f0e-4f51-9f0b-5c1d0e7a1f01"),
+    ),
+    (
+        HeaderName::from_static("x-kubernetes-pf-prioritylevel-uid"),
+        HeaderValue::from_static("6b4e0a5c-6f0e-4f51-9f0b-5c1d0e7a1f02"),
+    ),
+];
+
 /// The body of a response.
 pub enum ResponseBody {
     /// All of it; taken when sent.
@@ -146,6 +159,10 @@ impl Api {
         let mut response = render(result, form, accepts_gzip, entry.may_compress());
         let headers = response.headers_mut();
         headers.insert(AUDIT_ID.clone(), audit_id);
+        // Whoever was not let in had no share.
+        if !entry.user.is_empty() {
+            headers.extend(SHARE.iter().cloned());
+        }
         if !headers.contains_key(CACHE_CONTROL) {
             headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
         }
@@ -293,7 +310,7 @@ where
 fn audit_id(headers: &http::HeaderMap) -> HeaderValue {
     let sent = headers
         .get(&AUDIT_ID)
-        .filter(|v| !v.is_empty() && v.len() <= 64)
+        .filter(|v| !v.is_empty() && v.len() <= 1024)
         .cloned();
     sent.unwrap_or_else(|| {
         HeaderValue::from_str(&uuid::Uuid::new_v4().to_string())

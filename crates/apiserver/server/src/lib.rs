@@ -52,6 +52,7 @@ mod server;
 mod status;
 mod store;
 mod subresource;
+mod syntax;
 mod table;
 pub mod testkit;
 mod view;

@@ -43,6 +43,14 @@ impl Resource {
         }
     }
 
+    /// What a judged object looks like when it is stored: nobody can tell any more which lists of a
+    /// built-in kind were given empty and which not at all.
+    pub fn settle(&self, object: &mut Value) {
+        if let Model::Builtin(kind) = &self.model {
+            kind.forget_empty_lists(object);
+        }
+    }
+
     /// Removes what the type does not know from a configuration, leaving everything else as written.
     pub fn unknown_fields(&self, config: &mut Value) -> Vec<String> {
         prune(self.schema(), config, Root::Resource)

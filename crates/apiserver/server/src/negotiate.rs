@@ -5,6 +5,7 @@ use cobaltcore_text::go;
 use http::HeaderMap;
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 
+use crate::registry::Resource;
 use crate::reqinfo::Query;
 use crate::status::{ApiError, ApiResult};
 
@@ -137,23 +138,24 @@ impl Form {
         }
     }
 
-    /// Refuses the list form of metadata for a single object.
-    pub fn for_object(self) -> ApiResult<Self> {
+    /// Refuses the list form of metadata for a single object of a type.
+    pub fn for_object(self, resource: &Resource) -> ApiResult<Self> {
         if matches!(self.shape, Shape::Metadata { list: true, .. }) {
-            return Err(ApiError::new(
-                406,
-                "NotAcceptable",
-                "you requested PartialObjectMetadataList, but the requested object is not a list type",
-            ));
+            let text = format!(
+                "you requested PartialObjectMetadataList, but the requested object is not a list ({})",
+                resource.go_type(false)
+            );
+            return Err(ApiError::new(406, "NotAcceptable", text));
         }
         Ok(self)
     }
 
-    /// Refuses the form of single metadata for a list.
-    pub fn for_list(self, list_kind: &str) -> ApiResult<Self> {
+    /// Refuses the form of single metadata for a list of a type.
+    pub fn for_list(self, resource: &Resource) -> ApiResult<Self> {
         if matches!(self.shape, Shape::Metadata { list: false, .. }) {
             let text = format!(
-                "you requested PartialObjectMetadata, but the requested object is a list ({list_kind})"
+                "you requested PartialObjectMetadata, but the requested object is a list ({})",
+                resource.go_type(true)
             );
             return Err(ApiError::new(406, "NotAcceptable", text));
         }
@@ -253,8 +255,14 @@ impl Clause<'_> {
             "application/yaml" => Format::Yaml,
             _ => return Ok(None),
         };
+        // Only JSON comes as a stream.
+        if format == Format::Yaml && self.param("stream").is_some() {
+            return Ok(None);
+        }
         let Some(shape) = self.param("as") else {
-            return Ok(Some((format, Shape::Object)));
+            // A group or version without a kind asks for a form nobody has.
+            let plain = self.param("g").is_none() && self.param("v").is_none();
+            return Ok(plain.then_some((format, Shape::Object)));
         };
         let beta = match (self.param("g"), self.param("v")) {
             (Some("meta.k8s.io"), Some("v1")) => false,
@@ -297,6 +305,14 @@ fn is_browser(headers: &HeaderMap) -> bool {
     ["curl", "Wget", "Mozilla"]
         .iter()
         .any(|known| agent.starts_with(known))
+}
+
+/// The media type of a body that is read as an object. Parameters without a value make it none.
+pub(crate) fn object_type(headers: &HeaderMap) -> Option<String> {
+    let raw = headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok());
+    let mut parameters = raw.unwrap_or_default().split(';').skip(1).map(str::trim);
+    let legible = parameters.all(|parameter| parameter.is_empty() || parameter.contains('='));
+    legible.then(|| body_type(headers))
 }
 
 /// The media type of a body without its parameters; JSON when none is given.

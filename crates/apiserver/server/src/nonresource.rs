@@ -49,6 +49,10 @@ impl Api {
         if exact && call.info.path.ends_with('/') {
             return Err(ApiError::no_such_path());
         }
+        // Groups are told to whoever asks, however they ask; so are all of them together.
+        if matches!(segments.as_slice(), ["apis"] | ["apis", _]) {
+            return self.discover(call, &segments);
+        }
         if !matches!(call.method, Method::GET | Method::HEAD) {
             // Health is told to whoever asks, however they ask.
             if let ["healthz" | "livez" | "readyz", rest @ ..] = segments.as_slice() {

@@ -205,7 +205,7 @@ impl Api {
             .table
             .get(&key)
             .ok_or_else(|| resource.not_found(&call.info.name))?;
-        let form = form.for_object()?;
+        let form = form.for_object(resource)?;
         let record = self.present(resource, &record).await?;
         let view = View {
             resource,
@@ -218,7 +218,7 @@ impl Api {
 
     /// A collection.
     pub async fn list(&self, call: &Call, registry: &Registry, resource: &Resource) -> ApiResult<Answer> {
-        let form = Form::negotiate(&call.headers, &call.query, true)?.for_list(&resource.list_kind)?;
+        let form = Form::negotiate(&call.headers, &call.query, true)?.for_list(resource)?;
         let options = ListOptions::parse(&call.query, false)?;
         let filter = Filter::parse(resource, &call.info.namespace, &options)?;
         let view = View {

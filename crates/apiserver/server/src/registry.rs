@@ -162,6 +162,24 @@ impl Resource {
         }
     }
 
+    /// What the reference calls one object of this type, or a list of them, in its own language.
+    pub(crate) fn go_type(&self, list: bool) -> String {
+        match &self.model {
+            Model::Builtin(_) if list => format!("*{}.{}", self.package(), self.list_kind),
+            Model::Builtin(_) => format!("*{}.{}", self.package(), self.kind),
+            Model::Custom(_) if list => "*unstructured.UnstructuredList".to_owned(),
+            Model::Custom(_) => "*unstructured.Unstructured".to_owned(),
+        }
+    }
+
+    /// The package the reference keeps this type in.
+    pub(crate) fn package(&self) -> &str {
+        match &*self.group {
+            "" | "events.k8s.io" => "core",
+            group => group.split('.').next().unwrap_or_default(),
+        }
+    }
+
     /// apiVersion of this type.
     pub fn api_version(&self) -> String {
         meta::api_version(&self.group, &self.version)

@@ -110,7 +110,8 @@ impl RequestInfo {
             Method::PATCH => "patch",
             Method::DELETE if collection => "deletecollection",
             Method::DELETE => "delete",
-            _ => plain_verb(method),
+            // Nobody is allowed what has no name.
+            _ => "",
         }
     }
 }

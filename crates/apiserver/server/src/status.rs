@@ -248,11 +248,18 @@ impl ApiError {
     }
 
     /// 406 where no route of a built-in kind leads to any of the media types asked for.
-    pub fn no_representation() -> Self {
+    pub fn no_representation(verb: &str) -> Self {
+        // The route of a list is that of its watch too.
+        let stream = match verb {
+            "list" | "watch" => ", application/json;stream=watch",
+            _ => "",
+        };
         Self::new(
             406,
             "NotAcceptable",
-            "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml",
+            format!(
+                "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml{stream}"
+            ),
         )
         .unhandled()
     }
@@ -343,6 +350,12 @@ impl ApiError {
         if let Value::Array(list) = causes {
             list.push(Value::Object(entry));
         }
+        self
+    }
+
+    /// The same refusal in other words.
+    pub(crate) fn saying(mut self, message: String) -> Self {
+        self.0.message = message;
         self
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use cobaltcore_builtins::Eviction;
 use cobaltcore_schema::FieldError;
+use cobaltcore_text::go;
 use serde_json::{Value, json};
 
 use crate::admission::{Attempt, Operation};
@@ -59,7 +60,7 @@ impl Api {
         registry: &Arc<Registry>,
         resource: &Arc<Resource>,
     ) -> ApiResult<Answer> {
-        let form = Form::negotiate(&call.headers, &call.query, true)?.for_object()?;
+        let form = Form::negotiate(&call.headers, &call.query, true)?.for_object(resource)?;
         // What cannot be read as a patch is refused before it is looked what it would change.
         if call.info.verb == "patch" && !is_patch(&negotiate::body_type(&call.headers), resource) {
             return Err(ApiError::unsupported_media_type(false));
@@ -85,8 +86,15 @@ impl Api {
                 now: self.clock.now(),
             };
             let shown = self.present(resource, &record).await?;
-            let scale = scale_of(resource, &view.tree(&shown));
-            return Ok(self.show_scale(200, form, scale));
+            let parent = view.tree(&shown);
+            let replicas = resource.scale_paths().spec_replicas;
+            if resource.as_custom().is_some() && path(&parent, &replicas).is_none() {
+                return Err(ApiError::internal(format!(
+                    "the spec replicas field {} does not exist",
+                    go::quote(&format!(".{}", replicas.trim_start_matches('.')))
+                )));
+            }
+            return Ok(self.show_scale(200, form, scale_of(resource, &parent)));
         };
         let write = Write {
             call,
@@ -175,7 +183,13 @@ impl Api {
     /// The Scale a request asks for.
     fn wanted_scale(&self, call: &Call, write: &Write<'_>, current: &Value) -> ApiResult<Value> {
         if call.info.verb == "update" {
-            return Ok(call.decode_body("Scale")?.value);
+            let mut wanted = call.decode_body("Scale")?.value;
+            read_scale(write, &mut wanted).map_err(|why| {
+                ApiError::bad_request(format!(
+                    "Scale in version \"v1\" cannot be handled as a Scale: {why}"
+                ))
+            })?;
+            return Ok(wanted);
         }
         let media = negotiate::body_type(&call.headers);
         if media == "application/apply-patch+yaml" {
@@ -208,6 +222,10 @@ impl Api {
             }
             _ => return Err(ApiError::unsupported_media_type(false)),
         };
+        let shown = crate::modify::shown_start(&wanted);
+        read_scale(write, &mut wanted).map_err(|why| {
+            ApiError::invalid("", "", "", &[FieldError::invalid("patch", &json!(shown), &why)])
+        })?;
         if !pinned {
             meta::set(&mut wanted, "resourceVersion", Value::Null);
         }
@@ -567,6 +585,17 @@ pub(crate) fn scale_of(resource: &Resource, parent: &Value) -> Value {
     json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status})
 }
 
+/// Reads a Scale in place, telling or refusing what is no part of one; the error is the reason.
+fn read_scale(write: &Write<'_>, scale: &mut Value) -> Result<(), String> {
+    let read = cobaltcore_builtins::decode_definition("io.k8s.api.autoscaling.v1.Scale", scale);
+    let unknown = read.map_err(|e| e.message)?.unknown;
+    let problems: Vec<String> = unknown.iter().map(|p| crate::call::unknown_field(p)).collect();
+    let judged = write
+        .call
+        .judge_strictness(write.options.validation, &problems, "Scale", "v1");
+    judged.map_err(|_| format!("strict decoding error: {}", problems.join(", ")))
+}
+
 /// The Scale that results from applying a configuration to the current one.
 fn applied_scale(current: &Value, config: &Value) -> ApiResult<Value> {
     let text = |name: &str| config[name].as_str().unwrap_or_default();
@@ -628,21 +657,7 @@ fn check_scale(call: &Call, resource: &Resource, current: &Value, wanted: &Value
     if !namespace.is_empty() && namespace != call.info.namespace {
         return Err(ApiError::other_namespace());
     }
-    let replicas = match wanted["spec"].get("replicas") {
-        None | Some(Value::Null) => 0,
-        Some(value) => value.as_i64().ok_or_else(|| {
-            let why = format!(
-                "json: cannot unmarshal {} into Go struct field ScaleSpec.spec.replicas of type int32",
-                crate::decode::json_type(value)
-            );
-            if call.info.verb == "patch" {
-                return ApiError::invalid("", "", "", &[FieldError::invalid("patch", value, &why)]);
-            }
-            ApiError::bad_request(format!(
-                "Scale in version \"v1\" cannot be handled as a Scale: {why}"
-            ))
-        })?,
-    };
+    let replicas = wanted["spec"]["replicas"].as_i64().unwrap_or_default();
     // The numbers of custom resources are checked with the object they are part of.
     if replicas < 0 && resource.as_builtin().is_some() {
         let error = FieldError::invalid(
@@ -653,10 +668,11 @@ fn check_scale(call: &Call, resource: &Resource, current: &Value, wanted: &Value
         return Err(ApiError::invalid("autoscaling", "Scale", name, &[error]));
     }
     let (asked, live) = (meta::text(wanted, "uid"), meta::text(current, "uid"));
-    if !asked.is_empty() && asked != live {
+    // Nobody asks for the uid of a custom resource here.
+    if !asked.is_empty() && asked != live && resource.as_builtin().is_some() {
         return Err(ApiError::conflict(
             &call.info.group,
-            &call.info.resource,
+            &format!("{}/scale", call.info.resource),
             name,
             &format!("Precondition failed: UID in precondition: {asked}, UID in object meta: {live}"),
         ));

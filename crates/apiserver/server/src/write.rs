@@ -102,7 +102,7 @@ impl Api {
         resource: &Arc<Resource>,
     ) -> ApiResult<Answer> {
         let options = WriteOptions::parse(&call.query, "CreateOptions", false)?;
-        let form = Form::negotiate(&call.headers, &call.query, true)?.for_object()?;
+        let form = Form::negotiate(&call.headers, &call.query, true)?.for_object(resource)?;
         let write = Write {
             call,
             registry,
@@ -167,7 +167,13 @@ impl Api {
         self.stamp_new(resource, &mut object);
         if !meta::name(&object).is_empty() || meta::text(&object, "generateName").is_empty() {
             meta::name(&object).clone_into(&mut attempt.name);
-            return self.insert_once(&attempt, object).await;
+            let named = meta::text(&object, "generateName").is_empty();
+            let outcome = self.insert_once(&attempt, object).await;
+            return if named {
+                outcome
+            } else {
+                outcome.map_err(no_unique_name)
+            };
         }
         for round in 1.. {
             let mut candidate = object.clone();
@@ -176,7 +182,7 @@ impl Api {
             attempt.name = name;
             match self.insert_once(&attempt, candidate).await {
                 Err(error) if error.reason() == "AlreadyExists" && round < NAME_ATTEMPTS => {}
-                other => return other,
+                other => return other.map_err(no_unique_name),
             }
         }
         Err(ApiError::internal("no name could be found"))
@@ -198,6 +204,7 @@ impl Api {
         if !errors.is_empty() {
             return Err(resource.invalid(&name, &errors));
         }
+        resource.settle(&mut object);
         self.guard(write, &object, None)?;
         write.warn(&object, None);
         let turns = turn.is_some();
@@ -494,6 +501,10 @@ fn check_envelope(write: &Write<'_>, value: &mut Value) -> ApiResult<()> {
         )));
     }
     if kind != *resource.kind {
+        // The reference judges the kind with the rest of the object, when it is sure which one is meant.
+        if write.call.info.verb == "update" {
+            crate::modify::check_name(write.call, value)?;
+        }
         let name = meta::name(value);
         return Err(crate::modify::other_envelope(resource, name, &kind, &api_version));
     }
@@ -525,11 +536,7 @@ pub(crate) fn foreign(registry: &Registry, resource: &Resource, kind: &str, api_
             "the API version in the data ({api_version}) does not match the expected API version ({expected})"
         ));
     }
-    let package = if resource.group.is_empty() {
-        "core"
-    } else {
-        resource.group.split('.').next().unwrap_or_default()
-    };
+    let package = resource.package();
     ApiError::bad_request(format!(
         "{kind} in version {quoted_version} cannot be handled as a {0}: converting ({version}.{kind}) to ({package}.{0}): unknown conversion",
         resource.kind,
@@ -539,6 +546,18 @@ pub(crate) fn foreign(registry: &Registry, resource: &Resource, kind: &str, api_
 
 fn taken(resource: &Resource, name: &str, existing: &Record) -> ApiError {
     ApiError::already_exists(&resource.group, &resource.plural, name, existing.facts.deleting)
+}
+
+/// Whoever left the name to the server is told to ask again when the name was taken.
+fn no_unique_name(error: ApiError) -> ApiError {
+    if error.reason() != "AlreadyExists" {
+        return error;
+    }
+    let text = format!(
+        "{}, the server was not able to generate a unique name for the object",
+        error.message()
+    );
+    error.saying(text).retry_after(1)
 }
 
 /// Removes the metadata only the server sets.

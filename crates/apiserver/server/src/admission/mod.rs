@@ -102,7 +102,11 @@ impl Api {
         }
         self.policies
             .mutate_again(self, attempt, object, &mut by_policies)?;
-        Ok(by_policies.changed || by_webhooks)
+        let changed = by_policies.changed || by_webhooks;
+        if changed {
+            self.dedup_owners(attempt, object, true);
+        }
+        Ok(changed)
     }
 
     /// Validating policies, then webhooks; `object` is absent for deletions.

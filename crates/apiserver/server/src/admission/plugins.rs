@@ -17,7 +17,8 @@ impl Api {
         if attempt.write.subresource.is_some() {
             return Ok(());
         }
-        self.dedup_owners(attempt, object);
+        // What a patch leads to is looked at once, when everybody has had their say.
+        self.dedup_owners(attempt, object, attempt.write.call.info.verb == "patch");
         match (&*resource.group, &*resource.kind, attempt.operation) {
             ("", "Pod", Operation::Create) => {
                 cobaltcore_builtins::default_service_account(object);
@@ -98,8 +99,8 @@ impl Api {
         }
     }
 
-    /// Owner references that occur twice are dropped with a warning.
-    fn dedup_owners(&self, attempt: &Attempt<'_>, object: &mut Value) {
+    /// Owner references that occur twice, each word alike, are dropped with a warning.
+    pub(super) fn dedup_owners(&self, attempt: &Attempt<'_>, object: &mut Value, mutated: bool) {
         let Some(Value::Array(owners)) = object
             .get_mut("metadata")
             .and_then(|m| m.get_mut("ownerReferences"))
@@ -107,26 +108,28 @@ impl Api {
             return;
         };
         let mut seen: Vec<Value> = Vec::new();
-        let before = owners.len();
+        let mut doubled: Vec<String> = Vec::new();
         owners.retain(|owner| {
-            let uid = owner["uid"].clone();
-            let fresh = uid.as_str().is_none_or(str::is_empty) || !seen.contains(&uid);
-            seen.push(uid);
+            let fresh = !seen.contains(owner);
+            if fresh {
+                seen.push(owner.clone());
+            } else {
+                doubled.push(owner["uid"].as_str().unwrap_or_default().to_owned());
+            }
             fresh
         });
-        if owners.len() < before {
-            let uids: Vec<&str> = seen.iter().filter_map(Value::as_str).collect();
-            let doubled: Vec<&str> = uids
-                .iter()
-                .enumerate()
-                .filter(|(at, uid)| uids[..*at].contains(uid))
-                .map(|(_, uid)| *uid)
-                .collect();
-            attempt.write.call.warn(format!(
-                ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
-                doubled.join(", ")
-            ));
+        if doubled.is_empty() {
+            return;
         }
+        let after = if mutated {
+            " after mutating admission happens"
+        } else {
+            ""
+        };
+        attempt.write.call.warn(format!(
+            ".metadata.ownerReferences contains duplicate entries{after}; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+            doubled.join(", ")
+        ));
     }
 }
 

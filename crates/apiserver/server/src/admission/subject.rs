@@ -178,9 +178,13 @@ impl Form {
                 .by_kind(&self.kind.group, &self.kind.version, &self.kind.name)
         };
         if let Some(bodies) = bodies {
-            bodies
-                .decode(&mut changed)
-                .map_err(|error| error.message().to_owned())?;
+            bodies.decode(&mut changed).map_err(|error| {
+                let why = error.message();
+                let (_, why) = why.split_once(" cannot be handled as a ").unwrap_or(("", why));
+                why.strip_prefix(&format!("{}: ", bodies.kind))
+                    .unwrap_or(why)
+                    .to_owned()
+            })?;
             bodies.default(&mut changed);
         }
         if self.converts {

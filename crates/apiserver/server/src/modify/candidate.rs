@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use super::Edit;
 use super::locks::check_name;
 use super::refusals::{envelope_changed, judge, refused, shown_start, unconvertible, undecodable};
+use super::replicas::{name_as_scale, replicas_attributed};
 use crate::api::Api;
 use crate::meta;
-use crate::registry::Resource;
 use crate::status::{ApiError, ApiResult};
 use crate::write::{Write, version_schemas};
 
@@ -132,44 +132,5 @@ impl Api {
             }
         }
         Ok(applied.object)
-    }
-}
-
-/// The parent of a Scale whose replicas nobody owns, with an owner made up for them: seen through a
-/// Scale they were set before the first apply, and whoever wants others has to insist.
-fn replicas_attributed(resource: &Resource, live: &Value, now: &str) -> Option<Value> {
-    let path = resource.scale_paths().spec_replicas;
-    let steps: Vec<&str> = path.split('.').filter(|step| !step.is_empty()).collect();
-    steps.iter().try_fold(live, |node, step| node.get(step))?;
-    let mut owners = live["metadata"]["managedFields"]
-        .as_array()
-        .cloned()
-        .unwrap_or_default();
-    let owns = |entry: &Value| {
-        let fields = &entry["fieldsV1"];
-        let mut names = steps.iter().map(|step| format!("f:{step}"));
-        names.try_fold(fields, |node, name| node.get(name)).is_some()
-    };
-    if owners.iter().any(owns) {
-        return None;
-    }
-    let fields = steps.iter().rev().fold(json!({}), |inner, step| {
-        Value::Object([(format!("f:{step}"), inner)].into_iter().collect())
-    });
-    owners.push(
-        json!({"manager": "before-first-apply", "operation": "Update", "subresource": "scale",
-        "apiVersion": resource.api_version(), "time": now, "fieldsType": "FieldsV1", "fieldsV1": fields}),
-    );
-    let mut live = live.clone();
-    meta::set(&mut live, "managedFields", json!(owners));
-    Some(live)
-}
-
-/// Seen through a Scale, all owners speak of a Scale.
-fn name_as_scale(conflicts: &mut cobaltcore_patch::Conflicts) {
-    for conflict in &mut conflicts.0 {
-        if let Some((owner, _)) = conflict.manager.rsplit_once(" using ") {
-            conflict.manager = format!("{owner} using autoscaling/v1");
-        }
     }
 }

@@ -88,7 +88,7 @@ fn patch_names_version(edit: &Edit) -> bool {
 }
 
 /// The name in the object must be the one in the URL.
-pub(super) fn check_name(call: &Call, object: &Value) -> ApiResult<()> {
+pub(crate) fn check_name(call: &Call, object: &Value) -> ApiResult<()> {
     let (given, wanted) = (meta::name(object), &call.info.name);
     if given.is_empty() {
         return Err(ApiError::bad_request(format!(

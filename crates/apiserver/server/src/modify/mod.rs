@@ -7,6 +7,7 @@ mod candidate;
 mod locks;
 mod reading;
 mod refusals;
+mod replicas;
 
 use std::sync::Arc;
 
@@ -26,11 +27,12 @@ use crate::status::{ApiError, ApiResult};
 use crate::store::{Action, Change, CommitError, Draft, Expect, Key, Record};
 use crate::write::{Outcome, Write, receive};
 
-use locks::{check_name, keep_server_owned, uid_conflict};
+pub(crate) use locks::check_name;
+use locks::{keep_server_owned, uid_conflict};
 pub(crate) use reading::illegible_configuration;
 use reading::{read_patch, unsupported_patch};
-pub(crate) use refusals::other_envelope;
 use refusals::unconvertible;
+pub(crate) use refusals::{other_envelope, shown_start};
 
 /// A candidate is rebuilt whenever somebody else was faster: a change that names no version never
 /// fails for that. Every round some writer succeeds, so this is far beyond any real contention.
@@ -67,7 +69,7 @@ impl Api {
         subresource: Option<&str>,
     ) -> ApiResult<Answer> {
         let options = WriteOptions::parse(&call.query, "UpdateOptions", false)?;
-        let form = Form::negotiate(&call.headers, &call.query, true)?.for_object()?;
+        let form = Form::negotiate(&call.headers, &call.query, true)?.for_object(resource)?;
         let write = Write {
             call,
             registry,
@@ -78,9 +80,9 @@ impl Api {
         };
         let decoded = call.decode_object(resource)?;
         let object = receive(&write, decoded)?;
-        check_name(call, &object)?;
         let mut object = object;
         self.check_namespace_match(call, resource, &mut object)?;
+        check_name(call, &object)?;
         let (code, outcome) = self.modify(&write, Edit::Replace(object)).await?;
         Ok(write.answer(self, code, outcome))
     }
@@ -104,7 +106,7 @@ impl Api {
             return Err(unsupported_patch(resource));
         }
         let options = WriteOptions::parse(&call.query, "PatchOptions", apply)?;
-        let form = Form::negotiate(&call.headers, &call.query, true)?.for_object()?;
+        let form = Form::negotiate(&call.headers, &call.query, true)?.for_object(resource)?;
         let write = Write {
             call,
             registry,
@@ -223,9 +225,10 @@ impl Api {
         };
         if !edit.is_apply() {
             // What admission adds belongs to nobody.
-            self.own(write, Some(&old), &mut new);
-            if resource.as_custom().is_some() && write.subresource == Some("scale") {
-                forget_scale_times(&mut new);
+            if write.subresource == Some("scale") {
+                self.own_replicas(write, &old, &mut new);
+            } else {
+                self.own(write, Some(&old), &mut new);
             }
         }
         self.admit_builtin(&mut attempt, &mut new)?;
@@ -253,6 +256,7 @@ impl Api {
         if !errors.is_empty() {
             return Err(resource.invalid(&key.name, &errors));
         }
+        resource.settle(&mut new);
         self.guard(write, &new, Some(&old))?;
         write.warn(&new, Some(&old));
         let turns = turn.is_some();
@@ -337,14 +341,4 @@ fn is_finished(resource: &Resource, object: &Value) -> bool {
             .as_i64()
             .unwrap_or(0)
             == 0
-}
-
-/// What was written through the Scale of a custom resource is told without a time.
-fn forget_scale_times(object: &mut Value) {
-    let entries = meta::fields(meta::field(meta::fields(object), "metadata")).get_mut("managedFields");
-    for entry in entries.and_then(Value::as_array_mut).into_iter().flatten() {
-        if entry["subresource"] == "scale" {
-            meta::fields(entry).remove("time");
-        }
-    }
 }

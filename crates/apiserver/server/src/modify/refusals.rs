@@ -94,7 +94,7 @@ pub(super) fn judge(write: &Write<'_>, problems: &[String], shown: &str) -> ApiR
 }
 
 /// As much of a value as an error text may show.
-pub(super) fn shown_start(value: &Value) -> String {
+pub(crate) fn shown_start(value: &Value) -> String {
     const SHOWN: usize = 64;
     // Nothing beyond what is shown is written: every patch comes by here, few are refused.
     struct Start(Vec<u8>);

@@ -95,7 +95,6 @@ async fn methods_a_resource_does_not_offer() {
         ("GET", "/api/v1/namespaces/default/pods/x/binding"),
         ("GET", "/api/v1/namespaces/default/serviceaccounts/default/token"),
         ("POST", "/api"),
-        ("POST", "/apis"),
         ("POST", "/version"),
         ("DELETE", "/apis/apps/v1"),
     ] {
@@ -384,7 +383,7 @@ async fn formats_nobody_speaks() {
         assert_eq!(reply.body, expected, "{media:?}");
     }
     // Media types lead nowhere; a form that does not exist is looked for where the media type leads.
-    let nowhere = "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml";
+    let nowhere = "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/json;stream=watch";
     let formless = "only the following media types are accepted: application/json, application/yaml";
     for (accept, message, details) in [
         ("text/html", nowhere, Some(json!({}))),

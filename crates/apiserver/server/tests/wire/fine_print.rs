@@ -91,7 +91,7 @@ async fn the_status_endpoint_has_no_conflicts_about_the_spec() {
         (refused.code, refused.message()),
         (
             409,
-            "Apply failed with 1 conflict: conflict with \"scaler\" with subresource \"scale\" using autoscaling/v1: .spec.replicas"
+            "Apply failed with 1 conflict: conflict with \"before-first-apply\" with subresource \"scale\" using autoscaling/v1: .spec.replicas"
         )
     );
 }

@@ -347,7 +347,7 @@ async fn the_small_print_of_refusals() {
         (page.code, page.message(), &page.body["details"]),
         (
             406,
-            "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml",
+            "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/json;stream=watch",
             &json!({})
         )
     );

@@ -63,6 +63,7 @@ mod policies;
 mod quotas;
 mod roles;
 mod rules_more;
+mod second_reading;
 mod side_by_side;
 mod simulated;
 mod socket;

@@ -172,7 +172,7 @@ async fn metadata_only() {
         (
             "/api/v1/namespaces/default",
             list,
-            "you requested PartialObjectMetadataList, but the requested object is not a list type",
+            "you requested PartialObjectMetadataList, but the requested object is not a list (*core.Namespace)",
         ),
         (
             "/api/v1/namespaces",

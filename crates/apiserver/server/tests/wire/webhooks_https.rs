@@ -165,7 +165,13 @@ async fn answer(
             tokio::time::sleep(Duration::from_secs(20)).await;
             plain(200, verdict(json!({"allowed": true})))
         }
-        "/broken" => plain(500, "it broke".into()),
+        "/broken" => Response::builder()
+            .status(500)
+            .header("content-type", "text/plain")
+            .body(Full::from("it broke"))
+            .unwrap(),
+        // What is no text for people is not shown to them.
+        "/silent" => plain(500, "it broke".into()),
         "/missing" => plain(404, "404 page not found".into()),
         "/elsewhere" => Response::builder()
             .status(302)
@@ -336,6 +342,12 @@ async fn failed_calls_block_or_not_as_the_policy_says() {
             "an error on the server (\"it broke\") has prevented the request from succeeding",
         ),
         (
+            "silent",
+            format!("{base}/silent"),
+            Some(&good.bundle),
+            "an error on the server (\"unknown\") has prevented the request from succeeding",
+        ),
+        (
             "missing",
             format!("{base}/missing"),
             Some(&good.bundle),
@@ -420,7 +432,7 @@ async fn failed_calls_block_or_not_as_the_policy_says() {
         }
     }
     let metrics = String::from_utf8_lossy(&server.admin().get("/metrics").await.raw).into_owned();
-    let counted = "apiserver_admission_webhook_rejection_count{name=\"wire.hooks.example\",type=\"admit\",operation=\"CREATE\",error_type=\"calling_webhook_error\",rejection_code=\"500\"} 1";
+    let counted = "apiserver_admission_webhook_rejection_count{name=\"wire.hooks.example\",type=\"admit\",operation=\"CREATE\",error_type=\"calling_webhook_error\",rejection_code=\"500\"} 2";
     assert!(metrics.lines().any(|line| line == counted), "{metrics}");
 }
 

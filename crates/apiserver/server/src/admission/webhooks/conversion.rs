@@ -104,13 +104,15 @@ impl Webhooks {
                 originals.len()
             )));
         }
-        for ((index, at), (original, changed)) in
-            foreign.iter().enumerate().zip(originals.iter().zip(converted))
-        {
+        for (at, (original, changed)) in foreign.iter().zip(originals.iter().zip(converted)) {
+            // The reference converts one by one, so every object is the first of its kind.
             let accepted = accept(original, changed, api_version).map_err(|why| {
-                plain(format!(
-                    "{subject} returned invalid converted object at index {index}: {why}"
-                ))
+                let place = if why.starts_with("invalid ") {
+                    " at index 0"
+                } else {
+                    ""
+                };
+                plain(format!("{subject} returned invalid object{place}: {why}"))
             })?;
             if let Some(slot) = objects.get_mut(*at) {
                 *slot = accepted;

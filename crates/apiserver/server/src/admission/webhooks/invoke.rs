@@ -6,14 +6,13 @@ use cobaltcore_text::go;
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use futures::FutureExt;
 use serde_json::Value;
 
 use super::Webhooks;
 use super::endpoints;
 use super::hook::{Hook, Target};
-use super::line::{Letter, Line};
+use super::line::{Letter, Line, Reply};
 use super::review::{self, Failure, Verdict};
 use crate::admission::subject::{Form, Subject};
 use crate::api::Api;
@@ -161,8 +160,7 @@ impl Webhooks {
             path: &url.path_and_query(),
             body: crate::store::serialize(&review).into(),
         };
-        let (code, body) = line.send(&letter).await.map_err(unreached)?;
-        read(code, &body)
+        read(&line.send(&letter).await.map_err(unreached)?)
     }
 }
 
@@ -219,16 +217,20 @@ impl std::fmt::Display for Url<'_> {
     }
 }
 
-fn read(code: u16, body: &Bytes) -> Result<Value, Unanswered> {
-    if !(200..300).contains(&code) {
-        return Err(refused(code, &String::from_utf8_lossy(body)));
+fn read(reply: &Reply) -> Result<Value, Unanswered> {
+    let Reply { code, is_text, body } = reply;
+    if !(200..300).contains(code) {
+        let told = String::from_utf8_lossy(body);
+        return Err(refused(*code, if *is_text { &told } else { "" }));
     }
     if body.is_empty() {
         return Err(Unanswered::called(format!(
             "0-length response with status code: {code} and content type: application/json"
         )));
     }
-    match crate::decode::json(body) {
+    // What is no JSON may be YAML.
+    let decoded = crate::decode::json(body).or_else(|why| crate::yaml::decode(body).map_err(|_| why));
+    match decoded {
         Ok(decoded) if decoded.value.is_object() => Ok(decoded.value),
         Ok(decoded) => Err(Unanswered::called(format!(
             "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",

@@ -59,6 +59,14 @@ pub(super) struct Letter<'a> {
     pub body: Bytes,
 }
 
+/// What a webhook answered.
+pub(super) struct Reply {
+    pub code: u16,
+    /// Whether the body calls itself a text for people.
+    pub is_text: bool,
+    pub body: Bytes,
+}
+
 /// An exchange that failed.
 enum Broken {
     /// Nothing of an answer was seen; the server may have closed an idle connection.
@@ -82,8 +90,8 @@ impl Line {
             .clone()
     }
 
-    /// Sends a request and reads the answer: its code and body.
-    pub(super) async fn send(&self, letter: &Letter<'_>) -> Result<(u16, Bytes), String> {
+    /// Sends a request and reads the answer.
+    pub(super) async fn send(&self, letter: &Letter<'_>) -> Result<Reply, String> {
         while let Some(mut kept) = self.take(letter.addresses) {
             if kept.sender.ready().await.is_err() {
                 continue;
@@ -188,10 +196,7 @@ impl AsyncWrite for Abrupt {
     }
 }
 
-async fn exchange(
-    sender: &mut SendRequest<Full<Bytes>>,
-    letter: &Letter<'_>,
-) -> Result<(u16, Bytes), Broken> {
+async fn exchange(sender: &mut SendRequest<Full<Bytes>>, letter: &Letter<'_>) -> Result<Reply, Broken> {
     let request = Request::builder()
         .method(Method::POST)
         .uri(letter.path)
@@ -210,8 +215,14 @@ async fn exchange(
         }
     })?;
     let code = response.status().as_u16();
+    let media = response.headers().get(CONTENT_TYPE);
+    let is_text = media.is_some_and(|media| media.as_bytes().starts_with(b"text/"));
     match Limited::new(response.into_body(), MAX_ANSWER).collect().await {
-        Ok(body) => Ok((code, body.to_bytes())),
+        Ok(body) => Ok(Reply {
+            code,
+            is_text,
+            body: body.to_bytes(),
+        }),
         Err(error) if error.is::<LengthLimitError>() => Err(Broken::Late(format!(
             "the answer of the webhook is larger than {MAX_ANSWER} bytes"
         ))),

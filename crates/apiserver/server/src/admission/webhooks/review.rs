@@ -47,6 +47,7 @@ pub(super) fn verdict(
     mutating: bool,
     answer: &Value,
 ) -> Result<Verdict, Failure> {
+    check_type(answer)?;
     let response = match &answer["response"] {
         Value::Object(response) => response,
         Value::Null => return Err(Failure::Invalid("webhook response was absent".into())),
@@ -109,7 +110,29 @@ fn unreadable(field: &str, wanted: &str) -> Failure {
     ))
 }
 
+/// An answer under another name is not read at all; one without a name is judged later.
+fn check_type(answer: &Value) -> Result<(), Failure> {
+    let text = |key: &str| answer[key].as_str().unwrap_or_default();
+    let (kind, api_version) = (text("kind"), text("apiVersion"));
+    let known = ["admission.k8s.io/v1", "admission.k8s.io/v1beta1"].contains(&api_version);
+    if kind.is_empty() || api_version.is_empty() || (known && kind == "AdmissionReview") {
+        return Ok(());
+    }
+    Err(Failure::Call(format!(
+        "no kind {} is registered for version {} in scheme \"k8s.io/apiserver/pkg/util/webhook/client.go:71\"",
+        go::quote(kind),
+        go::quote(api_version)
+    )))
+}
+
 fn check_envelope(uid: &str, given: &str, answer: &Value) -> Result<(), Failure> {
+    let api_version = answer["apiVersion"].as_str().unwrap_or_default();
+    let kind = answer["kind"].as_str().unwrap_or_default();
+    if api_version == "admission.k8s.io/v1beta1" && kind == "AdmissionReview" {
+        return Err(Failure::Call(
+            "converting (v1beta1.AdmissionReview) to (v1.AdmissionReview): unknown conversion".into(),
+        ));
+    }
     if given != uid {
         return Err(Failure::Invalid(format!(
             "expected response.uid={uid}, got {given}",
@@ -117,8 +140,6 @@ fn check_envelope(uid: &str, given: &str, answer: &Value) -> Result<(), Failure>
             given = go::quote(given)
         )));
     }
-    let api_version = answer["apiVersion"].as_str().unwrap_or_default();
-    let kind = answer["kind"].as_str().unwrap_or_default();
     if api_version != "admission.k8s.io/v1" || kind != "AdmissionReview" {
         let shown = if api_version.contains('/') {
             api_version.to_owned()
