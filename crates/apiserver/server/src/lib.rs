@@ -47,6 +47,7 @@ mod options;
 mod read;
 mod registry;
 mod reqinfo;
+mod rooms;
 mod selector;
 mod server;
 mod status;

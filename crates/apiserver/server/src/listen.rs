@@ -13,13 +13,13 @@ use hyper_util::server::conn::auto;
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
+use tokio_util::task::TaskTracker;
 
 use crate::api::Api;
 use crate::dispatch::Credentials;
-use crate::http::Origin;
-use crate::in_place::in_place;
+use crate::http::{Origin, ResponseBody};
+use crate::rooms::{Connection, Rooms, Streams};
 
 const HANDSHAKE: Duration = Duration::from_secs(10);
 const HEADERS: Duration = Duration::from_mins(2);
@@ -50,7 +50,8 @@ pub(crate) async fn bind(address: SocketAddr, given: bool) -> std::io::Result<Tc
 /// Accepts TLS connections until the server stops.
 pub(crate) async fn serve_tls(api: Arc<Api>, listener: TcpListener, tls: Arc<ServerConfig>) {
     let acceptor = TlsAcceptor::from(tls);
-    let mut connections = JoinSet::new();
+    let connections = TaskTracker::new();
+    let rooms = Rooms::open(connections.clone());
     loop {
         let (stream, peer) = tokio::select! {
             accepted = listener.accept() => match accepted {
@@ -61,10 +62,9 @@ pub(crate) async fn serve_tls(api: Arc<Api>, listener: TcpListener, tls: Arc<Ser
                     continue;
                 }
             },
-            Some(_) = connections.join_next(), if !connections.is_empty() => continue,
             () = api.stop.cancelled() => break,
         };
-        let (api, acceptor) = (api.clone(), acceptor.clone());
+        let (api, acceptor, rooms) = (api.clone(), acceptor.clone(), rooms.clone());
         connections.spawn(async move {
             let _ = stream.set_nodelay(true);
             match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
@@ -75,27 +75,27 @@ pub(crate) async fn serve_tls(api: Arc<Api>, listener: TcpListener, tls: Arc<Ser
                         check_host: true,
                         peer: peer.to_string(),
                     };
-                    in_place(serve_connection(api, stream, origin)).await;
+                    rooms.serve(connection(api, stream, origin)).await;
                 }
                 Ok(Err(error)) => tracing::debug!(%peer, %error, "TLS handshake failed"),
                 Err(_) => tracing::debug!(%peer, "TLS handshake took too long"),
             }
         });
     }
-    drop(listener);
-    drain(connections).await;
+    drop((listener, rooms));
+    drain(&connections).await;
 }
 
 /// Accepts connections on a local socket, which only its owner can open.
 pub(crate) async fn serve_unix(api: Arc<Api>, listener: UnixListener) {
-    let mut connections = JoinSet::new();
+    let connections = TaskTracker::new();
+    let rooms = Rooms::open(connections.clone());
     loop {
         let stream = tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => stream,
                 Err(_) => continue,
             },
-            Some(_) = connections.join_next(), if !connections.is_empty() => continue,
             () = api.stop.cancelled() => break,
         };
         let origin = Origin {
@@ -103,9 +103,10 @@ pub(crate) async fn serve_unix(api: Arc<Api>, listener: UnixListener) {
             check_host: false,
             peer: "unix".into(),
         };
-        connections.spawn(in_place(serve_connection(api.clone(), stream, origin)));
+        connections.spawn(rooms.clone().serve(connection(api.clone(), stream, origin)));
     }
-    drain(connections).await;
+    drop(rooms);
+    drain(&connections).await;
 }
 
 /// Binds a local socket with mode 0600, replacing one that nobody listens on any more.
@@ -119,9 +120,9 @@ pub(crate) fn bind_unix(path: &Path) -> std::io::Result<UnixListener> {
     Ok(listener)
 }
 
-async fn drain(mut connections: JoinSet<()>) {
-    let all = async { while connections.join_next().await.is_some() {} };
-    if tokio::time::timeout(DRAIN, all).await.is_err() {
+async fn drain(connections: &TaskTracker) {
+    connections.close();
+    if tokio::time::timeout(DRAIN, connections.wait()).await.is_err() {
         tracing::warn!("some connections did not end in time");
     }
 }
@@ -134,7 +135,8 @@ fn client_identity(api: &Api, connection: &rustls::ServerConnection) -> Credenti
     }
 }
 
-async fn serve_connection<S>(api: Arc<Api>, stream: S, origin: Origin)
+/// Everything about one connection, from its first request to its end.
+fn connection<S>(api: Arc<Api>, stream: S, origin: Origin) -> Connection
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -151,21 +153,35 @@ where
         .max_header_list_size(MAX_HEADER as u32)
         .keep_alive_interval(PING_AFTER)
         .adaptive_window(true);
-    let stop = api.stop.clone();
-    let service = service_fn(move |request| {
-        let (api, origin) = (api.clone(), origin.clone());
-        async move { Ok::<_, std::convert::Infallible>(api.serve(request, origin).await) }
-    });
-    let connection = builder.serve_connection(TokioIo::new(stream), service);
-    tokio::pin!(connection);
-    tokio::select! {
-        result = connection.as_mut() => {
-            if let Err(error) = result {
-                tracing::debug!(%error, "connection ended");
+    let streams = Streams::default();
+    let service = {
+        let (api, streams) = (api.clone(), streams.clone());
+        service_fn(move |request: http::Request<hyper::body::Incoming>| {
+            let (api, origin, streams) = (api.clone(), origin.clone(), streams.clone());
+            async move {
+                streams.stopped().await;
+                let alone = request.version() < http::Version::HTTP_2;
+                let response = api.serve(request, origin).await;
+                if alone && matches!(response.body(), ResponseBody::Stream(_)) {
+                    streams.began();
+                }
+                Ok::<_, std::convert::Infallible>(response)
             }
-            return;
+        })
+    };
+    let serving = async move {
+        let connection = builder.serve_connection(TokioIo::new(stream), service);
+        tokio::pin!(connection);
+        tokio::select! {
+            result = connection.as_mut() => {
+                if let Err(error) = result {
+                    tracing::debug!(%error, "connection ended");
+                }
+                return;
+            }
+            () = api.stop.cancelled() => connection.as_mut().graceful_shutdown(),
         }
-        () = stop.cancelled() => connection.as_mut().graceful_shutdown(),
-    }
-    let _ = connection.await;
+        let _ = connection.await;
+    };
+    Connection::new(serving, streams)
 }
