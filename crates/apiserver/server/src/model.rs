@@ -367,6 +367,12 @@ impl Custom {
         cobaltcore_schema::default(schema, object);
     }
 
+    /// Takes out what this version does not know of an object that was another version's a moment ago.
+    /// Nothing is filled in: defaults are those of the version an object came from.
+    pub fn take_over(&self, object: &mut Value) {
+        prune(&self.version().schema, object, Root::Resource);
+    }
+
     /// What is wrong with an applied object because its configuration has nulls. Elsewhere a null
     /// that may not be is left out; in a configuration it is a value like any other.
     pub fn null_errors(&self, config: &Value, applied: &Value, live: Option<&Value>) -> Vec<FieldError> {

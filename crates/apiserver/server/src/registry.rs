@@ -410,6 +410,9 @@ impl Resource {
             (Model::Builtin(from), Model::Builtin(to)) => from.convert_to(to, object),
             _ => {
                 meta::fields(object).insert("apiVersion".into(), Value::String(target.api_version()));
+                if let Some(custom) = target.as_custom() {
+                    custom.take_over(object);
+                }
             }
         }
     }

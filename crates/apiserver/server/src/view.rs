@@ -46,15 +46,19 @@ impl View<'_> {
     }
 
     /// Brings a stored custom resource under today's schema of the version it is stored in; another
-    /// version then differs in its name alone.
+    /// version then takes over what it knows of it.
     fn reread(&self, object: &mut Value) {
         let Some(own) = self.resource.as_custom() else {
             return;
         };
         let (group, version) = meta::split_api_version(object["apiVersion"].as_str().unwrap_or_default());
+        let foreign = *version != *self.resource.version;
         let stored = self.registry.get(group, version, &self.resource.plural);
         let custom = stored.as_ref().and_then(|r| r.as_custom()).unwrap_or(own);
         custom.reread(object);
+        if foreign {
+            own.take_over(object);
+        }
         meta::fields(object).insert("apiVersion".into(), Value::String(self.resource.api_version()));
     }
 

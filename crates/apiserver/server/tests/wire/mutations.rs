@@ -227,3 +227,22 @@ async fn policies_are_checked_when_they_are_made() {
         assert!(cause["message"].as_str().unwrap().contains(text), "{cause}");
     }
 }
+
+/// A test that fails says that there is nothing to do; one that finds nothing to look at is a mistake.
+#[tokio::test]
+async fn a_test_of_what_is_not_there_is_a_mistake() {
+    let server = TestServer::start().await;
+    let admin = server.admin();
+    let test = "[JSONPatch{op: 'test', path: '/data/v', value: 'another'}]";
+    bind(&admin, "p", json!({"mutations": [patch(test)]})).await;
+    assert_eq!(admin.post(MAPS, &map("a", "hello")).await.code, 201);
+    let empty = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "b"}});
+    let refused = admin.post(MAPS, &empty).await;
+    assert_eq!(
+        (refused.code, refused.message()),
+        (
+            403,
+            "policy 'p' with binding 'p' denied request: JSON Patch: test operation does not apply: is missing path: /data/v: missing value"
+        )
+    );
+}

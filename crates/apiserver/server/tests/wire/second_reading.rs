@@ -346,3 +346,40 @@ async fn a_method_without_a_verb_is_refused_without_one() {
         )
     );
 }
+
+/// Without a webhook another version is the same object as far as that version knows it, and what is
+/// not given is filled in as the version it is stored in would have it.
+#[tokio::test]
+async fn a_version_shows_what_it_knows() {
+    let server = TestServer::start().await;
+    let admin = server.admin();
+    let mut crd = definition(
+        "widgets",
+        "Widget",
+        json!({"type": "object", "properties": {"a": {"type": "string"}, "c": {"type": "string", "default": "cc"}}}),
+    );
+    let mut other = crd["spec"]["versions"][0].clone();
+    other["name"] = json!("v2");
+    other["storage"] = json!(false);
+    let fields = &mut other["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"];
+    *fields = json!({"a": {"type": "string"}, "z": {"type": "string", "default": "zz"}});
+    crd["spec"]["versions"].as_array_mut().unwrap().push(other);
+    install(&admin, &crd).await;
+    let (first, second) = (
+        super::words::WIDGETS,
+        "/apis/example.com/v2/namespaces/default/widgets",
+    );
+    let made = admin
+        .post(first, &super::words::widget("w", json!({"a": "1"})))
+        .await;
+    assert_eq!(made.body["spec"], json!({"a": "1", "c": "cc"}));
+    let seen = admin.get(&format!("{second}/w")).await;
+    assert_eq!(seen.body["spec"], json!({"a": "1"}));
+    let list = admin.get(second).await;
+    assert_eq!(list.body["items"][0]["spec"], json!({"a": "1"}));
+    let mut new = super::words::widget("v", json!({"a": "2"}));
+    new["apiVersion"] = json!("example.com/v2");
+    assert_eq!(admin.post(second, &new).await.body["spec"], json!({"a": "2"}));
+    let stored = admin.get(&format!("{first}/v")).await;
+    assert_eq!(stored.body["spec"], json!({"a": "2", "c": "cc"}));
+}

@@ -126,7 +126,12 @@ impl Mutation {
             Kind::Patch => match cobaltcore_patch::json_patch(object, &made) {
                 Ok(changed) => Ok(changed),
                 // A test that fails is the policy's way to say that there is nothing to do.
-                Err(PatchError::Operation { op, .. }) if op == "test" => Ok(object.clone()),
+                // One that finds nothing to look at has failed otherwise.
+                Err(PatchError::Operation { op, reason, .. })
+                    if op == "test" && reason.ends_with("test failed") =>
+                {
+                    Ok(object.clone())
+                }
                 Err(PatchError::Operation { reason, .. }) => Err(format!("JSON Patch: {reason}")),
                 Err(error) => Err(format!("JSON Patch: {error}")),
             },
