@@ -182,3 +182,21 @@ async fn bodies_that_are_too_long_are_answered_not_cut() {
         .await;
     assert!(line.contains("201"), "{line}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_has_watched_answers_and_watches_again() {
+    let outside = Outside::new().await;
+    let watch = outside.url("/api/v1/namespaces?watch=true&timeoutSeconds=1");
+    let report = [
+        "--http1.1",
+        "-w",
+        "\\n%{num_connects} %{http_code}\\n",
+        &watch,
+        &watch,
+    ];
+    let (_, _, rest) = outside
+        .curl("/api/v1/namespaces/default", Some(&outside.token()), &report)
+        .await;
+    let connects: Vec<_> = rest.lines().filter(|line| line.ends_with(" 200")).collect();
+    assert_eq!(connects, ["1 200", "0 200", "0 200"], "{rest}");
+}
