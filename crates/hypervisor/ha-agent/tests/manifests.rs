@@ -55,3 +55,47 @@ fn agents_answer_each_other_at_the_addresses_of_their_hosts() {
         "{pods}"
     );
 }
+
+/// Whatever is wrong with a node, its guests are watched, by a pod that may do nothing else.
+#[test]
+fn agents_run_on_every_hypervisor_and_without_rights() {
+    let pods = read("ha-agent/daemonset.yaml");
+    for words in [
+        "key: nova.openstack.cloud.sap/virt-driver\n                    operator: Exists",
+        "tolerations:\n        - operator: Exists",
+        "priorityClassName: system-node-critical",
+        "supplementalGroups: [108]",
+        "automountServiceAccountToken: false",
+        "runAsNonRoot: true",
+        "readOnlyRootFilesystem: true",
+        "drop: [ALL]",
+        "fieldPath: spec.nodeName",
+        "httpGet: {path: /healthz, port: metrics}",
+        "httpGet: {path: /readyz, port: metrics}",
+        "hostPath: {path: /run/libvirt,",
+        "hostPath: {path: /var/lib/kvm-ha-agent,",
+    ] {
+        assert!(pods.contains(words), "{words}");
+    }
+    assert!(
+        !pods.contains("watchdog"),
+        "only who fences itself gets the device"
+    );
+    assert!(
+        !read("ha-agent/serviceaccount.yaml").contains("kind: Role"),
+        "no rights in the cluster"
+    );
+}
+
+/// A pipeline that reads the service's log selects its lines by the name of the container.
+#[test]
+fn the_service_keeps_the_name_that_its_log_is_found_by() {
+    let pods = read("ha-service/statefulset.yaml");
+    for words in [
+        "name: kvm-ha-service-container\n",
+        "runAsNonRoot: true",
+        "readOnlyRootFilesystem: true",
+    ] {
+        assert!(pods.contains(words), "{words}");
+    }
+}

@@ -2,7 +2,7 @@
 //! What Nova knows: compute services every few seconds, hypervisors and changed servers less often.
 //! A refresh that fails deletes nothing; a service whose cell does not answer is no data.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -118,14 +118,20 @@ impl NovaWatch {
         let known = self.directory.all();
         let keys = Keys::of(&known);
         let mut of: BTreeMap<HostName, Vec<&ComputeService>> = BTreeMap::new();
+        let mut unclear: BTreeSet<HostName> = BTreeSet::new();
         for service in services {
-            if let Some(host) = keys.host_of(service) {
-                of.entry(host).or_default().push(service);
+            match keys.hosts_of(service).as_slice() {
+                [host] => of.entry(host.clone()).or_default().push(service),
+                several => unclear.extend(several.iter().cloned()),
             }
+        }
+        for host in &unclear {
+            missing.remove(host);
+            self.directory.change_known(host, |entry| entry.ambiguous = true);
         }
         let in_cluster = self.in_force.get().kubernetes.enabled;
         let mut facts = Vec::new();
-        for (host, services) in &of {
+        for (host, services) in of.iter().filter(|(host, _)| !unclear.contains(*host)) {
             missing.remove(host);
             let [service, rest @ ..] = services.as_slice() else {
                 continue;
@@ -153,7 +159,8 @@ impl NovaWatch {
                 facts.push((host.clone(), seen));
             }
         }
-        self.forget_gone(&known, &of, missing).await;
+        let listed = of.keys().chain(&unclear).collect();
+        self.forget_gone(&known, &listed, missing).await;
         self.brain.tell(Input::Saw(Observation::Services(facts))).await;
     }
 
@@ -161,11 +168,11 @@ impl NovaWatch {
     async fn forget_gone(
         &self,
         known: &[(HostName, Arc<crate::directory::HostEntry>)],
-        listed: &BTreeMap<HostName, Vec<&ComputeService>>,
+        listed: &BTreeSet<&HostName>,
         missing: &mut HashMap<HostName, u32>,
     ) {
         for (host, entry) in known {
-            if listed.contains_key(host) || entry.in_kubernetes {
+            if listed.contains(host) || entry.in_kubernetes {
                 continue;
             }
             let times = missing.entry(host.clone()).or_insert(0);
@@ -395,7 +402,8 @@ fn kept(
 /// By what a service is known to belong to a host.
 struct Keys<'a> {
     by_id: HashMap<&'a str, &'a HostName>,
-    by_name: HashMap<&'a str, &'a HostName>,
+    /// With whether a service is known to be theirs.
+    by_name: HashMap<&'a str, Vec<(&'a HostName, bool)>>,
 }
 
 impl<'a> Keys<'a> {
@@ -405,21 +413,33 @@ impl<'a> Keys<'a> {
             if let Some(id) = &entry.service_id {
                 by_id.entry(id.as_str()).or_insert(host);
             }
-            by_name.entry(host.short()).or_insert(host);
+            let of_name: &mut Vec<_> = by_name.entry(host.short()).or_default();
+            of_name.push((host, entry.service_id.is_some()));
         }
         Self { by_id, by_name }
     }
 
     /// The host a service belongs to. What a Hypervisor object says wins; else names are compared up
-    /// to their first dot, exactly and never by a part.
-    fn host_of(&self, service: &ComputeService) -> Option<HostName> {
+    /// to their first dot, exactly and never by a part. Of several, nobody can tell whose it is.
+    fn hosts_of(&self, service: &ComputeService) -> Vec<HostName> {
         if let Some(host) = self.by_id.get(service.id.as_str()) {
-            return Some((*host).clone());
+            return vec![(*host).clone()];
         }
-        let short = service.host.split('.').next()?.to_ascii_lowercase();
-        match self.by_name.get(short.as_str()) {
-            Some(host) => Some((*host).clone()),
-            None => HostName::new(short).ok(),
+        let short = service.host.split('.').next().unwrap_or_default();
+        let short = short.to_ascii_lowercase();
+        let Some(known) = self.by_name.get(short.as_str()) else {
+            return HostName::new(short).into_iter().collect();
+        };
+        let all = || known.iter().map(|(host, _)| (*host).clone()).collect();
+        let waiting: Vec<HostName> = known
+            .iter()
+            .filter(|(_, settled)| !settled)
+            .map(|(host, _)| (*host).clone())
+            .collect();
+        if known.len() == 1 || waiting.is_empty() {
+            all()
+        } else {
+            waiting
         }
     }
 }
@@ -433,4 +453,63 @@ fn facts_of(service: &ComputeService) -> Option<ServiceFacts> {
         disabled: service.status == ServiceStatus::Disabled,
         forced_down: service.forced_down,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::directory::HostEntry;
+
+    fn service(id: &str, host: &str) -> ComputeService {
+        let service = serde_json::json!({
+            "id": id, "binary": "nova-compute", "host": host, "status": "enabled", "state": "up",
+            "zone": "a", "forced_down": false, "updated_at": "2026-01-01T00:00:00.000000",
+        });
+        serde_json::from_value(service).unwrap()
+    }
+
+    /// Hosts by their names, each with the service that is known to be its own.
+    fn hosts_of(known: &[(&str, Option<&str>)], service: &ComputeService) -> Vec<String> {
+        let known: Vec<_> = known
+            .iter()
+            .map(|(name, id)| {
+                let entry = HostEntry {
+                    service_id: id.and_then(|id| cobaltcore_api::names::ServiceId::new(id).ok()),
+                    ..HostEntry::default()
+                };
+                (HostName::new(*name).unwrap(), Arc::new(entry))
+            })
+            .collect();
+        let found = Keys::of(&known).hosts_of(service);
+        found.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_service_belongs_to_the_host_of_its_id_or_of_its_whole_short_name() {
+        let one = "00000000-0000-4000-8000-000000000001";
+        let two = "00000000-0000-4000-8000-000000000002";
+        let n1 = service(one, "N1.example.org");
+        assert_eq!(hosts_of(&[("n1", None), ("n10", None), ("n", None)], &n1), ["n1"]);
+        assert_eq!(hosts_of(&[], &n1), ["n1"], "a host that only Nova knows");
+        assert_eq!(
+            hosts_of(&[("n1", None), ("renamed", Some(one))], &n1),
+            ["renamed"],
+            "its id wins"
+        );
+        assert_eq!(
+            hosts_of(&[("n1", Some(two))], &n1),
+            ["n1"],
+            "a second service of one host, which makes it ambiguous"
+        );
+        assert_eq!(
+            hosts_of(&[("n1", None), ("n1.other", None)], &n1),
+            ["n1", "n1.other"],
+            "two objects, and nobody says whose it is"
+        );
+        assert_eq!(
+            hosts_of(&[("n1", Some(two)), ("n1.other", None)], &n1),
+            ["n1.other"],
+            "the other has its own"
+        );
+    }
 }
