@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 
 use super::Edit;
 use super::locks::check_name;
-use super::refusals::{envelope_changed, judge, refused, shown_start, unconvertible, undecodable};
+use super::refusals::{
+    envelope_changed, judge, refused, shown_patch, shown_start, unconvertible, undecodable, unrestorable,
+};
 use super::replicas::{name_as_scale, replicas_attributed};
 use crate::api::Api;
 use crate::meta;
@@ -65,12 +67,18 @@ impl Api {
         if meta::namespace(&patched) != meta::namespace(old) {
             return Err(ApiError::other_namespace());
         }
-        let patched_text = shown_start(&patched);
+        // A strategic patch is merged into the type itself: it is the patch that does not fit.
+        let patched_text = match edit {
+            Edit::Strategic(patch) => shown_patch(patch),
+            _ => shown_start(&patched),
+        };
         let reset = crate::write::resets_ownership(resource, &patched);
         // Strictness of an apply concerns its configuration and was judged when that was read.
         let unknown = resource.decode(&mut patched).map_err(|e| {
             if let Edit::Apply(config) = edit {
                 unconvertible(resource, config, &e)
+            } else if e.code() == 400 && matches!(edit, Edit::Strategic(_)) {
+                undecodable(resource, &patched_text, &unrestorable(e.message()))
             } else if e.code() == 400 {
                 undecodable(resource, &patched_text, e.message())
             } else {

@@ -93,9 +93,11 @@ pub(super) fn judge(write: &Write<'_>, problems: &[String], shown: &str) -> ApiR
         })
 }
 
+/// How much of what a client sent an error text shows.
+const SHOWN: usize = 64;
+
 /// As much of a value as an error text may show.
 pub(crate) fn shown_start(value: &Value) -> String {
-    const SHOWN: usize = 64;
     // Nothing beyond what is shown is written: every patch comes by here, few are refused.
     struct Start(Vec<u8>);
     impl std::io::Write for Start {
@@ -118,6 +120,41 @@ pub(crate) fn shown_start(value: &Value) -> String {
         return text.into_owned();
     }
     format!("{}...", text.chars().take(SHOWN).collect::<String>())
+}
+
+/// As much of a strategic patch as an error text may show; it is told as the reference holds it.
+pub(super) fn shown_patch(patch: &Value) -> String {
+    let text = go::plain(patch);
+    if text.chars().count() <= SHOWN {
+        return text;
+    }
+    format!("{}...", text.chars().take(SHOWN).collect::<String>())
+}
+
+/// Why a field of a type cannot be made of a value: the words of the reader of JSON, turned into those
+/// of the reader of values that strategic patches go through.
+pub(super) fn unrestorable(why: &str) -> String {
+    let Some((found, wanted)) = why
+        .split_once("json: cannot unmarshal ")
+        .and_then(|(_, rest)| rest.split_once(" into "))
+        .and_then(|(found, place)| Some((found, place.rsplit_once(" of type ")?.1)))
+    else {
+        return why.to_owned();
+    };
+    let kind = match found {
+        "number" => "int64",
+        "array" => "slice",
+        "object" => "map",
+        _ if found.starts_with("number ") => "float64",
+        other => other,
+    };
+    match (kind, wanted) {
+        (_, list) if list.starts_with("[]") => format!("cannot restore slice from {kind}"),
+        (_, map) if map.starts_with("map[") => format!("cannot restore map from {kind}"),
+        (_, object) if object.contains('.') => format!("cannot restore struct from: {kind}"),
+        ("int64", "string") | ("float64", "int32" | "int64") => format!("cannot convert {kind} to {wanted}"),
+        _ => format!("unrecognized type: {wanted}"),
+    }
 }
 
 /// A patch that does not apply.

@@ -383,3 +383,41 @@ async fn a_version_shows_what_it_knows() {
     let stored = admin.get(&format!("{first}/v")).await;
     assert_eq!(stored.body["spec"], json!({"a": "2", "c": "cc"}));
 }
+
+/// A strategic patch is merged into the type itself, and does not fit for reasons of its own.
+#[tokio::test]
+async fn a_strategic_patch_that_does_not_fit_is_shown_itself() {
+    let server = TestServer::start().await;
+    let admin = server.admin();
+    admin.post(DEPLOYMENTS, &deployment("d")).await;
+    let path = format!("{DEPLOYMENTS}/d");
+    for (patch, told) in [
+        (
+            json!({"spec": {"replicas": "x"}}),
+            "\"map[spec:map[replicas:x]]\": unrecognized type: int32",
+        ),
+        (
+            json!({"metadata": {"labels": {"n": 1}}}),
+            "\"map[metadata:map[labels:map[n:1]]]\": cannot convert int64 to string",
+        ),
+        (
+            json!({"spec": {"template": {"spec": {"containers": "x"}}}}),
+            "\"map[spec:map[template:map[spec:map[containers:x]]]]\": cannot restore slice from string",
+        ),
+    ] {
+        let refused = admin.strategic(&path, &patch).await;
+        assert_eq!(
+            (refused.code, refused.message()),
+            (
+                422,
+                format!(" \"\" is invalid: patch: Invalid value: {told}").as_str()
+            )
+        );
+    }
+    let strict = format!("{path}?fieldValidation=Strict");
+    let refused = admin.strategic(&strict, &json!({"spec": {"foo": 1}})).await;
+    assert_eq!(
+        refused.message(),
+        " \"\" is invalid: patch: Invalid value: \"map[spec:map[foo:1]]\": strict decoding error: unknown field \"spec.foo\""
+    );
+}
