@@ -179,6 +179,12 @@ fn many(count: u64, base: u64) -> anyhow::Result<()> {
         report.recovered,
         report.fences
     );
+    let struck: Vec<String> = report
+        .struck
+        .iter()
+        .map(|(what, times)| format!("{what} {times}"))
+        .collect();
+    say!("what went wrong or right again: {}", struck.join(", "));
     Ok(())
 }
 

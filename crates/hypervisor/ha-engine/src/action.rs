@@ -94,6 +94,8 @@ pub enum Effect {
     Hold {
         /// The host.
         host: HostName,
+        /// The level of fencing that switched it off.
+        level: usize,
     },
     /// Change the compute service in one call. Settled by reading the service.
     UpdateService {

@@ -118,6 +118,13 @@ impl Evidence {
             .any(|g| matches!(self.of(*g).verdict, Verdict::Alive | Verdict::KernelOnly))
     }
 
+    /// Whether anybody but its agent shows the host at work: an answer of its kernel or of its storage is none.
+    pub fn seen_at_work(&self) -> bool {
+        [Group::N, Group::K, Group::P, Group::Q]
+            .iter()
+            .any(|g| self.is(*g, Verdict::Alive))
+    }
+
     /// How many groups show full life.
     pub fn alive_groups(&self) -> usize {
         Group::WITNESSES

@@ -11,6 +11,7 @@ use crate::evidence::{Group, Verdict};
 use crate::ids::{Grade, IncidentId, Mono, Now};
 use crate::input::{Answer, Identity, Power, Trouble};
 use crate::journal::Entry;
+use crate::ledger::Incident;
 use crate::mutation::Mutation;
 use crate::recovery::Pass;
 use crate::status::{HeldReason, Notice};
@@ -30,7 +31,7 @@ impl Engine {
             return Err(Some(HeldReason::IdentityMismatch));
         };
         let evidence = self.evidence(host, now);
-        if incident.asserted && !evidence.any_alive() {
+        if self.vouched_for(id, now) {
             self.fenced(id, incident.level, Grade::Asserted, now);
             return Ok(());
         }
@@ -41,6 +42,7 @@ impl Engine {
         }
         let heard = evidence.of(Group::A).verdict == Verdict::Alive;
         let level = self.choose_level(id, incident.level, now);
+        self.disable_early(id, now);
         self.identify(id, level, now)?;
         let host = id.host.clone();
         self.poll_power(id, Effect::ReadPower { host, level }, POWER_POLL, now);
@@ -63,9 +65,29 @@ impl Engine {
             return Ok(());
         }
         self.power_off(id, level, now)?;
-        self.disable_early(id, now);
         let late = now.mono.since(self.run(id, now).fence_since) > self.config.fence_timeout * 3 / 4;
         Err(late.then_some(HeldReason::FenceFailed))
+    }
+
+    /// Whether somebody signed that the host is off and nothing has spoken against it since. A sign of life, or a device
+    /// that says On, takes the signature back for good: it was about a host that is not what it was.
+    pub(crate) fn vouched_for(&mut self, id: &IncidentId, now: Now) -> bool {
+        let signed = |incident: &Incident| incident.asserted && incident.grade.is_none();
+        if !self.ledger.incidents.get(id).is_some_and(signed) {
+            return false;
+        }
+        let contradicted = self.hosts.get(&id.host).is_none_or(|host| {
+            let on = host.signals.powered_on(now.mono, &self.config);
+            self.evidence(host, now).any_alive() || on
+        });
+        if contradicted {
+            self.write(Entry::FenceLost { incident: id.clone() }, now);
+            self.tell(Notice::Held {
+                incident: id.clone(),
+                reason: HeldReason::FenceLost,
+            });
+        }
+        !contradicted
     }
 
     fn fenced(&mut self, id: &IncidentId, level: usize, grade: Grade, now: Now) {
@@ -82,6 +104,7 @@ impl Engine {
         run.hold_ok = Some(asked);
         run.fenced_at = Some(now.mono);
         run.unheld = false;
+        run.level = None;
         run.retry.remove(&Slot::Off);
     }
 
@@ -108,8 +131,9 @@ impl Engine {
         })
     }
 
-    /// Levels are tried in turn, those that cannot reach the required grade are passed over.
-    fn choose_level(&mut self, id: &IncidentId, current: usize, now: Now) -> usize {
+    /// Levels are tried in turn, those that cannot reach the required grade are passed over. To turn to the next one
+    /// touches nothing, so nothing is written: the record of a level is that of its power command.
+    fn choose_level(&mut self, id: &IncidentId, journaled: usize, now: Now) -> usize {
         let required = self.config.required_grade;
         let usable: Vec<usize> = self
             .config
@@ -121,6 +145,7 @@ impl Engine {
             .collect();
         let timeout = self.config.fence_timeout;
         let run = self.run(id, now);
+        let current = run.level.unwrap_or(journaled);
         let expired = now.mono.since(run.level_since) > timeout;
         let Some(position) = usable.iter().position(|level| *level == current) else {
             return usable.first().copied().unwrap_or(current);
@@ -135,13 +160,7 @@ impl Engine {
             .get((position + 1) % usable.len())
             .copied()
             .unwrap_or(current);
-        self.write(
-            Entry::FenceIntended {
-                incident: id.clone(),
-                level: next,
-            },
-            now,
-        );
+        run.level = Some(next);
         next
     }
 
@@ -166,7 +185,6 @@ impl Engine {
             };
             self.act(Some(id), Slot::Identify, effect, now);
         }
-        self.disable_early(id, now);
         if answer == Some(false) {
             return Err(Some(HeldReason::IdentityMismatch));
         }
@@ -209,7 +227,8 @@ impl Engine {
         // A host that passed the gates because its power was off, and is on again, meets them anew,
         // whatever was proven before. Not so one that was fenced: its guests are on their way.
         if let Some(incident) = self.ledger.incidents.get(id).filter(|i| !i.fence_intended) {
-            self.storm_brake(incident, now.mono).map_err(Some)?;
+            self.people_allow(&id.host).map_err(Some)?;
+            self.storm_brake(incident, now).map_err(Some)?;
             self.warmup_brake(incident, now.mono).map_err(Some)?;
             // It may have waited for long, and answer by now.
             if !self.still_down(id, now) {
@@ -248,27 +267,42 @@ impl Engine {
         Ok(())
     }
 
-    /// A claimed host that cannot be fenced for two minutes at least gets no new guests. Nova must
+    /// A claimed host that cannot be fenced for two minutes at least gets no new guests, whatever it waits for. Nova must
     /// not believe it to be down, though: that is said only of a host that is off.
     pub(crate) fn disable_early(&mut self, id: &IncidentId, now: Now) {
         let late = now.mono.since(self.run(id, now).fence_since) > SECOND * 120;
-        let done = self.ledger.incidents.get(id).is_some_and(|i| i.disabled);
-        if late && !done && self.ready(id, &Slot::Update, now) {
-            self.write(
-                Entry::DisableIntended {
-                    incident: id.clone(),
-                    forced_down: false,
-                },
-                now,
-            );
-            let effect = Effect::UpdateService {
-                host: id.host.clone(),
-                change: ServiceChange::Disable,
-            };
-            self.act(Some(id), Slot::Update, effect, now);
+        let told = self.ledger.incidents.get(id).is_none_or(|i| i.condition);
+        if !late || told || self.busy(Some(id), &Slot::Update) {
+            return;
         }
-        if late && done {
-            let _ = self.condition(id, now);
+        let fresh = self.config.hold_max_age;
+        let read = self.run(id, now).service.clone();
+        let read = read.filter(|(asked, _)| now.mono.since(*asked) <= fresh);
+        let host = id.host.clone();
+        match read {
+            None if self.ready(id, &Slot::Service, now) => {
+                self.act(Some(id), Slot::Service, Effect::ReadService { host }, now);
+            }
+            Some((_, service)) if service.disabled => {
+                let _ = self.condition(id, now);
+            }
+            Some(_) if self.ready(id, &Slot::Update, now) => {
+                self.write(
+                    Entry::DisableIntended {
+                        incident: id.clone(),
+                        forced_down: false,
+                    },
+                    now,
+                );
+                let change = ServiceChange::Disable;
+                self.act(
+                    Some(id),
+                    Slot::Update,
+                    Effect::UpdateService { host, change },
+                    now,
+                );
+            }
+            _ => {}
         }
     }
 
@@ -312,8 +346,13 @@ impl Engine {
         }
     }
 
+    /// Has those keep the host off who were found to have switched it off.
     pub(crate) fn hold(&mut self, id: &IncidentId, now: Now) -> Pass {
-        if self.ledger.incidents.get(id).is_some_and(|i| i.held) {
+        let Some(incident) = self.ledger.incidents.get(id) else {
+            return Err(None);
+        };
+        let level = incident.level;
+        if incident.held {
             return Ok(());
         }
         if self.ready(id, &Slot::Hold, now) {
@@ -323,6 +362,7 @@ impl Engine {
                 Slot::Hold,
                 Effect::Hold {
                     host: id.host.clone(),
+                    level,
                 },
                 now,
             );

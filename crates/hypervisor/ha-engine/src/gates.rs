@@ -3,6 +3,7 @@
 //! action, and what cannot be known counts against acting.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use cobaltcore_api::Maintenance;
 use cobaltcore_api::names::{HostName, ServerId};
@@ -10,11 +11,14 @@ use cobaltcore_api::names::{HostName, ServerId};
 use crate::action::Effect;
 use crate::config::CapacityCheck;
 use crate::engine::{Engine, Host, Slot};
-use crate::ids::{Domain, IncidentId, Mono, Now};
+use crate::ids::{Domain, IncidentId, Mono, Now, ReplicaId};
 use crate::input::{PauseScope, Room};
 use crate::ledger::{Incident, IncidentState};
 use crate::mutation::Mutation;
 use crate::status::{Gate, HeldReason, Notice};
+
+/// By how much the clock of a replica may be wrong without anybody acting on it.
+pub(crate) const CLOCKS_DIFFER: Duration = Duration::from_hours(1);
 
 impl Engine {
     /// The first gate that holds this incident back, of those that need no reading.
@@ -23,36 +27,39 @@ impl Engine {
             return Err(HeldReason::HaDisabled);
         };
         let host = &incident.id.host;
-        let managed = self
-            .hosts
-            .get(host)
-            .and_then(|h| h.facts.as_ref())
-            .is_some_and(|facts| facts.ha_enabled && !facts.ambiguous);
-        if !managed && !self.broken.is(Mutation::IgnoreHaDisabled) {
-            return Err(HeldReason::HaDisabled);
-        }
-        if self.paused(host) && !self.broken.is(Mutation::IgnorePause) {
-            return Err(HeldReason::Paused);
-        }
+        self.people_allow(host)?;
         self.planned_shutdown(&incident, now.mono)?;
         if self.own_host.as_ref() == Some(host) && !self.broken.is(Mutation::IgnoreOwnHost) {
             // Whoever stands on the failed host is about to fall with it.
             self.act(None, Slot::Resign, Effect::Resign, now);
             return Err(HeldReason::SelfIsolated);
         }
-        self.storm_gate(&incident, now.mono)?;
+        self.storm_gate(&incident, now)?;
         self.isolation_gate(Some(host), now.mono)?;
         self.warmup_gate(&incident, now.mono)?;
-        let in_flight = self
-            .ledger
-            .incidents
-            .values()
-            .filter(|i| i.state.in_flight())
-            .count();
-        if in_flight >= self.config.max_hosts_in_flight && !self.broken.is(Mutation::NoInFlightLimit) {
+        if self.in_flight() >= self.config.max_hosts_in_flight && !self.broken.is(Mutation::NoInFlightLimit) {
             return Err(HeldReason::HostsInFlight);
         }
         self.room_gate(&incident, now)
+    }
+
+    /// Hosts between Fencing and Evacuating.
+    pub(crate) fn in_flight(&self) -> usize {
+        let states = self.ledger.incidents.values().map(|incident| incident.state);
+        states.filter(|state| state.in_flight()).count()
+    }
+
+    /// Whether people want the host looked after, and nobody wants it left alone for now.
+    pub(crate) fn people_allow(&self, host: &HostName) -> Result<(), HeldReason> {
+        let facts = self.hosts.get(host).and_then(|known| known.facts.as_ref());
+        let managed = facts.is_some_and(|facts| facts.ha_enabled && !facts.ambiguous);
+        if !managed && !self.broken.is(Mutation::IgnoreHaDisabled) {
+            return Err(HeldReason::HaDisabled);
+        }
+        if self.paused(host) && !self.broken.is(Mutation::IgnorePause) {
+            return Err(HeldReason::Paused);
+        }
+        Ok(())
     }
 
     /// Whether its guests would find room. What nobody reports is not there.
@@ -195,19 +202,30 @@ impl Engine {
     /// Hosts that are in trouble: suspects nobody defends and open incidents; those that were
     /// lately, which is what makes blinking hosts visible; and incidents that ended within the
     /// memory, which is what makes a slow cascade visible.
-    fn impacted(&self, now: Mono) -> BTreeSet<HostName> {
+    fn impacted(&self, now: Now) -> BTreeSet<HostName> {
         let mut impacted: BTreeSet<HostName> = self.in_trouble().cloned().collect();
-        let lately = |at: Mono| now.since(at) <= self.config.storm_window;
+        let lately = |at: Mono| now.mono.since(at) <= self.config.storm_window;
         let struck = self.struck.iter().filter(|(_, at)| lately(**at));
         impacted.extend(struck.map(|(name, _)| name.clone()));
         for incident in self.ledger.incidents.values() {
-            let since = self.runs.get(&incident.id).map_or(now, |run| run.state_since);
-            let remembered = now.since(since) <= self.config.storm_memory;
-            if remembered && incident.state.settled() {
+            let since = self
+                .runs
+                .get(&incident.id)
+                .map_or(now.mono, |run| run.state_since);
+            let remembered = now.mono.since(since) <= self.config.storm_memory;
+            if remembered && incident.state.settled() && !self.long_settled(incident, now) {
                 impacted.insert(incident.id.host.clone());
             }
         }
         impacted
+    }
+
+    /// Whether an incident was settled so long before this leader's term that it is no part of a cascade. A leader has
+    /// only the wall clock for that, and an hour more than the memory makes up for one that jumps.
+    fn long_settled(&self, incident: &Incident, now: Now) -> bool {
+        let age = incident.settled.map(|at| now.wall.duration_since(at));
+        age.and_then(|age| Duration::try_from(age).ok())
+            .is_some_and(|age| age > self.config.storm_memory + CLOCKS_DIFFER)
     }
 
     /// Hosts that are in trouble at this moment.
@@ -233,7 +251,7 @@ impl Engine {
 
     pub(crate) fn watch_storm(&mut self, now: Now) {
         self.note_trouble(now.mono);
-        let impacted = self.impacted(now.mono).len();
+        let impacted = self.impacted(now).len();
         let limit = (self.hosts.len() * self.config.storm_percent as usize / 100).max(2);
         if impacted > limit {
             self.storm_last = Some(now.mono);
@@ -247,11 +265,43 @@ impl Engine {
             self.self_isolated = isolated;
             self.tell(Notice::SelfIsolated { active: isolated });
         }
+        self.make_way(isolated && !begins, now);
+    }
+
+    /// Whoever hears too few hosts for a while, while another replica hears them, lets that one lead: nothing would be
+    /// recovered otherwise for as long as it lasts.
+    fn make_way(&mut self, isolated: bool, now: Now) {
+        let deaf = isolated && self.heard_better_elsewhere(now.mono);
+        self.deaf_since = deaf.then(|| self.deaf_since.unwrap_or(now.mono));
+        let patience = self.config.silent_after;
+        if self
+            .deaf_since
+            .is_some_and(|since| now.mono.since(since) >= patience)
+        {
+            self.deaf_since = None;
+            self.act(None, Slot::Resign, Effect::Resign, now);
+        }
+    }
+
+    /// Whether we hear too few hosts, and one of the others that answer us does not.
+    fn heard_better_elsewhere(&self, now: Mono) -> bool {
+        let enough = |heard: usize, all: usize| heard * 100 >= all * self.config.fresh_percent;
+        let known = || self.hosts.values().filter(|host| host.facts.is_some());
+        let heard = |who: &dyn Fn(&Host) -> bool| known().filter(|host| who(host)).count();
+        let all = known().count();
+        let here = heard(&|host| host.signals.fresh_here(now, &self.config));
+        let hears = |replica: &ReplicaId| {
+            enough(
+                heard(&|host| host.signals.fresh_at(*replica, now, &self.config)),
+                all,
+            )
+        };
+        !enough(here, all) && self.peers_heard.keys().any(hears)
     }
 
     /// A host whose power is off needs no command, so it may be recovered in a storm; by the word of its device, or of
     /// somebody who looked.
-    fn storm_gate(&self, incident: &Incident, now: Mono) -> Result<(), HeldReason> {
+    fn storm_gate(&self, incident: &Incident, now: Now) -> Result<(), HeldReason> {
         if incident.asserted || self.config.proven_dead_bypass && self.proven(&incident.id.host) {
             return Ok(());
         }
@@ -259,14 +309,14 @@ impl Engine {
     }
 
     /// Whether a storm forbids to touch the power of this host.
-    pub(crate) fn storm_brake(&self, incident: &Incident, now: Mono) -> Result<(), HeldReason> {
+    pub(crate) fn storm_brake(&self, incident: &Incident, now: Now) -> Result<(), HeldReason> {
         let approved = incident.approved.contains(&Gate::Storm);
         if approved || self.broken.is(Mutation::NoStormBrake) {
             return Ok(());
         }
         if self
             .storm_last
-            .is_some_and(|last| now.since(last) <= self.config.storm_cooldown)
+            .is_some_and(|last| now.mono.since(last) <= self.config.storm_cooldown)
         {
             return Err(HeldReason::Storm);
         }
@@ -343,9 +393,11 @@ impl Engine {
         };
         let (mut here, mut others) = (0, 0);
         for (name, host) in self.hosts.iter() {
-            if host.facts.is_some() && !vouched(name, host) {
+            let fresh = host.signals.fresh_here(now, &self.config);
+            // One whose incident a person ended is where they left it.
+            if host.facts.is_some() && !vouched(name, host) && (fresh || !self.left_to_people(name)) {
                 others += 1;
-                here += usize::from(host.signals.fresh_here(now, &self.config));
+                here += usize::from(fresh);
             }
         }
         let hears = here * 100 >= others * self.config.fresh_percent;
@@ -395,7 +447,9 @@ impl Engine {
             .iter()
             .filter(|(name, host)| **name != incident.id.host && host.facts.is_some())
             .filter(|(name, host)| {
-                host.signals.heartbeat_age(now).is_some() && self.ledger.open_incident(name).is_none()
+                host.signals.heartbeat_age(now).is_some()
+                    && self.ledger.open_incident(name).is_none()
+                    && !self.left_to_people(name)
             })
             .collect();
         let heard = known

@@ -10,6 +10,8 @@ use cobaltcore_api::names::{HostName, ServerId};
 use crate::action::Effect;
 use crate::config::VmPolicy;
 use crate::engine::{Engine, Slot};
+use crate::evidence::{Group, Verdict};
+use crate::gates::CLOCKS_DIFFER;
 use crate::ids::{Mono, Now};
 use crate::input::{Answer, ServerFacts, Trouble, VmState};
 use crate::journal::Entry;
@@ -29,7 +31,19 @@ struct Case {
     /// A restart of the host took it, not a crash: every guest that ran is started.
     by_reboot: bool,
     read: Option<(Mono, Option<ServerFacts>)>,
+    /// When it was last restarted, while it is looked at what came of it.
     restarted: Option<Mono>,
+    /// It was restarted, and that did not help.
+    in_vain: bool,
+}
+
+/// What is to be done about one.
+enum Next {
+    Restart(Effect),
+    /// Something has to be over first, or known.
+    Wait,
+    /// It is nobody's case any more.
+    Leave,
 }
 
 /// All of them.
@@ -45,22 +59,47 @@ pub(crate) struct Guests {
 
 /// How long a host may take to list its guests after one of them crashed.
 const LISTED: Duration = Duration::from_secs(180);
+/// How long a restart may take to show.
+const SHOWS: Duration = Duration::from_secs(120);
+/// For how long whoever does not lead remembers a crash: longer than it takes to lead.
+const REMEMBERED: Duration = Duration::from_secs(600);
 
 impl Guests {
-    /// Restarts that a predecessor wrote down count from now: rather too few restarts than too many.
-    pub(crate) fn resume(&mut self, ledger: &Ledger, now: Mono) {
-        for (server, n) in &ledger.restarts {
-            self.restarts
-                .insert(server.clone(), (0..*n).map(|_| now).collect());
+    /// Restarts that a predecessor wrote down count from now: rather too few restarts than too many. Those of an hour
+    /// that is long over do not, whatever the clock says.
+    pub(crate) fn resume(&mut self, ledger: &Ledger, window: Duration, now: Now) {
+        for (server, restarts) in &ledger.restarts {
+            let age = Duration::try_from(now.wall.duration_since(restarts.at)).unwrap_or_default();
+            if age <= window + CLOCKS_DIFFER {
+                let past = (0..restarts.count).map(|_| now.mono).collect();
+                self.restarts.insert(server.clone(), past);
+            }
         }
+    }
+
+    /// Whoever leads next may be somebody else. Crashes are remembered, what was done about them is in the journal.
+    pub(crate) fn step_down(&mut self) {
+        let cases = std::mem::take(&mut self.cases);
+        let crashes = std::mem::take(&mut self.crashes);
+        let left = |mut case: Case| {
+            case.read = None;
+            case.restarted = None;
+            case
+        };
+        // What a reboot left behind is found again by whoever leads.
+        let crashed = cases.into_iter().filter(|(_, case)| !case.by_reboot);
+        *self = Self {
+            cases: crashed.map(|(server, case)| (server, left(case))).collect(),
+            crashes,
+            ..Self::default()
+        };
     }
 }
 
 impl Engine {
+    /// A guest crashed. Everybody remembers it: whoever leads may be gone before it did anything about it.
     pub(crate) fn guest_crashed(&mut self, host: &HostName, server: &ServerId, now: Now) {
-        if self.term.is_none() {
-            return;
-        }
+        let leads = self.term.is_some();
         let crashes = &mut self.guests.crashes;
         crashes.push_back(now.mono);
         while crashes
@@ -69,15 +108,18 @@ impl Engine {
         {
             crashes.pop_front();
         }
+        if !leads {
+            let lately = |case: &Case| now.mono.since(case.since) <= REMEMBERED;
+            self.guests.cases.retain(|_, case| lately(case));
+        }
         let most = self.config.monitors.instance_crashed.storm_per_minute;
-        let (count, storm) = (crashes.len(), crashes.len() > most);
-        if storm && !self.guests.storm {
+        let count = self.guests.crashes.len();
+        let storm = count > most;
+        if storm && !self.guests.storm && leads {
             self.tell(Notice::GuestStorm { crashes: count });
         }
         self.guests.storm = storm;
-        if !storm {
-            self.open_case(host, server, false, now);
-        }
+        self.open_case(host, server, false, now);
     }
 
     /// The watchdog of a guest fired. One that fires again and again is told of, once, and the guest is
@@ -122,8 +164,20 @@ impl Engine {
             by_reboot,
             read: None,
             restarted: None,
+            in_vain: false,
         };
-        self.guests.cases.entry(server.clone()).or_insert(case);
+        let known = self
+            .guests
+            .cases
+            .entry(server.clone())
+            .or_insert_with(|| case.clone());
+        // It crashed again while it was looked at whether a restart had helped.
+        if known.restarted.is_some() && !by_reboot {
+            *known = Case {
+                in_vain: true,
+                ..case
+            };
+        }
     }
 
     /// Whether so many guests crashed within the last minute that it is no matter of single guests.
@@ -167,60 +221,86 @@ impl Engine {
             );
             return;
         };
-        let shown = self.guest_runs(server, &case);
-        if case.restarted.is_some() {
+        let shown = self.guest_runs(server, &case, now);
+        if let Some(restarted) = case.restarted {
             if shown == Some(true) {
                 self.guests.cases.remove(server);
                 self.tell(Notice::GuestRestarted {
                     server: server.clone(),
                 });
-            } else if case.restarted.is_some_and(|at| now.mono.since(at) > SECOND * 120) {
-                self.guests.cases.remove(server);
+            } else if now.mono.since(restarted) > SHOWS
+                && let Some(case) = self.guests.cases.get_mut(server)
+            {
+                // It is decided anew, and perhaps tried once more.
+                (case.restarted, case.read, case.in_vain) = (None, None, true);
+                case.not_before = now.mono;
             }
             return;
         }
-        // Its host has not listed its guests since; what it said before is no answer.
-        if shown.is_none() && now.mono.since(case.since) <= LISTED {
-            return;
-        }
-        match facts
-            .as_ref()
-            .filter(|facts| self.wants_restart(facts, &case, shown, now))
-        {
-            Some(facts) => {
-                let effect = match facts.state {
-                    VmState::Stopped => Effect::Start {
-                        server: server.clone(),
-                    },
-                    _ => Effect::RebootHard {
-                        server: server.clone(),
-                    },
-                };
-                self.restart_guest(server, &case.host, effect, now);
-            }
-            None => {
+        match self.decide_guest(facts.as_ref(), &case, shown, now) {
+            Next::Restart(effect) => self.restart_guest(server, &case.host, effect, now),
+            Next::Wait => {}
+            Next::Leave => {
                 self.guests.cases.remove(server);
+                if case.in_vain && shown != Some(true) && facts.is_some() {
+                    self.tell(Notice::GuestGaveUp {
+                        server: server.clone(),
+                    });
+                }
             }
         }
     }
 
-    /// Whether its host shows the guest, if it listed its guests after what happened to it.
-    fn guest_runs(&self, server: &ServerId, case: &Case) -> Option<bool> {
+    /// Whether its host shows the guest, if it listed its guests lately, and after what happened to it.
+    fn guest_runs(&self, server: &ServerId, case: &Case, now: Now) -> Option<bool> {
         let (at, inventory) = self.hosts.get(&case.host)?.inventory.as_ref()?;
-        let since = match case.restarted {
+        let happened = match case.restarted {
             Some(restarted) => restarted,
             // The list of the new boot is what opened the case.
             None if case.by_reboot => Mono(0),
             None => case.since,
         };
-        (*at >= since).then(|| inventory.domains.active(server))
+        // A predecessor may have restarted it just before we began to lead.
+        let restarted = self.guests.restarts.get(server).and_then(|past| past.back());
+        let after = happened.max(restarted.copied().unwrap_or(Mono(0)));
+        let fresh = now.mono.since(*at) <= self.config.inventory_fresh;
+        (*at >= after && fresh).then(|| inventory.domains.active(server))
     }
 
-    fn wants_restart(&self, facts: &ServerFacts, case: &Case, shown: Option<bool>, now: Now) -> bool {
+    /// What is to be done about a guest that its host does not run, as Nova has it.
+    fn decide_guest(&self, facts: Option<&ServerFacts>, case: &Case, shown: Option<bool>, now: Now) -> Next {
+        let Some(facts) = facts.filter(|facts| self.wants_restart(facts, case, now)) else {
+            return Next::Leave;
+        };
+        match shown {
+            Some(true) => return Next::Leave,
+            // Its host has not listed its guests since; what it said before is no answer.
+            None if now.mono.since(case.not_before) <= LISTED => return Next::Wait,
+            None => return Next::Leave,
+            Some(false) => {}
+        }
+        let Some(host) = self.hosts.get(&case.host) else {
+            return Next::Leave;
+        };
+        let heard = self.evidence(host, now).of(Group::A).verdict == Verdict::Alive;
+        let paused = self.paused(&case.host) || self.paused_server(&facts.id);
+        if !heard || host.suspicion.is_some() || paused {
+            return Next::Wait;
+        }
+        let server = facts.id.clone();
+        Next::Restart(match facts.state {
+            VmState::Stopped => Effect::Start { server },
+            _ => Effect::RebootHard { server },
+        })
+    }
+
+    fn wants_restart(&self, facts: &ServerFacts, case: &Case, now: Now) -> bool {
         let asked_for = match facts.policy {
+            _ if facts.excluded => false,
             Some(VmPolicy::Ignore) => false,
             Some(_) => true,
-            None => self.config.restart_by_default || case.by_reboot,
+            None if case.by_reboot => self.config.default_policy != VmPolicy::Ignore,
+            None => self.config.restart_by_default,
         };
         let state = match facts.state {
             VmState::Active => true,
@@ -237,8 +317,6 @@ impl Engine {
             && facts.task.is_empty()
             && facts.host.as_ref() == Some(&case.host)
             && !by_owner
-            && shown == Some(false)
-            && !self.paused_server(&facts.id)
             && !self.watchdog_storm(&facts.id, now.mono)
             && self.ledger.open_incident(&case.host).is_none()
             && !self.being_moved(&facts.id)
@@ -257,6 +335,9 @@ impl Engine {
     fn restart_guest(&mut self, server: &ServerId, host: &HostName, effect: Effect, now: Now) {
         let window = self.config.restart_window;
         let max = self.config.max_restarts;
+        self.guests
+            .restarts
+            .retain(|_, past| past.back().is_some_and(|at| now.mono.since(*at) <= window));
         let past = self.guests.restarts.entry(server.clone()).or_default();
         while past.front().is_some_and(|at| now.mono.since(*at) > window) {
             past.pop_front();

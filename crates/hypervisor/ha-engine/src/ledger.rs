@@ -256,6 +256,8 @@ pub struct Incident {
     pub fence_released: bool,
     /// The maintenance was given back.
     pub restored: bool,
+    /// Since when its guests have been settled, and its host is not in service again.
+    pub settled: Option<jiff::Timestamp>,
     /// When it was over. For people, and for how long it is remembered.
     pub ended: Option<jiff::Timestamp>,
 }
@@ -282,7 +284,16 @@ pub struct Ledger {
     /// All incidents, open and closed, that were not forgotten.
     pub incidents: BTreeMap<IncidentId, Incident>,
     /// How often guests were restarted in place.
-    pub restarts: BTreeMap<ServerId, u32>,
+    pub restarts: BTreeMap<ServerId, Restarts>,
+}
+
+/// Restarts of one guest in place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Restarts {
+    /// How many, within one window.
+    pub count: u32,
+    /// When the latest was intended.
+    pub at: jiff::Timestamp,
 }
 
 impl Ledger {
@@ -321,12 +332,14 @@ impl Ledger {
     pub fn apply(&mut self, record: &Record) -> Result<(), JournalError> {
         self.skip(record)?;
         let seq = record.seq;
-        self.fold(&record.entry)
+        self.fold(&record.entry, record.at)
             .map_err(|incident| JournalError::UnknownIncident { seq, incident })?;
         let about = record.entry.incident().and_then(|id| self.incidents.get_mut(id));
         if let Some(incident) = about {
             let over = !incident.state.open();
             incident.ended = over.then(|| incident.ended.unwrap_or(record.at));
+            let settled = incident.state.settled();
+            incident.settled = settled.then(|| incident.settled.unwrap_or(record.at));
         }
         Ok(())
     }
@@ -358,14 +371,14 @@ impl Ledger {
         Ok(())
     }
 
-    fn fold(&mut self, entry: &Entry) -> Result<(), IncidentId> {
+    fn fold(&mut self, entry: &Entry, at: jiff::Timestamp) -> Result<(), IncidentId> {
         match entry {
             Entry::Led | Entry::PauseIntended { .. } | Entry::Left { .. } => {}
             Entry::Forgotten { incident } => {
                 self.incidents.remove(incident);
             }
             Entry::RestartIntended { server, n, .. } => {
-                self.restarts.insert(server.clone(), *n);
+                self.restarts.insert(server.clone(), Restarts { count: *n, at });
             }
             Entry::Opened {
                 incident,
@@ -525,6 +538,7 @@ fn opened(
         fence_release_intended: false,
         fence_released: false,
         restored: false,
+        settled: None,
         ended: None,
     }
 }

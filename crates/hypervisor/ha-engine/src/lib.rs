@@ -76,8 +76,8 @@ pub use input::{
 };
 pub use journal::{Entry, JournalError, Record, VERSION, forgotten};
 pub use ledger::{
-    BlockedReason, FailedReason, Incident, IncidentKind, IncidentState, Ledger, Loss, SkipReason, VmProgress,
-    VmRecord, Wanted,
+    BlockedReason, FailedReason, Incident, IncidentKind, IncidentState, Ledger, Loss, Restarts, SkipReason,
+    VmProgress, VmRecord, Wanted,
 };
 #[cfg(feature = "mutants")]
 pub use mutation::Mutation;

@@ -129,6 +129,10 @@ impl Engine {
     fn may(&self, incident: &Incident, decision: Decision, now: Now) -> Result<(), &'static str> {
         let held = self.runs.get(&incident.id).and_then(|run| run.held);
         allowed(incident, held, self.stuck(&incident.id), decision)?;
+        let anew = decision == Decision::Retry && !incident.state.in_flight();
+        if anew && self.in_flight() >= self.config.max_hosts_in_flight {
+            return Err("as many hosts as allowed are in flight; try again when one of them is settled");
+        }
         if decision != Decision::AckFenced {
             return Ok(());
         }

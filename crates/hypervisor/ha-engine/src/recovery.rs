@@ -111,6 +111,7 @@ impl Engine {
             return Ok(());
         }
         self.keep_asking(id, now);
+        self.vouched_for(id, now);
         let down = self.still_down(id, now);
         if self.broken.is(Mutation::ConditionBeforeClaim) {
             self.condition(id, now)?;
@@ -259,12 +260,33 @@ impl Engine {
         if !touched && (aborted || self.run(id, now).restoring || self.returned(id, now)) {
             return self.cancel(id, now);
         }
-        self.claim(id, now)?;
-        self.stop_eviction(id, now);
+        let claimed = self.claim(id, now);
+        if claimed.is_ok() {
+            self.stop_eviction(id, now);
+        }
         // A device may lie, also about a host that somebody switched on again while its guests are moved. Whoever
         // answers contradicts it as long as somebody asks.
         self.keep_asking(id, now);
         self.check_hold(id, now);
+        let passed = claimed.and_then(|()| self.prepare(id, now));
+        // Whatever holds the incident back, guests that are on their way are followed to their end.
+        if passed.is_err() {
+            self.follow_vms(id, now);
+            return passed;
+        }
+        self.drive_vms(id, now);
+        self.drive_locks(id, now);
+        self.finish(id, now);
+        let incident = self.ledger.incidents.get(id);
+        let moving = incident.is_some_and(|i| i.state == IncidentState::Evacuating);
+        match self.nova_trouble(id, now).filter(|_| moving) {
+            None => Ok(()),
+            held => Err(held),
+        }
+    }
+
+    /// Everything that must be so before a guest may be asked for.
+    fn prepare(&mut self, id: &IncidentId, now: Now) -> Pass {
         let required = self.config.required_grade;
         let fenced = |engine: &Self| {
             engine
@@ -283,16 +305,7 @@ impl Engine {
         self.force_down(id, now)?;
         self.condition(id, now)?;
         self.plan(id, now)?;
-        self.call_spares(id, now)?;
-        self.drive_vms(id, now);
-        self.drive_locks(id, now);
-        self.finish(id, now);
-        let incident = self.ledger.incidents.get(id);
-        let moving = incident.is_some_and(|i| i.state == IncidentState::Evacuating);
-        match self.nova_trouble(id, now).filter(|_| moving) {
-            None => Ok(()),
-            held => Err(held),
-        }
+        self.call_spares(id, now)
     }
 
     /// The host is ours when its maintenance reads `ha`. Once it was, any other value is somebody's
@@ -381,6 +394,7 @@ impl Engine {
     fn guard(&mut self, id: &IncidentId, now: Now) {
         self.check_hold(id, now);
         self.drive_locks(id, now);
+        self.resume_conflicts(id, now);
         self.auto_release(id, now);
     }
 

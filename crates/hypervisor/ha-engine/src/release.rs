@@ -179,7 +179,7 @@ impl Engine {
             Some((asked, found)) if now.mono.since(asked) <= SECOND * 10 => {
                 // What was `ha` before us is given back as it is.
                 if found != Maintenance::Ha || value == Maintenance::Ha {
-                    return self.after_restore(id, now);
+                    return self.after_restore(id, &found, now);
                 }
                 if self.ready(id, &Slot::Restore, now) {
                     self.write(Entry::RestoreIntended { incident: id.clone() }, now);
@@ -203,19 +203,16 @@ impl Engine {
     }
 
     /// Whoever enables the service, the operator or we, the incident ends when Nova says that it is
-    /// enabled and up, so that the next guest can be placed there.
-    fn after_restore(&mut self, id: &IncidentId, now: Now) -> Pass {
+    /// enabled and up, so that the next guest can be placed there. A host that is in somebody's maintenance, the one it
+    /// was in before or one they chose since, is in their hands and not enabled.
+    fn after_restore(&mut self, id: &IncidentId, found: &Maintenance, now: Now) -> Pass {
         let Some(incident) = self.ledger.incidents.get(id).cloned() else {
             return Err(None);
         };
         if !incident.restored {
             self.write(Entry::Restored { incident: id.clone() }, now);
         }
-        let handed_on = incident
-            .previous
-            .as_ref()
-            .is_some_and(|previous| !previous.is_off());
-        if handed_on || self.in_service(id, now) {
+        if !found.is_off() || self.in_service(id, now) {
             // It is well again, and counts for no storm.
             self.struck.remove(&id.host);
             self.write(

@@ -293,6 +293,15 @@ impl Signals {
             .is_some_and(|last| now.since(last) <= config.silent_after)
     }
 
+    /// Whether another replica says that it hears the host, and said so just now.
+    pub(crate) fn fresh_at(&self, replica: ReplicaId, now: Mono, config: &Config) -> bool {
+        self.peers.get(&replica).is_some_and(|(at, seen)| {
+            let said = now.since(*at) <= config.answer_fresh;
+            let age = |ms: u64| Duration::from_millis(ms) + now.since(*at);
+            said && seen.age_ms.is_some_and(|ms| age(ms) <= config.silent_after)
+        })
+    }
+
     /// One snapshot of all groups. `awake` is since when we have been listening without a gap.
     pub(crate) fn evidence(
         &self,

@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 
 use cobaltcore_api::Maintenance;
 use cobaltcore_ha_engine::{
-    Answer, Command, Config, Decision, Effect, Entry, Epoch, Gate, Grade, HeldReason, Identity, IncidentId,
-    IncidentState, IncidentStatus, Input, Ledger, Mono, Notice, Observation, Power, Record, ReplicaId,
-    ServiceChange, ServiceFacts, Trouble, VERSION, allowed,
+    Answer, Command, Config, Decision, Effect, Entry, Epoch, FenceLevel, Gate, Grade, HeldReason, Identity,
+    IncidentId, IncidentState, IncidentStatus, Input, Ledger, Mono, Notice, Observation, Pause, PauseScope,
+    Power, Record, ReplicaId, ServiceChange, ServiceFacts, Trouble, VERSION, allowed,
 };
 use play::{Play, at, beat, facts, host, machine, right};
 
@@ -448,4 +448,231 @@ fn whoever_follows_knows_which_hosts_are_handled() {
     // Whoever leads believes itself.
     world.play.step(Input::Follow(Box::default()));
     assert_eq!(*world.play.engine.ledger(), ledger);
+}
+
+fn configured(world: &mut World, change: impl FnOnce(&mut Config)) {
+    let mut config = Config::default();
+    change(&mut config);
+    world.play.step(Input::Configure(Box::new(config)));
+}
+
+/// A level that is turned to is no power command: the host may still be let go, and its gates are still shut.
+#[test]
+fn another_level_of_fencing_touches_nothing_by_itself() {
+    let mut world = World::new();
+    configured(&mut world, |config| {
+        config.fence_levels.push(FenceLevel {
+            name: "exec".into(),
+            grade: Grade::Power,
+        });
+    });
+    world.identity = Some(machine(9));
+    world.silent = 1;
+    world.seconds(200);
+    let incident = world.play.engine.ledger().incidents[&world.of(0).id].clone();
+    assert!(!incident.touched(), "{incident:?}");
+    assert_eq!(world.wrote(switched_off), 0);
+    world.silent = 0;
+    world.seconds(30);
+    assert_eq!(world.of(0).state, IncidentState::Cancelled);
+    assert_eq!(world.maintenance[&0], Maintenance::Off);
+}
+
+/// Whoever is found to have switched a host off is told to keep it off, and nobody else.
+#[test]
+fn the_level_that_fenced_a_host_holds_it() {
+    let mut world = World::new();
+    configured(&mut world, |config| {
+        config.fence_levels.insert(
+            0,
+            FenceLevel {
+                name: "ceph-fence".into(),
+                grade: Grade::Storage,
+            },
+        );
+    });
+    world.silent = 1;
+    world.seconds(30);
+    assert!(world.wrote(switched_off) > 0);
+    world.power = Some(Power::Off);
+    world.seconds(20);
+    let held: Vec<&Effect> = world
+        .written
+        .iter()
+        .filter(|effect| matches!(effect, Effect::Hold { .. }))
+        .collect();
+    assert_eq!(
+        held,
+        [&Effect::Hold {
+            host: host(0),
+            level: 1
+        }]
+    );
+}
+
+#[test]
+fn a_pause_that_comes_before_the_power_command_is_heeded() {
+    let mut world = mismatched();
+    world.play.step(Input::Pauses(vec![Pause {
+        scope: PauseScope::Host(host(0)),
+        reason: "its device is being repaired".into(),
+    }]));
+    world.identity = None;
+    world.seconds(60);
+    assert_eq!(world.of(0).held, Some(HeldReason::Paused));
+    assert_eq!(world.wrote(switched_off), 0);
+    world.play.step(Input::Pauses(Vec::new()));
+    world.seconds(60);
+    assert!(world.wrote(switched_off) > 0);
+}
+
+#[test]
+fn a_signature_is_void_as_soon_as_the_host_shows_life() {
+    let mut world = World::new();
+    world.power = None;
+    world.silent = 0b111;
+    world.seconds(60);
+    // It waits for a place, so that there is time.
+    configured(&mut world, |config| config.max_hosts_in_flight = 0);
+    assert_eq!(world.decide(0, Decision::AckFenced), None);
+    world.seconds(5);
+    let asserted = |world: &World| {
+        let ledger = world.play.engine.ledger();
+        ledger.incidents[&world.of(0).id].asserted
+    };
+    assert!(asserted(&world));
+    for token in ["1", "2"] {
+        let lease = vec![(host(0), token.to_owned())];
+        world.play.step(Input::Saw(Observation::NodeLeases(lease)));
+        world.seconds(1);
+    }
+    assert!(!asserted(&world), "its kubelet renewed its lease");
+    configured(&mut world, |_| {});
+    world.seconds(60);
+    let grade = world.play.engine.ledger().incidents[&world.of(0).id].grade;
+    assert_eq!(grade, None, "what was signed is about a host that was not off");
+}
+
+/// Three hosts that people closed their incidents of wait for parts. Whoever begins to lead counts them for no storm and
+/// does not take their silence for its own deafness.
+#[test]
+fn incidents_that_were_over_long_ago_hold_nobody_back() {
+    let closed = |days: i64| {
+        let mut world = World::new();
+        let wall = at(0).wall - jiff::SignedDuration::from_hours(24 * days);
+        let mut records = Vec::new();
+        for n in 0..3u8 {
+            let incident = IncidentId {
+                epoch: Epoch(1),
+                n: u32::from(n) + 1,
+                host: host(n),
+                opened_ms: None,
+            };
+            let opened = Entry::Opened {
+                incident: incident.clone(),
+                kind: cobaltcore_ha_engine::IncidentKind::HostDown,
+                by: "monitor/host-down".into(),
+                boot: None,
+                evidence: Box::default(),
+            };
+            let ended = Entry::Moved {
+                incident,
+                state: IncidentState::Closed,
+            };
+            for entry in [opened, ended] {
+                records.push(Record {
+                    version: VERSION,
+                    seq: records.len() as u64 + 1,
+                    epoch: Epoch(1),
+                    at: wall,
+                    entry,
+                });
+            }
+        }
+        world.play.step(Input::Lead {
+            epoch: Epoch(2),
+            sent_at: Mono(world.play.now),
+            journal: records,
+        });
+        world.seconds(70);
+        world.silent = 0b1000;
+        world.seconds(40);
+        world.of(3)
+    };
+    assert_eq!(closed(0).held, Some(HeldReason::Storm), "that was just now");
+    assert_eq!(closed(7).state, IncidentState::Fencing);
+}
+
+#[test]
+fn hosts_that_people_left_off_are_no_sign_of_being_cut_off() {
+    let mut world = World::new();
+    configured(&mut world, |config| config.storm_percent = 100);
+    world.identity = Some(machine(9));
+    for n in [0, 1] {
+        world.silent |= 1 << n;
+        world.seconds(60);
+        assert_eq!(world.decide(n, Decision::Abort), None, "n{n}");
+        world.seconds(10);
+        assert_eq!(world.of(n).state, IncidentState::Closed, "n{n}");
+    }
+    world.identity = None;
+    world.silent |= 0b100;
+    world.seconds(60);
+    assert!(
+        world.wrote(|effect| matches!(effect, Effect::PowerOff { host: of, .. } if *of == host(2))) > 0,
+        "held for {:?}",
+        world.of(2).held
+    );
+}
+
+#[test]
+fn a_second_attempt_needs_a_place_in_flight() {
+    let mut world = World::new();
+    world.silent = 1;
+    world.power = Some(Power::Off);
+    world.seconds(60);
+    let id = world.of(0).id;
+    // Nova had no place for its guest.
+    let mut journal = world.play.journal.clone();
+    journal.push(Record {
+        version: VERSION,
+        seq: journal.len() as u64 + 1,
+        epoch: Epoch(1),
+        at: at(0).wall,
+        entry: Entry::Moved {
+            incident: id,
+            state: IncidentState::Failed,
+        },
+    });
+    world.play.step(Input::Lead {
+        epoch: Epoch(2),
+        sent_at: Mono(world.play.now),
+        journal,
+    });
+    world.seconds(5);
+    configured(&mut world, |config| config.max_hosts_in_flight = 0);
+    let why = world.decide(0, Decision::Retry).unwrap();
+    assert!(why.contains("in flight"), "{why}");
+    configured(&mut world, |_| {});
+    assert_eq!(world.decide(0, Decision::Retry), None);
+    assert_eq!(world.of(0).state, IncidentState::Evacuating);
+}
+
+#[test]
+fn a_host_that_was_emptied_before_it_is_taken_away_is_let_go() {
+    for (maintenance, instances, incidents) in [
+        (Maintenance::Termination, 0, 0),
+        (Maintenance::Termination, 1, 1),
+        (Maintenance::Auto, 0, 0),
+        (Maintenance::Off, 0, 1),
+    ] {
+        let mut world = World::new();
+        world.maintenance.insert(0, maintenance.clone());
+        let mut known = facts(0);
+        (known.maintenance, known.instances) = (maintenance.clone(), instances);
+        world.play.step(Input::Saw(Observation::Host(known)));
+        world.silent = 1;
+        world.seconds(60);
+        assert_eq!(world.incidents(), incidents, "{maintenance:?} with {instances}");
+    }
 }

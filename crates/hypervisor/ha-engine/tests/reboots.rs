@@ -7,8 +7,9 @@ mod play;
 
 use cobaltcore_api::Maintenance;
 use cobaltcore_ha_engine::{
-    AgentId, Answer, BootId, DomainState, Effect, HeldReason, IncidentKind, IncidentState, Input, Inventory,
-    Notice, Observation, Pause, PauseScope, Power, ProbeResult, Prober, ReplicaId, ServiceFacts,
+    AgentId, Answer, BootId, Config, DomainState, Effect, HeldReason, IncidentKind, IncidentState, Input,
+    Inventory, Notice, Observation, Pause, PauseScope, Power, ProbeResult, Prober, ReplicaId, ServiceFacts,
+    VmPolicy,
 };
 use play::{Play, beat, host, right, server};
 
@@ -183,6 +184,20 @@ fn a_compute_service_that_comes_up_in_time_has_a_minute_to_resume_its_guests() {
     assert!(zone.restarted(), "it did not");
     zone.seconds(900, 2);
     assert_eq!(zone.incidents(), []);
+}
+
+#[test]
+fn guests_that_high_availability_is_not_wanted_for_are_not_started_after_a_boot() {
+    let mut zone = Zone::new();
+    let config = Config {
+        default_policy: VmPolicy::Ignore,
+        ..Config::default()
+    };
+    zone.play.step(Input::Configure(Box::new(config)));
+    zone.seconds(300, 2);
+    zone.compute = true;
+    zone.seconds(200, 2);
+    assert!(!zone.restarted());
 }
 
 #[test]

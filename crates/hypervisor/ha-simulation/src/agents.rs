@@ -150,17 +150,21 @@ impl World {
     pub(crate) fn send(&mut self, r: usize, seen: &Observation) {
         let incarnation = self.replicas[r].incarnation;
         if self.noise > 0 && self.rng.u8(..100) < self.noise {
-            self.struck += 1;
             let later = || Event::Deliver(r, incarnation, Box::new(Input::Saw(seen.clone())));
             match self.rng.u8(..3) {
-                0 => return,
+                0 => {
+                    self.mark("a message is lost");
+                    return;
+                }
                 1 => {
                     let late = self.rng.u64(100..90_000);
                     self.schedule(late, later());
+                    self.mark("a message is doubled");
                 }
                 _ => {
                     let late = self.rng.u64(100..4_000);
                     self.schedule(late, later());
+                    self.mark("a message is late");
                     return;
                 }
             }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Many seeds, on all cores, with progress. Stops at the first seed that breaks a promise.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 
@@ -40,6 +41,8 @@ pub struct BatchReport {
     pub recovered: u64,
     /// Power-offs.
     pub fences: u64,
+    /// What went wrong, and how often.
+    pub struck: BTreeMap<String, u64>,
     /// The lowest seed that failed.
     pub failure: Option<Failure>,
 }
@@ -77,6 +80,9 @@ pub fn run_batch(batch: Batch, mut progress: impl FnMut(u64)) -> BatchReport {
             report.steps += run.steps;
             report.recovered += run.recovered as u64;
             report.fences += run.fences as u64;
+            for (what, times) in run.struck {
+                *report.struck.entry(what).or_default() += times;
+            }
             if let Some(violation) = run.violation {
                 stop.store(true, Ordering::Relaxed);
                 let lower = report

@@ -184,6 +184,7 @@ impl World {
         } else {
             "rebuilding".clone_into(&mut self.servers[n].task);
             let late = if self.rng.u8(..100) < self.messages_lost {
+                self.mark("a destination hears late");
                 45_000
             } else {
                 1500
@@ -201,6 +202,7 @@ impl World {
         };
         if !self.hosts[destination].compute_works() || !self.rabbit_up {
             // The message waits in its queue.
+            self.mark("a destination is gone");
             self.schedule(5_000, Event::NovaMessage(m));
             return;
         }
@@ -218,6 +220,7 @@ impl World {
         }
         if self.rng.u8(..100) < self.messages_lost {
             // The claim on the destination fails.
+            self.mark("a destination fails");
             self.migrations[m].status = MigrationStatus::Failed;
             self.servers[self.migrations[m].server].task.clear();
             return;
@@ -278,6 +281,12 @@ impl World {
             self.violate(
                 Invariant::S10Guests,
                 format!("guest {n} was stopped by its owner and is started"),
+            );
+        }
+        if self.servers[n].excluded {
+            self.violate(
+                Invariant::S10Guests,
+                format!("guest {n} is excluded and is started"),
             );
         }
         if !self.hosts[host].compute_works() {

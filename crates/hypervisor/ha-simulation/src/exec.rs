@@ -10,6 +10,7 @@ use cobaltcore_ha_engine::{
     ReplicaId, ServiceChange, Trouble, Verdict, lock_reason,
 };
 
+use crate::hosts::Bmc;
 use crate::invariants::Invariant;
 use crate::world::{Act, Event, World};
 
@@ -43,18 +44,22 @@ impl World {
         let incident = action.incident.as_ref();
         match &action.effect {
             Effect::Investigate { host, peers } => (10, self.investigate(r, host, peers)),
-            Effect::ReadPower { host, .. } => self.at_device(r, host, Self::read_power),
-            Effect::ReadHold { host, .. } => self.at_device(r, host, |world, h| match world.read_power(h) {
-                Answer::Power(Power::Off) if world.hosts[h].unparked.is_some() => Answer::Unheld,
-                read => read,
-            }),
-            Effect::Identify { host, .. } => self.at_device(r, host, |world, h| {
-                let machine = world.hosts[h].bmc.wired_to.unwrap_or(h);
+            Effect::ReadPower { host, level } => {
+                self.at_device(*level, host, |world, h, bmc| world.read_power(h, bmc))
+            }
+            Effect::ReadHold { host, level } => {
+                self.at_device(*level, host, |world, h, bmc| match world.read_power(h, bmc) {
+                    Answer::Power(Power::Off) if world.hosts[h].unparked.is_some() => Answer::Unheld,
+                    read => read,
+                })
+            }
+            Effect::Identify { host, level } => self.at_device(*level, host, |world, h, bmc| {
+                let machine = bmc.wired_to.unwrap_or(h);
                 Answer::Identity(world.hosts[machine].identity())
             }),
-            Effect::PowerOff { host, .. } => self.power_off(r, host, incident),
-            Effect::ReleaseFence { host, .. } => {
-                let answer = self.at_device(r, host, |_, _| Answer::Done);
+            Effect::PowerOff { host, level } => self.power_off(r, host, *level, incident),
+            Effect::ReleaseFence { host, level } => {
+                let answer = self.at_device(*level, host, |_, _, _| Answer::Done);
                 if answer.1.is_ok()
                     && let Some(h) = self.host_index(host)
                 {
@@ -69,7 +74,7 @@ impl World {
             }
             effect @ (Effect::ReadMaintenance { host }
             | Effect::Claim { host, .. }
-            | Effect::Hold { host }
+            | Effect::Hold { host, .. }
             | Effect::SetDisabled { host }
             | Effect::StopEviction { host }
             | Effect::RestoreMaintenance { host, .. }) => {
@@ -97,6 +102,7 @@ impl World {
                 if self.lease.holder == Some(r) {
                     self.lease.holder = None;
                 }
+                self.replicas[r].stands_back = self.now + 30_000;
                 let incarnation = self.replicas[r].incarnation;
                 self.schedule(5, Event::Deliver(r, incarnation, Box::new(Input::LeaseLost)));
                 (10, Ok(Answer::Done))
@@ -114,9 +120,11 @@ impl World {
         let roll = self.rng.u8(..100);
         if roll < self.nova_flaky {
             if roll.is_multiple_of(2) {
+                self.mark("Nova fails without an effect");
                 return (latency * 3, Err(Trouble::Unknown));
             }
             // The effect without the answer.
+            self.mark("Nova fails after the effect");
             let _ = self.in_nova(action);
             return (8000, Err(Trouble::Unknown));
         }
@@ -226,40 +234,61 @@ impl World {
         Ok(Answer::Done)
     }
 
+    /// The device of a level: that of the host itself, or the outlet that it is plugged into.
+    fn device(&self, h: usize, level: usize) -> Bmc {
+        if level == 0 {
+            self.hosts[h].bmc.clone()
+        } else {
+            Bmc::sound()
+        }
+    }
+
     fn at_device(
         &mut self,
-        _r: usize,
+        level: usize,
         host: &HostName,
-        ask: impl FnOnce(&mut Self, usize) -> Answer,
+        ask: impl FnOnce(&mut Self, usize, &Bmc) -> Answer,
     ) -> (u64, Outcome) {
         let Some(h) = self.host_index(host) else {
             return (5, Err(Trouble::Unknown));
         };
-        if !self.hosts[h].bmc.reachable {
+        let bmc = self.device(h, level);
+        if !bmc.reachable {
             return (5000, Err(Trouble::Unknown));
         }
-        (self.hosts[h].bmc.slow, Ok(ask(self, h)))
+        (bmc.slow, Ok(ask(self, h, &bmc)))
     }
 
-    fn read_power(&mut self, h: usize) -> Answer {
+    fn read_power(&mut self, h: usize, bmc: &Bmc) -> Answer {
         let now = self.now;
         self.power_reads.insert(h, now);
-        let bmc = &self.hosts[h].bmc;
         let machine = bmc.wired_to.unwrap_or(h);
         let early = self.hosts[machine]
             .bmc
             .says_off_from
             .is_some_and(|from| from <= now);
         let off = bmc.lies || early || !self.hosts[machine].power;
+        if early && self.hosts[machine].power {
+            self.mark("a device says Off too early");
+        }
         Answer::Power(if off { Power::Off } else { Power::On })
     }
 
-    fn power_off(&mut self, r: usize, host: &HostName, incident: Option<&IncidentId>) -> (u64, Outcome) {
+    fn power_off(
+        &mut self,
+        r: usize,
+        host: &HostName,
+        level: usize,
+        incident: Option<&IncidentId>,
+    ) -> (u64, Outcome) {
         let Some(h) = self.host_index(host) else {
             return (5, Err(Trouble::Unknown));
         };
-        self.check_power_off(r, h, incident);
-        let bmc = self.hosts[h].bmc.clone();
+        let bmc = self.device(h, level);
+        self.check_power_off(r, h, bmc.wired_to.unwrap_or(h), incident);
+        if level > 0 {
+            self.mark("another level is tried");
+        }
         if !bmc.reachable {
             return (5000, Err(Trouble::Unknown));
         }
@@ -394,19 +423,69 @@ impl World {
                 });
                 last == Some(true)
             }
-            Effect::UpdateService { .. } => written(
-                &|e| matches!(e, Entry::DisableIntended { incident, .. } | Entry::RestoreIntended { incident } if Some(incident) == about),
-            ),
+            Effect::UpdateService { host, change } => written(&|e| match (e, change) {
+                (
+                    Entry::DisableIntended {
+                        incident,
+                        forced_down,
+                    },
+                    ServiceChange::ForceDown,
+                ) => Some(incident) == about && *forced_down,
+                (
+                    Entry::DisableIntended {
+                        incident,
+                        forced_down,
+                    },
+                    ServiceChange::Disable,
+                ) => Some(incident) == about && !forced_down,
+                (Entry::RestoreIntended { incident }, ServiceChange::Enable) => Some(incident) == about,
+                (
+                    Entry::SpareIntended {
+                        incident,
+                        host: spare,
+                    },
+                    ServiceChange::EnableSpare,
+                ) => Some(incident) == about && spare == host,
+                _ => false,
+            }),
+            Effect::Hold { .. } => {
+                written(&|e| matches!(e, Entry::HoldIntended { incident } if Some(incident) == about))
+            }
+            Effect::SetDisabled { .. } => {
+                written(&|e| matches!(e, Entry::ConditionIntended { incident } if Some(incident) == about))
+            }
+            Effect::StopEviction { .. } => {
+                written(&|e| matches!(e, Entry::StopEvictionIntended { incident } if Some(incident) == about))
+            }
+            Effect::PauseDomain { server, .. } => {
+                written(&|e| matches!(e, Entry::PauseIntended { server: s, .. } if s == server))
+            }
             Effect::RestoreMaintenance { .. } => {
                 written(&|e| matches!(e, Entry::RestoreIntended { incident } if Some(incident) == about))
             }
             Effect::ReleaseFence { .. } => {
                 written(&|e| matches!(e, Entry::FenceReleaseIntended { incident } if Some(incident) == about))
             }
-            Effect::Lock { server } | Effect::Unlock { server } => written(
+            Effect::Start { server } | Effect::RebootHard { server } if about.is_none() => {
+                written(&|e| matches!(e, Entry::RestartIntended { server: s, .. } if s == server))
+            }
+            Effect::Lock { server }
+            | Effect::Unlock { server }
+            | Effect::ResetState { server }
+            | Effect::Start { server }
+            | Effect::Stop { server }
+            | Effect::RebootHard { server } => written(
                 &|e| matches!(e, Entry::VmIntended { incident, server: s, .. } if Some(incident) == about && s == server),
             ),
-            _ => true,
+            Effect::Investigate { .. }
+            | Effect::ReadPower { .. }
+            | Effect::ReadHold { .. }
+            | Effect::Identify { .. }
+            | Effect::ReadMaintenance { .. }
+            | Effect::ReadService { .. }
+            | Effect::ListServers { .. }
+            | Effect::ReadServer { .. }
+            | Effect::Resign => true,
         };
         if !intended {
             self.violate(
@@ -451,8 +530,7 @@ impl World {
         }
     }
 
-    fn check_power_off(&mut self, r: usize, h: usize, incident: Option<&IncidentId>) {
-        let machine = self.hosts[h].bmc.wired_to.unwrap_or(h);
+    fn check_power_off(&mut self, r: usize, h: usize, machine: usize, incident: Option<&IncidentId>) {
         let now = self.now;
         let first = self.first_power_command(incident) && !self.requested(incident);
         let well = |host: &crate::hosts::Host| {
@@ -535,32 +613,57 @@ impl World {
         }
     }
 
+    /// How many hosts are in trouble, or were and are not in service again, as the journal has told for a while: whoever
+    /// decided just now need not know of the latest. A person who said that it is no storm, or that a host is off, has
+    /// decided; and a host that is off is only held.
     fn check_storm(&mut self, h: usize, incident: Option<&IncidentId>) {
-        let limit = (self.hosts.len() / 10).max(2);
-        let ledger = self.ledger();
-        let open = ledger
-            .incidents
-            .values()
-            .filter(|i| {
-                i.state.in_flight() || matches!(i.state, IncidentState::Recovered | IncidentState::Failed)
-            })
-            .filter(|i| {
-                !i.approved.contains(&Gate::Storm)
-                    && !i.asserted
-                    && self
-                        .host_index(&i.id.host)
-                        .is_some_and(|h| self.hosts[h].power || i.level > 0)
-            })
-            .count();
-        let mine = incident
-            .and_then(|id| ledger.incidents.get(id))
-            .is_some_and(|i| i.approved.contains(&Gate::Storm) || i.asserted);
-        if open > limit && !mine && self.hosts[h].power {
-            self.violate(
-                Invariant::S4Brakes,
-                format!("n{h:02} is the {open}th host switched off"),
-            );
+        let Some(mine) = incident.and_then(|id| self.ledger().incidents.get(id)) else {
+            return;
+        };
+        if mine.approved.contains(&Gate::Storm) || mine.asserted || !self.hosts[h].power {
+            return;
         }
+        let counts = |state: IncidentState| {
+            state.in_flight()
+                || matches!(
+                    state,
+                    IncidentState::Confirmed | IncidentState::Recovered | IncidentState::Failed
+                )
+        };
+        let (mut fleet, mut ahead) = (1, 0);
+        for other in self.ledger().incidents.values().filter(|i| counts(i.state)) {
+            let known = self.opened_at(&other.id).is_some_and(|at| self.now - at > 12_000);
+            if other.id == mine.id || !known {
+                continue;
+            }
+            fleet += 1;
+            let rack = self
+                .host_index(&other.id.host)
+                .map(|other| self.hosts[other].rack);
+            ahead += usize::from(rack == Some(self.hosts[h].rack) && other.id < mine.id);
+        }
+        let of_rack = self
+            .hosts
+            .iter()
+            .filter(|host| host.rack == self.hosts[h].rack)
+            .count();
+        let rack_limit = (of_rack * self.config.domain_percent as usize / 100)
+            .min(self.config.max_domain_hosts)
+            .max(1);
+        if fleet > (self.hosts.len() / 10).max(2) {
+            let what = format!("n{h:02} is switched off while {fleet} hosts are in trouble");
+            self.violate(Invariant::S4Brakes, what);
+        } else if ahead >= rack_limit {
+            let what = format!("n{h:02} is switched off while {ahead} of its rack were in trouble before it");
+            self.violate(Invariant::S5InFlight, what);
+        }
+    }
+
+    fn opened_at(&self, id: &IncidentId) -> Option<u64> {
+        let mut records = self.journal.iter().zip(&self.written_at);
+        let (_, at) = records
+            .find(|(record, _)| matches!(&record.entry, Entry::Opened { incident, .. } if incident == id))?;
+        Some(*at)
     }
 
     /// Whether the incident passed its gates only now. A pause does not stop what is under way.

@@ -5,8 +5,8 @@
 use cobaltcore_api::Maintenance;
 use cobaltcore_api::names::ServerId;
 use cobaltcore_ha_engine::{
-    Config, Decision, Entry, GuestEventKind, HeldReason, IncidentId, IncidentState, Pause, PauseScope,
-    VmState,
+    Config, Decision, Entry, FenceLevel, Grade, GuestEventKind, HeldReason, IncidentId, IncidentState, Pause,
+    PauseScope, VmPolicy, VmState,
 };
 
 use crate::invariants::Invariant;
@@ -81,7 +81,26 @@ pub(crate) enum Fault {
     Approve(HeldReason),
     /// A person ends the incident of a host.
     Abort(usize),
+    /// Somebody decides the same about everything that is open, right or wrong.
+    Meddle(Decision),
+    /// The storage hears nothing of the guests of a host.
+    StorageSilent(usize),
+    /// A guest ends wherever it runs, and nobody is told but by lists.
+    GuestEnds(usize),
+    /// Nova notices that a guest does not run, and writes down that it is stopped.
+    NovaNotices(usize),
+    /// As soon as the journal has such a record.
+    Once(fn(&Entry) -> bool, Box<Fault>),
     Heal,
+}
+
+impl Fault {
+    /// What it is, whatever it strikes.
+    fn kind(&self) -> String {
+        let text = format!("{self:?}");
+        let name = text.split('(').next().unwrap_or_default();
+        name.to_owned()
+    }
 }
 
 impl World {
@@ -105,8 +124,16 @@ impl World {
         if self.undecidable(&fault) {
             return;
         }
+        let fault = match fault {
+            Fault::Once(wanted, then) if self.journal.iter().any(|record| wanted(&record.entry)) => *then,
+            Fault::Once(..) => {
+                self.schedule(50, Event::Do(fault));
+                return;
+            }
+            fault => fault,
+        };
         self.story(|| format!("*** {fault:?}"));
-        self.struck += 1;
+        self.mark(&fault.kind());
         match fault {
             Fault::PowerLoss(h) => self.lose_power(h),
             Fault::PowerOn(h) => self.gain_power(h),
@@ -171,8 +198,10 @@ impl World {
             Fault::OwnerStops(n) => self.owner_stops(n),
             Fault::GuestDies(n) => {
                 let host = self.servers[n].host;
-                self.servers[n].runs_on.clear();
-                self.guest_event(host, Some(n), GuestEventKind::Crashed);
+                // Only what runs can crash.
+                if self.servers[n].runs_on.remove(&host) {
+                    self.guest_event(host, Some(n), GuestEventKind::Crashed);
+                }
             }
             Fault::Guest(h, n, kind) => self.guest_event(h, Some(n), kind),
             // A copy that cannot write: what S1 is about never happens because of a list.
@@ -223,6 +252,16 @@ impl World {
                 let host = self.hosts[h].name.clone();
                 self.decide_where(Decision::Abort, |id, _| id.host == host);
             }
+            Fault::Meddle(decision) => self.decide_where(decision, |_, _| true),
+            Fault::StorageSilent(h) => self.hosts[h].storage_silent = true,
+            Fault::GuestEnds(n) => self.servers[n].runs_on.clear(),
+            Fault::NovaNotices(n) => {
+                let server = &mut self.servers[n];
+                if server.runs_on.is_empty() && server.state == VmState::Active && server.task.is_empty() {
+                    server.state = VmState::Stopped;
+                }
+            }
+            Fault::Once(..) => {}
             Fault::Heal => self.heal(),
         }
         for h in 0..self.hosts.len() {
@@ -300,6 +339,7 @@ impl World {
             host.kubelet = true;
             host.libvirt = true;
             host.announced = false;
+            host.storage_silent = false;
             if host.kernel && !host.user && host.power {
                 self.reboot(h, 10_000, 30_000);
             } else if host.user && !host.compute && !host.tainted {
@@ -314,7 +354,16 @@ pub(crate) fn random_run(options: Options) -> World {
     let mut rng = fastrand::Rng::with_seed(options.seed ^ 0x00C0_BA17);
     let hosts = rng.usize(6..=12);
     let options_seed = options.seed;
-    let mut world = World::new(options, hosts, 3, rng.usize(1..=3), Config::default());
+    // A die of its own, so that what the others say does not depend on it.
+    let mut people = fastrand::Rng::with_seed(options_seed ^ 0x0070_E091);
+    let mut config = Config::default();
+    if people.u8(..3) == 0 {
+        config.fence_levels.push(FenceLevel {
+            name: "exec".to_owned(),
+            grade: Grade::Power,
+        });
+    }
+    let mut world = World::new(options, hosts, 3, rng.usize(1..=3), config);
     world.noise = [0, 0, 2, 10][rng.usize(..4)];
     world.nova_flaky = [0, 0, 10, 40][rng.usize(..4)];
     world.messages_lost = [0, 0, 10, 30][rng.usize(..4)];
@@ -359,6 +408,7 @@ pub(crate) fn random_run(options: Options) -> World {
         world.at(at + rare.u64(100..60_000), Fault::Cover(h, true));
     }
     telemetry_fails(&mut world, &mut rare, end);
+    people_act(&mut world, &mut people, end);
     world.at(end, Fault::Heal);
     world.at(end + 90_000, Fault::OnDuty);
     world.schedule(30_000, Event::Operator);
@@ -374,6 +424,77 @@ pub(crate) fn random_run(options: Options) -> World {
         world.violate(invariant, what);
     }
     world
+}
+
+/// What people do to a fleet whatever befalls it, and what befalls single guests, clocks and rooms.
+fn people_act(world: &mut World, people: &mut fastrand::Rng, end: u64) {
+    let hosts = world.hosts.len();
+    for _ in 0..people.usize(..4) {
+        let (h, r) = (people.usize(..hosts), people.usize(..3));
+        let n = people.usize(..world.servers.len());
+        let at = people.u64(90_000..end - 60_000);
+        let until = (at + people.u64(5_000..200_000)).min(end);
+        match people.u8(..16) {
+            0 | 1 => {
+                world.servers[n].policy = Some(VmPolicy::Evacuate);
+                world.at(at, Fault::GuestDies(n));
+            }
+            2 => {
+                world.servers[n].policy = Some(VmPolicy::Restart);
+                world.at(at, Fault::GuestDies(n));
+                world.at(at + 15_000, Fault::NovaNotices(n));
+            }
+            3 => {
+                world.at(at, Fault::Capacity(false));
+                world.at(until, Fault::Capacity(true));
+            }
+            4 => {
+                world.at(at, Fault::Complete(false));
+                world.at(until, Fault::Complete(true));
+            }
+            5 => {
+                let decisions = [
+                    Decision::Approve,
+                    Decision::Abort,
+                    Decision::Retry,
+                    Decision::Close,
+                ];
+                let decision = decisions[people.usize(..decisions.len())];
+                for n in 0..people.u64(1..4) {
+                    world.at(at + n * 45_000, Fault::Meddle(decision));
+                }
+            }
+            6 => world.at(at, Fault::Meddle(Decision::Release)),
+            7 => world.at(at, Fault::Request(h)),
+            8 => {
+                world.at(at, Fault::Announce(h));
+                world.at(at + 15_000, Fault::PowerLoss(h));
+            }
+            9 => {
+                world.at(at, Fault::Maintenance(h, Maintenance::Auto));
+                world.at(until, Fault::Maintenance(h, Maintenance::Off));
+            }
+            10 => world.at(at, Fault::Maintenance(h, Maintenance::Termination)),
+            11 => {
+                world.at(at, Fault::ReplicaClock(r, 3_600_000));
+                world.at(until, Fault::ReplicaClock(r, -3_600_000));
+            }
+            12 => world.at(at, Fault::Clock(h, 3_600_000)),
+            13 => world.at(at, Fault::Freeze(r, people.u64(2_000..120_000))),
+            // Agents are rolled out.
+            14 => {
+                for h in 0..hosts {
+                    let at = at + 1500 * h as u64;
+                    world.at(at, Fault::Agent(h, false));
+                    world.at(at + 20_000, Fault::Agent(h, true));
+                }
+            }
+            _ => {
+                world.at(at, Fault::Libvirt(h, false));
+                world.at(until, Fault::Libvirt(h, true));
+            }
+        }
+    }
 }
 
 /// What befalls records on their way: much at once, agents that die in the middle of it, disks and stores.
@@ -544,10 +665,16 @@ pub(crate) fn unsettled(world: &World) -> Option<(Invariant, String)> {
         .iter()
         .any(|i| i.held == Some(HeldReason::IdentityMismatch));
     for incident in &incidents {
-        let waits = matches!(
-            incident.held,
-            Some(HeldReason::HaDisabled | HeldReason::IdentityMismatch)
-        );
+        // Somebody closed an incident without a release, and its host lives: that is for them to decide.
+        let lives = world
+            .host_index(&incident.id.host)
+            .is_some_and(|h| world.hosts[h].shows_life());
+        let left = incident.held == Some(HeldReason::AwaitingApproval) && lives;
+        let waits = left
+            || matches!(
+                incident.held,
+                Some(HeldReason::HaDisabled | HeldReason::IdentityMismatch)
+            );
         let working = incident.state.in_flight() || incident.state == IncidentState::Confirmed;
         // A guest on its way to a host that cannot be fenced waits for that host, as it must.
         let for_another = incident.state == IncidentState::Evacuating && miswired;

@@ -26,6 +26,21 @@ pub(crate) struct Bmc {
     pub(crate) says_off_from: Option<u64>,
 }
 
+impl Bmc {
+    /// One that works. So is the outlet of a host, which is a device of its own.
+    pub(crate) fn sound() -> Self {
+        Self {
+            reachable: true,
+            lies: false,
+            lied_until: None,
+            wired_to: None,
+            slow: 200,
+            off_delay: 1500,
+            says_off_from: None,
+        }
+    }
+}
+
 /// One hypervisor.
 #[derive(Clone, Debug)]
 pub(crate) struct Host {
@@ -51,6 +66,8 @@ pub(crate) struct Host {
     /// When somebody told whoever looks after the machine to look after it again, although we keep it off.
     pub(crate) unparked: Option<u64>,
     pub(crate) announced: bool,
+    /// The storage hears nothing of its guests.
+    pub(crate) storage_silent: bool,
     /// Since when everything about it has been well.
     pub(crate) well_since: Option<u64>,
     /// Since when it has been answering somebody.
@@ -85,15 +102,7 @@ impl Host {
             kubelet: true,
             libvirt: true,
             mgmt: true,
-            bmc: Bmc {
-                reachable: true,
-                lies: false,
-                lied_until: None,
-                wired_to: None,
-                slow: 200,
-                off_delay: 1500,
-                says_off_from: None,
-            },
+            bmc: Bmc::sound(),
             clock_skew_ms: 0,
             boot: 1,
             booted_at: 0,
@@ -103,6 +112,7 @@ impl Host {
             tainted: false,
             unparked: None,
             announced: false,
+            storage_silent: false,
             well_since: Some(0),
             answers_since: Some(0),
             died_at: None,

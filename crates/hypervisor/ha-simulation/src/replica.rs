@@ -47,6 +47,8 @@ pub(crate) struct Replica {
     committing: bool,
     lease_seen: (u64, u64),
     lease_renewed: Option<u64>,
+    /// It gave leadership up, and lets others lead until then.
+    pub(crate) stands_back: u64,
     next_tick: u64,
     /// Since when it could lead.
     pub(crate) able_since: Option<u64>,
@@ -77,6 +79,7 @@ impl Replica {
             committing: false,
             lease_seen: (0, 0),
             lease_renewed: None,
+            stands_back: 0,
             next_tick: 0,
             able_since: None,
             shown: Vec::new(),
@@ -232,6 +235,7 @@ impl World {
             .filter(|(at, _)| self.journal.len() as u64 >= *at);
         if let Some((_, after_effect)) = crash {
             self.crash_at_record = None;
+            self.mark("a leader dies at a record");
             if after_effect {
                 self.start(r, actions);
                 self.schedule(80, Event::Do(crate::faults::Fault::CrashReplica(r)));
@@ -258,6 +262,7 @@ impl World {
         let incarnation = self.replicas[r].incarnation;
         for action in actions {
             if self.slow_sends && self.rng.u8(..3) == 0 {
+                self.mark("a request leaves late");
                 let late = self.rng.u64(10..9_000);
                 self.schedule(late, Event::Send(r, incarnation, Box::new(action)));
             } else {
@@ -349,7 +354,8 @@ impl World {
         }
         if self.config.storage_watched {
             for h in 0..self.hosts.len() {
-                let watcher = self.hosts[h].kernel && !self.servers.running_on(h).is_empty();
+                let host = &self.hosts[h];
+                let watcher = host.kernel && !host.storage_silent && !self.servers.running_on(h).is_empty();
                 let host = self.hosts[h].name.clone();
                 self.deliver(r, incarnation, Input::Saw(Observation::Storage { host, watcher }));
             }
@@ -408,6 +414,9 @@ impl World {
             self.replicas[r].lease_seen = seen;
             return;
         }
+        if self.now < self.replicas[r].stands_back {
+            return;
+        }
         let expired = self.now - self.replicas[r].lease_seen.1 >= 15_000;
         let never_held = self.lease.transitions == 0;
         if expired || never_held {
@@ -432,7 +441,8 @@ impl World {
             self.led_at = now;
         }
         let could = |replica: &Replica| {
-            awake(replica) && replica.able_since.is_some_and(|since| now - since > SUCCESSION)
+            let able = replica.able_since.map(|since| since.max(replica.stands_back));
+            awake(replica) && able.is_some_and(|since| now.saturating_sub(since) > SUCCESSION)
         };
         if now - self.led_at > SUCCESSION && self.replicas.iter().any(could) {
             let silence = (now - self.led_at) / 1000;

@@ -94,6 +94,8 @@ pub struct Run {
     pub journal: Vec<Record>,
     /// What leaders did and looked at, if one was to die.
     pub acts: Vec<Act>,
+    /// What went wrong, and how often.
+    pub struck: BTreeMap<String, u64>,
 }
 
 /// Something that will happen.
@@ -200,8 +202,8 @@ pub(crate) struct World {
     pub(crate) power_offs: Vec<(u64, usize)>,
     pub(crate) power_reads: BTreeMap<usize, u64>,
     pub(crate) reboots: usize,
-    /// How often something went wrong, or right again.
-    pub(crate) struck: u64,
+    /// What went wrong, or right again, and how often.
+    pub(crate) struck: BTreeMap<String, u64>,
     pub(crate) crash_at_record: Option<(u64, bool)>,
     /// The replica that dies as soon as it did what it intended.
     pub(crate) dying: Option<usize>,
@@ -285,7 +287,7 @@ impl World {
             power_offs: Vec::new(),
             power_reads: BTreeMap::new(),
             reboots: 0,
-            struck: 0,
+            struck: BTreeMap::new(),
             crash_at_record: None,
             dying: None,
             dies_once: true,
@@ -341,6 +343,16 @@ impl World {
             let (s, ms) = (self.now / 1000, self.now % 1000);
             self.trace
                 .push(format!("{:>4}:{:02}.{ms:03}  {}", s / 60, s % 60, line()));
+        }
+    }
+
+    /// Counts something that goes wrong.
+    pub(crate) fn mark(&mut self, what: &str) {
+        match self.struck.get_mut(what) {
+            Some(times) => *times += 1,
+            None => {
+                self.struck.insert(what.to_owned(), 1);
+            }
         }
     }
 
@@ -643,6 +655,7 @@ impl World {
             events: self.events,
             journal: self.journal,
             acts: self.acts,
+            struck: self.struck,
         }
     }
 }

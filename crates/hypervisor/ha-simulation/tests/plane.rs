@@ -8,6 +8,75 @@ use cobaltcore_ha_simulation::{
     Batch, Options, Scenario, acceptance, run_batch, run_scenario, run_seed, scenarios,
 };
 
+/// What random worlds are made of: hosts and their parts, networks, replicas, the cloud, devices, people, guests, clocks,
+/// messages and stores.
+const KINDS: [&str; 55] = [
+    "PowerLoss",
+    "PowerOn",
+    "Panic",
+    "Hang",
+    "SelfReboot",
+    "Agent",
+    "Compute",
+    "Kubelet",
+    "Libvirt",
+    "Mgmt",
+    "Uplink",
+    "ReplicaHosts",
+    "ReplicaKubernetes",
+    "ReplicaNova",
+    "ReplicaPeers",
+    "CrashReplica",
+    "CrashLeader",
+    "Freeze",
+    "FreezeLeader",
+    "Kubernetes",
+    "Nova",
+    "NovaRefusesService",
+    "NovaRefusesMoves",
+    "Rabbit",
+    "Complete",
+    "Capacity",
+    "Request",
+    "Bmc",
+    "BmcLies",
+    "Clock",
+    "ReplicaClock",
+    "Delete",
+    "OwnerStops",
+    "GuestDies",
+    "NovaNotices",
+    "Maintenance",
+    "Announce",
+    "Cover",
+    "Meddle",
+    "Unpark",
+    "Healed",
+    "Pause",
+    "Chatter",
+    "SpoolFull",
+    "SpoolSqueezed",
+    "SpoolSlow",
+    "StoreFails",
+    "StoreSlow",
+    "StoreLost",
+    "a message is lost",
+    "a message is doubled",
+    "a message is late",
+    "a request leaves late",
+    "Nova fails without an effect",
+    "Nova fails after the effect",
+];
+/// What comes of them only in the middle of a recovery.
+const CONSEQUENCES: [&str; 6] = [
+    "a destination hears late",
+    "a destination fails",
+    "a destination is gone",
+    "a device says Off too early",
+    "a leader dies at a record",
+    "another level is tried",
+];
+
 fn options(seed: u64, trace: bool) -> Options {
     Options {
         trace,
@@ -39,7 +108,7 @@ fn every_row_of_the_failure_matrix_ends_as_it_must() {
     assert_eq!(rows('f'), 60, "all rows");
     assert_eq!(
         rows('p'),
-        29,
+        35,
         "and what people, watchdogs, spares and leaders bring about"
     );
 }
@@ -143,6 +212,29 @@ fn a_batch_breaks_no_promise_and_does_something() {
         report.recovered,
         report.fences
     );
+}
+
+/// Every kind of trouble that random worlds are to have does come, and not only once in a thousand worlds.
+#[test]
+fn everything_that_can_go_wrong_does() {
+    let report = run_batch(
+        Batch {
+            base: 500_000,
+            count: 400,
+            prepare: None,
+        },
+        |_| {},
+    );
+    let failure = report
+        .failure
+        .map(|f| format!("seed {}: {}", f.seed, f.violation));
+    assert_eq!(failure, None);
+    let missing: Vec<&str> = KINDS
+        .into_iter()
+        .chain(CONSEQUENCES)
+        .filter(|kind| !report.struck.contains_key(*kind))
+        .collect();
+    assert!(missing.is_empty(), "never seen: {missing:?}\n{:?}", report.struck);
 }
 
 #[test]

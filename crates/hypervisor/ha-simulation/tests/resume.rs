@@ -20,7 +20,7 @@ struct Step {
     times: usize,
 }
 
-const STEPS: [Step; 12] = [
+const STEPS: [Step; 14] = [
     Step {
         name: "claim",
         scenario: "f14",
@@ -105,6 +105,22 @@ const STEPS: [Step; 12] = [
         times: 2,
     },
     Step {
+        name: "restart of a guest that crashed",
+        scenario: "f45",
+        intent: |entry| matches!(entry, Entry::RestartIntended { .. }),
+        effect: |effect| matches!(effect, Effect::RebootHard { .. }),
+        look: Some(|effect| matches!(effect, Effect::ReadServer { .. })),
+        times: 1,
+    },
+    Step {
+        name: "start of a guest that crashed",
+        scenario: "p34",
+        intent: |entry| matches!(entry, Entry::RestartIntended { .. }),
+        effect: |effect| matches!(effect, Effect::Start { .. }),
+        look: Some(|effect| matches!(effect, Effect::ReadServer { .. })),
+        times: 1,
+    },
+    Step {
         name: "release of the fence",
         scenario: "f31",
         intent: |entry| matches!(entry, Entry::FenceReleaseIntended { .. }),
@@ -153,12 +169,14 @@ fn target(effect: &Effect) -> String {
         Effect::Evacuate { server, .. }
         | Effect::Lock { server }
         | Effect::Unlock { server }
+        | Effect::Start { server }
+        | Effect::RebootHard { server }
         | Effect::Stop { server }
         | Effect::ResetState { server }
         | Effect::ReadServer { server } => server.to_string(),
         Effect::Claim { host, .. }
         | Effect::PowerOff { host, .. }
-        | Effect::Hold { host }
+        | Effect::Hold { host, .. }
         | Effect::UpdateService { host, .. }
         | Effect::SetDisabled { host }
         | Effect::ReleaseFence { host, .. }

@@ -70,6 +70,8 @@ pub struct Engine {
     /// When each host was last in trouble, as far as that was within the storm's window.
     pub(crate) struck: BTreeMap<HostName, Mono>,
     pub(crate) self_isolated: bool,
+    /// Since when another replica has been hearing the hosts that we do not.
+    pub(crate) deaf_since: Option<Mono>,
     pub(crate) guests: Guests,
     pub(crate) zombies: BTreeSet<(HostName, ServerId)>,
     pub(crate) doubles: Doubles,
@@ -104,6 +106,7 @@ impl Engine {
             storm_last: None,
             struck: BTreeMap::new(),
             self_isolated: false,
+            deaf_since: None,
             guests: Guests::default(),
             zombies: BTreeSet::new(),
             doubles: Doubles::default(),
@@ -224,7 +227,7 @@ impl Engine {
         for (id, incident) in &self.ledger.incidents {
             self.runs.insert(id.clone(), Run::new(incident.state, now.mono));
         }
-        self.guests.resume(&self.ledger, now.mono);
+        self.guests.resume(&self.ledger, self.config.restart_window, now);
     }
 
     fn step_down(&mut self) {
@@ -232,7 +235,8 @@ impl Engine {
         self.runs.clear();
         self.outstanding.clear();
         self.asked.clear();
-        self.guests = Guests::default();
+        self.guests.step_down();
+        self.deaf_since = None;
         self.doubles = Doubles::default();
     }
 

@@ -198,6 +198,8 @@ pub(crate) struct Run {
     pub(crate) retry: BTreeMap<Slot, (Mono, u32)>,
     pub(crate) fence_since: Mono,
     pub(crate) level_since: Mono,
+    /// The level that is tried, if it is another than the journal has.
+    pub(crate) level: Option<usize>,
     /// When the latest power-off ended; readings asked for before it verify nothing.
     pub(crate) off_done: Option<Mono>,
     /// Off readings in a row.
@@ -246,6 +248,7 @@ impl Run {
             retry: BTreeMap::new(),
             fence_since: now,
             level_since: now,
+            level: None,
             off_done: None,
             off_reads: None,
             power_asked: None,

@@ -31,7 +31,7 @@ pub(crate) use suspicion::Suspicion;
 /// How many hosts died in one group lately.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Distrust {
-    deaths: VecDeque<Mono>,
+    deaths: VecDeque<(Mono, HostName)>,
     until: Option<Mono>,
 }
 
@@ -40,12 +40,14 @@ impl Distrust {
         self.until.is_some_and(|until| now < until)
     }
 
-    fn died(&mut self, now: Mono, fleet: usize, config: &Config) {
-        self.deaths.push_back(now);
+    /// Hosts count, not deaths: one that comes and goes says nothing about the others.
+    fn died(&mut self, host: &HostName, now: Mono, fleet: usize, config: &Config) {
+        self.deaths.retain(|(_, dead)| dead != host);
+        self.deaths.push_back((now, host.clone()));
         while self
             .deaths
             .front()
-            .is_some_and(|at| now.since(*at) > config.distrust_window)
+            .is_some_and(|(at, _)| now.since(*at) > config.distrust_window)
         {
             self.deaths.pop_front();
         }
@@ -157,7 +159,7 @@ impl Engine {
                 let dead = evidence.of(group).verdict == Verdict::Dead;
                 let was = &mut host.dead_in[group as usize];
                 if dead && !*was && !matches!(group, Group::B | Group::W) {
-                    self.distrust[group as usize].died(now.mono, fleet, &self.config);
+                    self.distrust[group as usize].died(name, now.mono, fleet, &self.config);
                 }
                 *was = dead;
             }
@@ -175,5 +177,31 @@ impl Engine {
                 self.tell(Notice::GroupUntrusted { group, untrusted });
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_is_distrusted_for_the_hosts_that_die_in_it_and_not_for_one_that_blinks() {
+        let config = Config::default();
+        let host = |n: u64| HostName::new(format!("n{n}")).unwrap();
+        let dies = |hosts: &dyn Fn(u64) -> u64| {
+            let mut distrust = Distrust::default();
+            for n in 0..6 {
+                distrust.died(&host(hosts(n)), Mono(n * 5000), 12, &config);
+            }
+            distrust
+        };
+        let until = Mono(25_000 + 120_000);
+        let many = dies(&|n| n);
+        assert!(
+            many.active(Mono(until.0 - 1), &config),
+            "two minutes after the last of them"
+        );
+        assert!(!many.active(until, &config));
+        assert!(!dies(&|_| 3).active(Mono(25_000), &config));
     }
 }

@@ -174,7 +174,10 @@ impl Engine {
     /// Whether the compute services of nearly all other hosts that nobody has given up report to Nova.
     fn others_report(&self, name: &HostName, now: Now) -> bool {
         let others = self.hosts.iter().filter(|(other, host)| {
-            *other != name && host.facts.is_some() && self.ledger.open_incident(other).is_none()
+            *other != name
+                && host.facts.is_some()
+                && self.ledger.open_incident(other).is_none()
+                && !self.left_to_people(other)
         });
         let (mut all, mut report) = (0, 0);
         for (_, host) in others {

@@ -123,10 +123,13 @@ impl Engine {
         if kind == Some(IncidentKind::HostRebooted) && self.stranded(&id.host, now) {
             return true;
         }
-        match assess(&evidence, &self.config, self.broken) {
+        let assessment = assess(&evidence, &self.config, self.broken);
+        match assessment {
             Assessment::Down | Assessment::Proven => true,
-            Assessment::Isolated => kind == Some(IncidentKind::Isolated),
-            Assessment::Hung => kind == Some(IncidentKind::Hung),
+            // Its guests may work; whether they are given up is asked again.
+            Assessment::Isolated | Assessment::Hung => {
+                kind.is_some() && sacrificed(assessment, &self.config, &evidence) == kind
+            }
             _ => false,
         }
     }
@@ -176,7 +179,8 @@ impl Engine {
         let heard = host.evidence.of(Group::A).verdict == Verdict::Alive;
         let Some(s) = &mut host.suspicion else { return };
         s.heard_since = heard.then(|| s.heard_since.unwrap_or(mono));
-        s.life_since = (assessment == Assessment::Alive).then(|| s.life_since.unwrap_or(mono));
+        let lives = assessment == Assessment::Alive && host.evidence.seen_at_work();
+        s.life_since = lives.then(|| s.life_since.unwrap_or(mono));
         s.shape = match (s.shape, assessment) {
             (Some((shape, since)), now) if shape == now => Some((shape, since)),
             _ => Some((assessment, mono)),
@@ -248,8 +252,9 @@ impl Engine {
         let Some(facts) = self.hosts.get(name).and_then(|host| host.facts.as_ref()) else {
             return;
         };
-        // An eviction that has emptied the host leaves nothing to recover.
-        if facts.maintenance == Maintenance::Auto && facts.instances == 0 {
+        // An eviction that has emptied the host leaves nothing to recover, and nothing to disturb.
+        let emptied = matches!(facts.maintenance, Maintenance::Auto | Maintenance::Termination);
+        if emptied && facts.instances == 0 {
             return;
         }
         // Everybody saw the verdict; nobody wants anything done about it.
@@ -339,6 +344,16 @@ fn shape_verdict(
     config: &Config,
     evidence: &Evidence,
 ) -> Option<IncidentKind> {
+    let kind = sacrificed(assessment, config, evidence)?;
+    let dwell = match kind {
+        IncidentKind::Isolated => config.isolated.dwell,
+        _ => config.hung.dwell,
+    };
+    (lasted >= dwell).then_some(kind)
+}
+
+/// As what a host is recovered whose guests may still work, if that is wanted.
+fn sacrificed(assessment: Assessment, config: &Config, evidence: &Evidence) -> Option<IncidentKind> {
     let (kind, policy) = match assessment {
         Assessment::Isolated => (IncidentKind::Isolated, config.isolated),
         Assessment::Hung => (IncidentKind::Hung, config.hung),
@@ -349,7 +364,7 @@ fn shape_verdict(
         Response::Fence => true,
         Response::Auto => config.storage_watched && evidence.of(Group::S).verdict != Verdict::Alive,
     };
-    (fence && lasted >= policy.dwell).then_some(kind)
+    fence.then_some(kind)
 }
 
 #[cfg(test)]

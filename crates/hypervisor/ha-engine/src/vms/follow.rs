@@ -79,23 +79,24 @@ impl Engine {
             self.skip(id, vm, SkipReason::NotOnHost, now);
             return;
         };
-        let Some(record) = seen.migrations.iter().find(|m| m.id == migration) else {
-            return;
-        };
-        match record.status {
-            MigrationStatus::Done | MigrationStatus::Completed => {
-                if let Some(destination) = server.host.filter(|host| *host != id.host)
-                    && server.task.is_empty()
-                {
-                    self.set(id, &vm.server, VmProgress::Verifying { destination }, now);
-                }
+        let record = seen.migrations.iter().find(|m| m.id == migration);
+        let status = record.map(|record| record.status);
+        let closed = matches!(status, Some(MigrationStatus::Done | MigrationStatus::Completed));
+        let there = server
+            .host
+            .filter(|host| closed && *host != id.host && server.task.is_empty());
+        let fenced = record.is_some_and(|record| self.destination_fenced(record, now));
+        match (there, status) {
+            (Some(destination), _) => {
+                self.set(id, &vm.server, VmProgress::Verifying { destination }, now);
             }
-            MigrationStatus::Error => {
+            (None, Some(MigrationStatus::Error)) => {
                 self.run(id, now).no_place = true;
                 self.again(id, vm, FailedReason::NoValidHost, now);
             }
-            MigrationStatus::Failed => self.again(id, vm, FailedReason::NovaError, now),
-            _ if self.destination_fenced(record, now) => self.again(id, vm, FailedReason::NovaError, now),
+            (None, Some(MigrationStatus::Failed)) => self.again(id, vm, FailedReason::NovaError, now),
+            _ if fenced => self.again(id, vm, FailedReason::NovaError, now),
+            // Also one whose record the source closed when it started, and one that Nova does not show any more.
             _ if self.destination_lost(id, vm, record, now) => {
                 let reason = BlockedReason::ArrivalUnknown;
                 self.set(id, &vm.server, VmProgress::Blocked { reason }, now);
@@ -111,12 +112,13 @@ impl Engine {
         &mut self,
         id: &IncidentId,
         vm: &VmRecord,
-        record: &MigrationFacts,
+        record: Option<&MigrationFacts>,
         now: Now,
     ) -> bool {
         let waited = now.mono.since(self.vm_run(id, &vm.server, now).since);
         let died = |host| self.ledger.open_incident(host).is_some();
-        let patience = if record.destination.as_ref().is_some_and(died) {
+        let destination = record.and_then(|record| record.destination.as_ref());
+        let patience = if destination.is_some_and(died) {
             ARRIVAL_PATIENCE
         } else {
             self.config.vm_timeout * 2
@@ -185,6 +187,10 @@ impl Engine {
         waited: Duration,
         now: Now,
     ) {
+        // Where guests arrive stopped, nothing runs twice before this: the host must still be kept off.
+        if vm.wanted == Wanted::Running && self.fence_holds(id, now).is_none() {
+            return;
+        }
         if waited > SECOND * 300 {
             self.not_verified(id, vm, true, now);
             return;

@@ -41,6 +41,29 @@ struct Seen {
 }
 
 impl Engine {
+    /// Looks after guests that were asked for, while no other may be.
+    pub(crate) fn follow_vms(&mut self, id: &IncidentId, now: Now) {
+        let Some(incident) = self.ledger.incidents.get(id) else {
+            return;
+        };
+        let under_way = incident.vms.values().filter(|vm| !vm.progress.terminal());
+        let vms: Vec<VmRecord> = under_way.cloned().collect();
+        for vm in vms {
+            self.attend(id, &vm, now);
+        }
+        self.drive_locks(id, now);
+    }
+
+    /// Finds out what became of a guest that was asked for.
+    fn attend(&mut self, id: &IncidentId, vm: &VmRecord, now: Now) {
+        match &vm.progress {
+            VmProgress::Requested => self.settle(id, vm, now),
+            VmProgress::InFlight { migration } => self.follow(id, vm, *migration, now),
+            VmProgress::Verifying { destination } => self.verify(id, vm, destination, now),
+            _ => {}
+        }
+    }
+
     pub(crate) fn drive_vms(&mut self, id: &IncidentId, now: Now) {
         self.end_conflicts(id, now);
         let Some(incident) = self.ledger.incidents.get(id) else {
@@ -75,10 +98,7 @@ impl Engine {
         for vm in vms {
             match &vm.progress {
                 VmProgress::Pending => self.request(id, &vm, &best, &mut places, now),
-                VmProgress::Requested => self.settle(id, &vm, now),
-                VmProgress::InFlight { migration } => self.follow(id, &vm, *migration, now),
-                VmProgress::Verifying { destination } => self.verify(id, &vm, &destination.clone(), now),
-                _ => {}
+                _ => self.attend(id, &vm, now),
             }
         }
     }

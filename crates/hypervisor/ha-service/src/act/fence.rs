@@ -37,7 +37,6 @@ impl Executor {
     }
 
     async fn level(&self, host: &HostName, level: usize) -> Result<Level, Trouble> {
-        self.levels.lock().insert(host.clone(), level);
         let found = self.fences().level(&self.target(host).await, level);
         found.map_err(|error| trouble(host, "finding its fencing device", &error))
     }
@@ -83,9 +82,8 @@ impl Executor {
         Ok(Answer::Done)
     }
 
-    pub(super) async fn hold(&self, host: &HostName, incident: Option<&IncidentId>) -> Outcome {
+    pub(super) async fn hold(&self, host: &HostName, level: usize, incident: Option<&IncidentId>) -> Outcome {
         self.mark_node(host, incident).await?;
-        let level = self.levels.lock().get(host).copied().unwrap_or_default();
         let held = self.level(host, level).await?.hold().await;
         held.map_err(|error| trouble(host, "keeping it off", &error))?;
         Ok(Answer::Done)

@@ -21,14 +21,12 @@ mod pace;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cobaltcore_api::names::HostName;
 use cobaltcore_ha_engine::{Action, Answer, Effect, IncidentId, Input, Mono, Trouble};
 use cobaltcore_ha_fencing::Fences;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use tokio::sync::mpsc;
 
 use crate::commands::Order;
@@ -54,8 +52,6 @@ pub struct Executor {
     /// Made anew when the configuration changes.
     fences: Arc<RwLock<Arc<Fences>>>,
     cloud: Option<Cloud>,
-    /// The level whose devices were last used on a host; a hold is asked of the same ones.
-    levels: Arc<Mutex<BTreeMap<HostName, usize>>>,
 }
 
 impl Executor {
@@ -67,7 +63,6 @@ impl Executor {
         Ok(Self {
             fences: Arc::new(RwLock::new(fences)),
             cloud,
-            levels: Arc::default(),
             deps,
         })
     }
@@ -136,7 +131,7 @@ impl Executor {
             Effect::ReadHold { host, level } => self.read_hold(host, *level).await,
             Effect::Identify { host, level } => self.identify(host, *level).await,
             Effect::PowerOff { host, level } => self.power_off(host, *level, bounds).await,
-            Effect::Hold { host } => self.hold(host, incident).await,
+            Effect::Hold { host, level } => self.hold(host, *level, incident).await,
             Effect::ReleaseFence { host, level } => self.release_fence(host, *level).await,
             Effect::ReadMaintenance { host } => self.read_maintenance(host).await,
             Effect::Claim { host, expected } => self.claim(host, expected, incident, bounds).await,

@@ -290,9 +290,9 @@ impl Cloud {
                 migrations,
             });
         };
-        // What its owner wants is of interest once nothing is under way any more.
-        let settled = found.task_state.is_none() && !migrations.iter().any(|m| m.status.open());
-        let wish = if settled {
+        // What its owner wants is of interest once nothing is under way any more. A record that somebody forgot to close
+        // says nothing about that.
+        let wish = if found.task_state.is_none() {
             self.by_owner(server).await?
         } else {
             None

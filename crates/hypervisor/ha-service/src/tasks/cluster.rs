@@ -122,16 +122,28 @@ fn internal_ip(node: &Node) -> Option<String> {
         .map(|address| address.address.clone())
 }
 
-/// Tells the engine of renewed leases, until `stop`.
+/// Tells the engine of the leases, until `stop`.
 pub async fn leases(watched: Watched<Lease>, brain: BrainHandle, stop: CancellationToken) {
-    let mut told: BTreeSet<(HostName, String)> = BTreeSet::new();
+    let mut seen = Leases::default();
     while !pause(&stop, LEASES_EVERY).await {
-        let now: BTreeSet<(HostName, String)> = watched.all().iter().filter_map(token).collect();
-        let new: Vec<(HostName, String)> = now.difference(&told).cloned().collect();
-        if !new.is_empty() {
-            brain.tell(Input::Saw(Observation::NodeLeases(new))).await;
+        let now = watched.all().iter().filter_map(token).collect();
+        if let Some(all) = seen.look(now) {
+            brain.tell(Input::Saw(Observation::NodeLeases(all))).await;
         }
-        told = now;
+    }
+}
+
+/// The leases as they were last seen.
+#[derive(Default)]
+struct Leases(BTreeSet<(HostName, String)>);
+
+impl Leases {
+    /// All leases, if any of them was renewed: then the watch works, and whoever did not renew theirs is known not to
+    /// have. If none was, it may be the watch that stands still, and nothing is known.
+    fn look(&mut self, now: BTreeSet<(HostName, String)>) -> Option<Vec<(HostName, String)>> {
+        let news = now.difference(&self.0).next().is_some();
+        self.0 = now;
+        news.then(|| self.0.iter().cloned().collect())
     }
 }
 
@@ -140,4 +152,30 @@ fn token(lease: &Arc<Lease>) -> Option<(HostName, String)> {
     let host = HostName::new(lease.name_any()).ok()?;
     let renewed = lease.spec.as_ref()?.renew_time.as_ref()?;
     Some((host, renewed.0.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_that_is_not_renewed_is_told_of_as_long_as_others_are() {
+        let leases = |tokens: [&str; 2]| {
+            let names = ["n1", "n2"].map(|name| HostName::new(name).unwrap());
+            let all = names.into_iter().zip(tokens.map(str::to_owned));
+            all.collect::<BTreeSet<_>>()
+        };
+        let mut seen = Leases::default();
+        for (tokens, told) in [
+            (["1", "1"], true),
+            (["1", "1"], false),
+            (["2", "1"], true),
+            (["3", "1"], true),
+            (["3", "1"], false),
+        ] {
+            let all = seen.look(leases(tokens));
+            let wanted = told.then(|| leases(tokens).into_iter().collect());
+            assert_eq!(all, wanted, "{tokens:?}");
+        }
+    }
 }

@@ -157,7 +157,7 @@ impl World {
         let (h, r) = (parcel.from, parcel.to);
         let takes = self.dice.u64(1..5) + self.commit_time(r);
         if self.noise > 0 && self.dice.u8(..100) < self.noise {
-            self.struck += 1;
+            self.mark("a batch is lost, doubled or late");
             match self.dice.u8(..3) {
                 0 => {
                     let lost = Answer::Broken("no answer".to_owned());

@@ -128,6 +128,8 @@ impl Spool {
             }
             segment.last = segment.records.back().map_or(0, |kept| kept.event.seq);
         }
+        // What is left is on the disk, however often the power goes.
+        self.written = 0;
         self.marks = self.on_disk.1;
     }
 

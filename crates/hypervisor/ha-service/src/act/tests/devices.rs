@@ -52,7 +52,12 @@ async fn a_host_is_identified_switched_off_held_and_released() {
     .unwrap();
     assert_eq!(rig.world.read(|state| state.hosts[ONE].power), Real::Off);
     assert_eq!(power(&rig).await, Ok(Power::Off));
-    rig.act(Effect::Hold { host: name(ONE) }).await.unwrap();
+    rig.act(Effect::Hold {
+        host: name(ONE),
+        level: 0,
+    })
+    .await
+    .unwrap();
     rig.act(Effect::ReleaseFence {
         host: name(ONE),
         level: 0,

@@ -154,7 +154,12 @@ async fn the_node_is_marked_and_unmarked_without_touching_other_taints() {
     let rig = Rig::with("", true).await;
     rig.world.power_off(ONE).unwrap();
     for _ in 0..2 {
-        rig.act(Effect::Hold { host: name(ONE) }).await.unwrap();
+        rig.act(Effect::Hold {
+            host: name(ONE),
+            level: 0,
+        })
+        .await
+        .unwrap();
     }
     let node = object(&rig, NODE).await;
     let keys = |node: &Value| -> Vec<String> {
@@ -198,7 +203,12 @@ async fn the_node_is_marked_and_unmarked_without_touching_other_taints() {
 async fn a_host_without_a_node_is_held_all_the_same() {
     let rig = Rig::with("", true).await;
     rig.api.as_ref().unwrap().admin().delete(NODE).await;
-    rig.act(Effect::Hold { host: name(ONE) }).await.unwrap();
+    rig.act(Effect::Hold {
+        host: name(ONE),
+        level: 0,
+    })
+    .await
+    .unwrap();
 }
 
 #[tokio::test]
@@ -260,7 +270,10 @@ async fn without_a_cluster_the_book_keeps_the_claim() {
     for effect in [
         Effect::SetDisabled { host: name(ONE) },
         Effect::StopEviction { host: name(ONE) },
-        Effect::Hold { host: name(ONE) },
+        Effect::Hold {
+            host: name(ONE),
+            level: 0,
+        },
         Effect::RestoreMaintenance {
             host: name(ONE),
             value: Maintenance::Off,
