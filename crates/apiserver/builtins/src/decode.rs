@@ -482,10 +482,14 @@ fn forget_in_struct(definition: &Definition, value: &mut Value) {
 fn forget_in(kind: &FieldType, value: &mut Value) {
     match (kind, value) {
         (FieldType::List(inner), Value::Array(items)) => {
-            items.iter_mut().for_each(|item| forget_in(inner, item))
+            for item in items {
+                forget_in(inner, item);
+            }
         }
         (FieldType::Map(inner), Value::Object(map)) => {
-            map.values_mut().for_each(|item| forget_in(inner, item))
+            for item in map.values_mut() {
+                forget_in(inner, item);
+            }
         }
         (FieldType::Definition(index), value) => {
             if let Some(definition) = table().get(*index).filter(|d| matches!(d.form, Form::Struct)) {

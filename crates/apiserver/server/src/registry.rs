@@ -406,14 +406,13 @@ impl Resource {
     }
 
     fn convert(&self, target: &Resource, object: &mut Value) {
-        match (&self.model, &target.model) {
-            (Model::Builtin(from), Model::Builtin(to)) => from.convert_to(to, object),
-            _ => {
-                meta::fields(object).insert("apiVersion".into(), Value::String(target.api_version()));
-                if let Some(custom) = target.as_custom() {
-                    custom.take_over(object);
-                }
-            }
+        if let (Model::Builtin(from), Model::Builtin(to)) = (&self.model, &target.model) {
+            from.convert_to(to, object);
+            return;
+        }
+        meta::fields(object).insert("apiVersion".into(), Value::String(target.api_version()));
+        if let Some(custom) = target.as_custom() {
+            custom.take_over(object);
         }
     }
 }
