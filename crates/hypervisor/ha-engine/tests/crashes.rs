@@ -9,7 +9,7 @@ mod play;
 use cobaltcore_api::names::ServerId;
 use cobaltcore_ha_engine::{
     AgentId, Answer, BootId, DomainState, Effect, Epoch, GuestEvent, GuestEventKind, Input, Inventory, Mono,
-    Notice, Observation, Pause, PauseScope, ServerFacts, Trouble, VmPolicy, VmState,
+    Notice, Observation, Pause, PauseScope, ServerFacts, VmPolicy, VmState,
 };
 use play::{Play, host, server};
 
@@ -75,21 +75,21 @@ impl World {
                 self.list();
             }
             while let Some(action) = self.play.open.pop() {
-                let result = self.answer(&action.effect);
+                let answer = self.answer(&action.effect);
                 self.play.step(Input::Outcome {
                     id: action.id,
-                    result,
+                    result: Ok(answer),
                 });
             }
         }
     }
 
-    fn answer(&mut self, effect: &Effect) -> Result<Answer, Trouble> {
+    fn answer(&mut self, effect: &Effect) -> Answer {
         match effect {
-            Effect::ReadServer { server } => Ok(Answer::Server {
+            Effect::ReadServer { server } => Answer::Server {
                 server: Some(self.servers[self.place(server)].clone()),
                 migrations: Vec::new(),
-            }),
+            },
             Effect::Start { server } | Effect::RebootHard { server } => {
                 self.restarts.push(effect.clone());
                 let n = self.place(server);
@@ -99,9 +99,9 @@ impl World {
                 } else {
                     VmState::Error
                 };
-                Ok(Answer::Done)
+                Answer::Done
             }
-            _ => Ok(Answer::Done),
+            _ => Answer::Done,
         }
     }
 

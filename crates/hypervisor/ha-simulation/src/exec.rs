@@ -44,9 +44,7 @@ impl World {
         let incident = action.incident.as_ref();
         match &action.effect {
             Effect::Investigate { host, peers } => (10, self.investigate(r, host, peers)),
-            Effect::ReadPower { host, level } => {
-                self.at_device(*level, host, |world, h, bmc| world.read_power(h, bmc))
-            }
+            Effect::ReadPower { host, level } => self.at_device(*level, host, Self::read_power),
             Effect::ReadHold { host, level } => {
                 self.at_device(*level, host, |world, h, bmc| match world.read_power(h, bmc) {
                     Answer::Power(Power::Off) if world.hosts[h].unparked.is_some() => Answer::Unheld,
