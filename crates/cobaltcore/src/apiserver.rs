@@ -13,6 +13,7 @@ use cobaltcore_apiserver::{Authorization, Config, Durability, Server};
 use cobaltcore_kit::config::HumanDuration;
 use cobaltcore_kit::shutdown::Shutdown;
 
+use crate::clusters;
 use crate::run::{self, Failure, LogArgs};
 
 /// Serve the Kubernetes API from one data directory
@@ -27,6 +28,17 @@ pub(crate) struct Args {
     /// Write the admin kubeconfig here when the server answers [default: DIR/kubeconfig]
     #[arg(long, env = "COBALTCORE_KUBE_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
+    /// Serve several clusters that know nothing of each other, each from a folder DIR/NAME
+    ///
+    /// Each has its own database, CA, port and admin token. The kubeconfig has a context for each, named like it; the
+    /// first is the current one. Of `--listen` every cluster needs one address, in the same order, or none at all.
+    #[arg(
+        long,
+        env = "COBALTCORE_KUBE_CLUSTERS",
+        value_name = "NAME,...",
+        value_delimiter = ','
+    )]
+    clusters: Vec<String>,
     #[command(flatten)]
     serve: ServeArgs,
 }
@@ -221,6 +233,7 @@ impl ServeArgs {
             } else {
                 listen
             },
+            context: "cobaltcore".into(),
             kubeconfig: None,
             kubeconfig_merge: kubeconfig_merge.then(run::own_kubeconfig),
             unix_socket,
@@ -261,7 +274,11 @@ pub(crate) fn run(log: &LogArgs, args: Args) -> ExitCode {
                 kubeconfig: args.kubeconfig,
                 ..args.serve.into_config("kube")
             };
-            run::block_on(log, "apiserver", serve(config))
+            if args.clusters.is_empty() {
+                run::block_on(log, "apiserver", serve(config))
+            } else {
+                run::block_on(log, "apiserver", clusters::serve(args.clusters, config))
+            }
         }
         Some(Command::Backup { data_dir, file }) => run::block_on(log, "apiserver", async move {
             let dir = data_dir.unwrap_or_else(|| run::state_dir("kube"));

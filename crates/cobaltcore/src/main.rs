@@ -6,6 +6,7 @@ mod run;
 
 mod apiserver;
 mod bench;
+mod clusters;
 mod console;
 mod crds;
 mod ha;

@@ -39,6 +39,8 @@ pub struct Config {
     pub anonymous: bool,
     /// File with static tokens.
     pub token_file: Option<PathBuf>,
+    /// What the context in a kubeconfig is called.
+    pub context: String,
     /// Where the admin kubeconfig is written; inside the data directory when absent.
     pub kubeconfig: Option<PathBuf>,
     /// A kubeconfig of the user's own that gets a context for this server as well.
@@ -84,6 +86,7 @@ impl Default for Config {
             authorization: Authorization::Rbac,
             anonymous: false,
             token_file: None,
+            context: "cobaltcore".into(),
             kubeconfig: None,
             kubeconfig_merge: None,
             durability: Durability::Full,

@@ -156,12 +156,26 @@ impl Server {
     /// What a kubeconfig says about this server, for its administrator.
     pub fn kubeconfig_entry<'a>(&'a self, url: &'a str) -> KubeconfigEntry<'a> {
         KubeconfigEntry {
-            name: "cobaltcore",
+            name: &self.api.config.context,
             server: url,
             ca_pem: self.pki.ca_pem(),
             token: self.pki.admin_token(),
             namespace: None,
         }
+    }
+
+    /// Writes one kubeconfig with a context for each of several servers, of which the first is the current one.
+    pub fn share_kubeconfig(path: &Path, servers: &[Self]) -> Result<(), ServerError> {
+        for (at, server) in servers.iter().enumerate() {
+            let Some(url) = server.url() else { continue };
+            let write = if at == 0 {
+                write_kubeconfig
+            } else {
+                merge_kubeconfig
+            };
+            write(path, &server.kubeconfig_entry(&url))?;
+        }
+        Ok(())
     }
 
     /// Where the admin kubeconfig was written.
