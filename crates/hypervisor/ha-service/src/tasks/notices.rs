@@ -561,15 +561,80 @@ mod tests {
         assert_eq!(word_of("it already runs on n7"), OTHER);
     }
 
+    fn incident() -> IncidentId {
+        IncidentId {
+            epoch: Epoch(1),
+            n: 1,
+            host: HostName::new("n1").unwrap(),
+            opened_ms: None,
+        }
+    }
+
+    /// The events that people and their tools look for, each under its name.
+    #[test]
+    fn every_promised_event_has_its_notice() {
+        let host = HostName::new("n1").unwrap();
+        let server = ServerId::new("00000000-0000-4000-8000-000000000001").unwrap();
+        let state = |state| Notice::State {
+            incident: incident(),
+            state,
+        };
+        let held = |reason| Notice::Held {
+            incident: incident(),
+            reason,
+        };
+        for (notice, wanted) in [
+            (Notice::Suspect { host: host.clone() }, "HostSuspect"),
+            (state(IncidentState::Confirmed), "HostDown"),
+            (Notice::Isolated { host: host.clone() }, "HostIsolated"),
+            (state(IncidentState::Fencing), "FencingStarted"),
+            (state(IncidentState::Fenced), "FencingSucceeded"),
+            (held(HeldReason::FenceFailed), "FencingFailed"),
+            (held(HeldReason::IdentityMismatch), "FencingFailed"),
+            (held(HeldReason::FenceLost), "FenceLost"),
+            (state(IncidentState::Evacuating), "EvacuationStarted"),
+            (
+                Notice::VmRecovered {
+                    incident: incident(),
+                    server: server.clone(),
+                },
+                "InstanceRecovered",
+            ),
+            (
+                Notice::VmNeedsPerson {
+                    incident: incident(),
+                    server: server.clone(),
+                    why: "NoValidHost".to_owned(),
+                },
+                "InstanceRecoveryFailed",
+            ),
+            (state(IncidentState::Recovered), "HostRecovered"),
+            (state(IncidentState::Released), "HostReleased"),
+            (held(HeldReason::Storm), "StormHold"),
+            (held(HeldReason::DomainLimit), "StormHold"),
+            (held(HeldReason::SelfIsolated), "SelfIsolated"),
+            (
+                Notice::GuestDoubled {
+                    server,
+                    hosts: [host.clone(), HostName::new("n2").unwrap()],
+                },
+                "ZombieGuest",
+            ),
+            (held(HeldReason::PlannedMaintenance), "TakeoverHeld"),
+        ] {
+            assert_eq!(happening(&notice).unwrap().reason, wanted, "{notice:?}");
+            assert_eq!(
+                host_of(&notice),
+                Some(&host),
+                "it is told on its host: {notice:?}"
+            );
+        }
+    }
+
     #[test]
     fn a_guest_that_does_not_run_where_it_was_moved_is_told_with_what_was_known_before() {
         let needs = |why: &str| Notice::VmNeedsPerson {
-            incident: IncidentId {
-                epoch: Epoch(1),
-                n: 1,
-                host: HostName::new("n1").unwrap(),
-                opened_ms: None,
-            },
+            incident: incident(),
             server: ServerId::new("00000000-0000-4000-8000-000000000001").unwrap(),
             why: why.to_owned(),
         };
