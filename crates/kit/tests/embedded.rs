@@ -144,6 +144,30 @@ async fn fields_left_by_a_merge_patch_are_taken_over_and_lists_can_be_emptied() 
     );
 }
 
+/// Applied as it is, a map without entries would become null where it had some, and null is refused.
+#[tokio::test]
+async fn a_map_that_is_empty_now_and_a_status_given_up_whole_are_written() {
+    let world = world().await;
+    let api: Api<Hypervisor> = Api::all(world.client.clone());
+    let mut object = hypervisor(&api, "node1").await;
+    let writer = StatusWriter::new(world.client.clone(), FieldManager::NodeAgent.as_str());
+    let with = |system: serde_json::Value| Intent::new().field("operatingSystem", system);
+    for (intent, wanted) in [
+        (with(json!({"version": "1877.5"})), "1877.5"),
+        (with(json!({})), ""),
+        (with(json!({"version": "1877.6"})), "1877.6"),
+        (Intent::new(), ""),
+    ] {
+        let Written::Applied(applied) = writer.write(&object, &intent).await.unwrap() else {
+            panic!("{intent:?} is a change")
+        };
+        let status = applied.status.as_ref();
+        let system = status.and_then(|status| status.operating_system.as_ref());
+        assert_eq!(system.map_or("", |system| &system.version), wanted, "{intent:?}");
+        object = *applied;
+    }
+}
+
 fn quick(identity: &str) -> LeaderConfig {
     LeaderConfig {
         identity: identity.into(),

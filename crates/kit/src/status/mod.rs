@@ -2,6 +2,9 @@
 //! Status by server-side apply, one field manager per writer. Each apply carries exactly what
 //! its writer owns: leaving a field out gives it up, a condition keeps its transition time
 //! while its status stays, and a write that would change nothing is not sent.
+//!
+//! A map without entries is never applied. Kubernetes makes null of one that had entries before,
+//! and refuses null where the schema says object: with it, the whole status would not be written.
 
 mod condition;
 mod owned;
@@ -33,7 +36,7 @@ impl Intent {
         Self::default()
     }
 
-    /// Owns a field of the status. Null is left out, an empty list is written as such.
+    /// Owns a field of the status. Null and a map without entries are left out, an empty list is written as such.
     #[must_use]
     pub fn field(mut self, name: &str, value: impl Into<Value>) -> Self {
         match value.into() {
@@ -91,8 +94,19 @@ impl Intent {
                 .map(|condition| condition.render(before, generation, now));
             status.insert("conditions".into(), conditions.collect());
         }
+        drop_empty_maps(&mut status);
         Value::Object(status)
     }
+}
+
+fn drop_empty_maps(fields: &mut Map<String, Value>) {
+    fields.retain(|_, value| match value {
+        Value::Object(inner) => {
+            drop_empty_maps(inner);
+            !inner.is_empty()
+        }
+        _ => true,
+    });
 }
 
 /// What became of a write.
@@ -153,12 +167,14 @@ impl StatusWriter {
         if let Some(namespace) = current.namespace() {
             metadata["namespace"] = namespace.into();
         }
-        let apply = json!({
+        let mut apply = json!({
             "apiVersion": K::api_version(&()),
             "kind": K::kind(&()),
             "metadata": metadata,
-            "status": status,
         });
+        if status.as_object().is_some_and(|fields| !fields.is_empty()) {
+            apply["status"] = status;
+        }
         let call = format!("writing the status of {object} as {}", self.manager);
         // The typed API wants to know the scope at compile time; the object's own path does not.
         let request = kube::core::Request::new(K::url_path(&(), current.namespace().as_deref()))
