@@ -8,6 +8,7 @@ mod support;
 mod told;
 
 use cobaltcore_api::crds;
+use cobaltcore_apiserver::{Effect, Fault};
 use cobaltcore_libvirt::event::EventBody;
 use cobaltcore_libvirt::types::{JobStats, Params, Value};
 use cobaltcore_node_agent_bench::host::{FarHost, definition};
@@ -340,6 +341,33 @@ async fn an_agent_that_was_away_finds_out_how_it_ended() {
     let one = scene.agent("one", &scene.source).await;
     scene.until("failed", |status| status["phase"] == "Failed").await;
     scene.stays((one, two)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_that_nobody_saw_is_found_although_the_api_fails_at_first() {
+    let scene = Scene::new().await;
+    let one = scene.agent("one", &scene.source).await;
+    scene.source.set_job(SERVER, job(2, 5, 4 << 30, 1 << 30));
+    let iteration = EventBody::MigrationIteration { iteration: 1 };
+    scene.source.publish(SERVER, &iteration);
+    scene
+        .until("running", |status| status["phase"] == "Running")
+        .await;
+    one.stop().await;
+    scene.source.set_job(SERVER, JobStats::default());
+    let agent = rules::agent_on("one").name;
+    for verb in ["list", "get"] {
+        let failing = Effect::Refuse {
+            code: 500,
+            reason: "InternalError",
+            retry_after: None,
+        };
+        let fault = Fault::new(failing).resource("migrations").verb(verb);
+        scene.server.faults().inject(fault.user(&agent).times(1));
+    }
+    let one = scene.agent("one", &scene.source).await;
+    scene.until("failed", |status| status["phase"] == "Failed").await;
+    one.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -377,24 +377,31 @@ impl Leaving {
         let mut said = false;
         let mut elsewhere = Elsewhere::new(&self.context, self.server);
         loop {
-            let before = self.object.read().await.ok().flatten();
-            let status = before?;
-            if is_final(&status) || status.source_node != self.context.config.host.as_str() {
-                return None;
-            }
-            self.attempt = status.attempt.or(Some(1));
-            if let Some(Time(started)) = &status.started {
-                self.started = *started;
-            }
-            if active {
-                return Some(Outcome::failed(super::track::ENDED_SILENTLY));
-            }
-            if elsewhere.has(&status.destination_node).await {
-                return Some(Outcome::completed());
-            }
-            if !said {
-                said = true;
-                self.show_unknown().await;
+            match self.object.read().await {
+                // No answer is not the answer that there is nothing to find out.
+                Err(error) => {
+                    tracing::warn!(server = %self.server, %error, "a migration whose end nobody saw is not known");
+                }
+                Ok(before) => {
+                    let status = before?;
+                    if is_final(&status) || status.source_node != self.context.config.host.as_str() {
+                        return None;
+                    }
+                    self.attempt = status.attempt.or(Some(1));
+                    if let Some(Time(started)) = &status.started {
+                        self.started = *started;
+                    }
+                    if active {
+                        return Some(Outcome::failed(super::track::ENDED_SILENTLY));
+                    }
+                    if elsewhere.has(&status.destination_node).await {
+                        return Some(Outcome::completed());
+                    }
+                    if !said {
+                        said = true;
+                        self.show_unknown().await;
+                    }
+                }
             }
             if began.elapsed() > RESOLVE {
                 return None;

@@ -30,7 +30,7 @@ use leaving::{Opening, Signal};
 const SIGNALS: usize = 256;
 /// Questions about jobs at once. The daemon stops listening to a client with five calls under way.
 const AT_ONCE: usize = 2;
-/// How often a driver without migration events is asked.
+/// How often a driver without migration events is asked, and the API about migrations that it did not tell.
 const POLL: Duration = Duration::from_secs(2);
 /// The detail of starting, suspending and resuming that belongs to a migration.
 const MIGRATED: i32 = 1;
@@ -77,8 +77,8 @@ enum Done {
 struct Look {
     /// Guests with a migration under way.
     migrating: Vec<Uuid>,
-    /// Servers whose objects say that they are leaving.
-    unfinished: Vec<Uuid>,
+    /// Servers whose objects say that they are leaving, if that is known.
+    unfinished: Option<Vec<Uuid>>,
     /// The driver does not tell jobs.
     unsupported: bool,
 }
@@ -91,6 +91,10 @@ struct Router {
     /// The driver neither announces migrations nor names its jobs.
     quiet_driver: bool,
     looking: bool,
+    /// libvirt was connected while looking: what was found may be of the time before.
+    look_again: bool,
+    /// Objects that say that a migration has not ended were not read since libvirt was connected.
+    objects_due: bool,
     next_poll: Option<Instant>,
 }
 
@@ -103,6 +107,8 @@ pub(crate) async fn follow(context: Context, mut signs: mpsc::Receiver<Sign>) ->
         tasks: JoinSet::new(),
         quiet_driver: false,
         looking: false,
+        look_again: false,
+        objects_due: false,
         next_poll: None,
     };
     loop {
@@ -151,7 +157,9 @@ impl Router {
             follower.signals.try_send(back).ok();
         }
         self.connection = Some(connection);
-        self.look(active, true);
+        self.objects_due = true;
+        self.look_again = self.looking;
+        self.look(active);
         self.next_poll = self.quiet_driver.then(|| Instant::now() + POLL);
     }
 
@@ -272,16 +280,24 @@ impl Router {
         if look.unsupported && self.next_poll.take().is_some() {
             tracing::warn!("this libvirt driver does not tell about jobs; migrations are not recorded");
         }
+        if look.unfinished.is_some() {
+            self.objects_due = false;
+        } else if self.objects_due && self.connection.is_some() {
+            self.next_poll.get_or_insert_with(|| Instant::now() + POLL);
+        }
         for server in &look.migrating {
             if !self.followers.contains_key(&(Way::Leaving, *server)) {
                 self.start_leaving(*server, Opening::Noticed(None));
             }
         }
-        for server in look.unfinished {
+        for server in look.unfinished.unwrap_or_default() {
             if !self.followers.contains_key(&(Way::Leaving, server)) {
                 let active = self.runs_here(server);
                 self.start_leaving(server, Opening::Unfinished { active });
             }
+        }
+        if std::mem::take(&mut self.look_again) {
+            self.look(self.active());
         }
     }
 
@@ -294,26 +310,30 @@ impl Router {
         })
     }
 
-    /// Asks a driver that announces nothing.
+    /// Asks a driver that announces nothing, and an API that did not answer.
     fn poll(&mut self) {
-        self.next_poll = Some(Instant::now() + POLL);
-        let active = self.context.board.read(|model| {
+        self.next_poll = self.quiet_driver.then(|| Instant::now() + POLL);
+        self.look(self.active());
+    }
+
+    /// Guests that run here.
+    fn active(&self) -> Vec<Uuid> {
+        self.context.board.read(|model| {
             let guests = model.libvirt.guests.iter().flatten();
             guests
                 .filter(|(_, guest)| guest.active)
                 .map(|(id, _)| *id)
-                .collect::<Vec<_>>()
-        });
-        self.look(active, false);
+                .collect()
+        })
     }
 
-    /// Looks for migrations that began while nobody watched.
-    fn look(&mut self, active: Vec<Uuid>, objects: bool) {
+    /// Looks for migrations that began while nobody watched, and for those whose end nobody saw.
+    fn look(&mut self, active: Vec<Uuid>) {
         let Some(connection) = self.connection.clone().filter(|_| !self.looking) else {
             return;
         };
         self.looking = true;
-        let (context, unnamed) = (self.context.clone(), self.quiet_driver);
+        let (context, unnamed, objects) = (self.context.clone(), self.quiet_driver, self.objects_due);
         let known: Vec<Uuid> = active
             .into_iter()
             .filter(|server| !self.followers.contains_key(&(Way::Leaving, *server)))
@@ -322,8 +342,10 @@ impl Router {
             let mut look = migrating(&connection, known, unnamed).await;
             if objects {
                 match object::unfinished(&context).await {
-                    Ok(servers) => look.unfinished = servers,
-                    Err(error) => tracing::warn!(%error, "unfinished migrations of this host are not known"),
+                    Ok(servers) => look.unfinished = Some(servers),
+                    Err(error) => {
+                        tracing::warn!(%error, "unfinished migrations of this host are not known yet")
+                    }
                 }
             }
             Done::Looked(look)
@@ -335,7 +357,7 @@ impl Router {
 async fn migrating(connection: &Connection, guests: Vec<Uuid>, unnamed_jobs: bool) -> Look {
     let mut look = Look {
         migrating: Vec::new(),
-        unfinished: Vec::new(),
+        unfinished: None,
         unsupported: false,
     };
     let ask = |server: Uuid| async move {
