@@ -40,15 +40,7 @@ pub fn service_needs(service: &Value) -> ServiceNeeds {
             && text(service, "spec.externalTrafficPolicy") == "Local"
             && number(service, "spec.healthCheckNodePort") == 0,
     };
-    let wanted = match kind {
-        "NodePort" => true,
-        "LoadBalancer" => {
-            at(service, "spec.allocateLoadBalancerNodePorts").is_none()
-                || flag(service, "spec.allocateLoadBalancerNodePorts")
-        }
-        _ => false,
-    };
-    if wanted {
+    if wants_node_ports(service) {
         let open = list(service, "spec.ports").iter().enumerate();
         needs.node_ports = open
             .filter(|(_, port)| number(port, "nodePort") == 0)
@@ -68,8 +60,16 @@ pub fn prepare_service(service: &mut Value, old: Option<&Value>) -> Vec<FieldErr
     families(service, old)
 }
 
-fn has_node_ports(service: &Value) -> bool {
-    matches!(text(service, "spec.type"), "NodePort" | "LoadBalancer")
+/// Whether every port of a service gets a node port, asked for or not.
+fn wants_node_ports(service: &Value) -> bool {
+    match text(service, "spec.type") {
+        "NodePort" => true,
+        "LoadBalancer" => {
+            at(service, "spec.allocateLoadBalancerNodePorts").is_none()
+                || flag(service, "spec.allocateLoadBalancerNodePorts")
+        }
+        _ => false,
+    }
 }
 
 fn is_checked(service: &Value) -> bool {
@@ -89,7 +89,7 @@ fn keep_allocated(new: &mut Value, old: &Value) {
             }
         }
     }
-    if has_node_ports(old) && has_node_ports(new) {
+    if wants_node_ports(old) && wants_node_ports(new) {
         let given: Vec<i64> = list(new, "spec.ports")
             .iter()
             .map(|port| number(port, "nodePort"))

@@ -451,8 +451,15 @@ fn type_text(kind: &FieldType) -> String {
 }
 
 impl crate::kind::Kind {
-    /// Forgets that lists were given empty rather than not at all: no stored object tells the two apart.
-    pub fn forget_empty_lists(&self, object: &mut Value) {
+    /// Forgets what no stored object tells: that lists were given empty rather than not at all, and how
+    /// traffic inside the cluster reaches a service that is only a name.
+    pub fn forget_unstored(&self, object: &mut Value) {
+        if self.id() == ("", "Service")
+            && object["spec"]["type"] == "ExternalName"
+            && let Some(Value::Object(spec)) = object.get_mut("spec")
+        {
+            spec.remove("internalTrafficPolicy");
+        }
         if let Some(definition) = table().find(self.definition) {
             forget_in_struct(definition, object);
         }

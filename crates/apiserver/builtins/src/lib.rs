@@ -52,9 +52,10 @@ pub use definitions::{OpenApi, definition, definitions, reachable};
 pub use fields::event_label;
 pub use kind::{Kind, ScalePaths, Subresource, Verbs, definition_schema, find, find_kind, kinds};
 pub use limits::{claim_limit_errors, default_limits, pod_limit_errors};
+pub use pod_parts::resize_objection;
 pub use pods::{
-    BindError, Eviction, bind, disruption_condition, evict, is_ready, matching_budgets, set_condition,
-    validate_binding,
+    BindError, Eviction, bind, copy_topology, disruption_condition, evict, is_ready, matching_budgets,
+    set_condition, validate_binding,
 };
 pub use prepare::qos_class;
 pub use print::{Column, status_columns};

@@ -10,6 +10,9 @@ use crate::json::{at, ensure, entries, list, list_mut, map, number, text};
 use crate::selector::selector_matches;
 use crate::times::{Precision, render};
 
+/// Labels of a node that say where it is.
+const TOPOLOGY: [&str; 2] = ["topology.kubernetes.io/zone", "topology.kubernetes.io/region"];
+
 /// Why a pod cannot be bound; both are answered with 409 Conflict on `pods/binding`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BindError {
@@ -90,6 +93,18 @@ pub fn bind(pod: &mut Value, binding: &Value, now: Timestamp) -> Result<(), Bind
     }
     set_condition(pod, json!({"type": "PodScheduled", "status": "True"}), now);
     Ok(())
+}
+
+/// Labels a pod, or what binds it, with the zone and region of its node. What it said itself does not
+/// count.
+pub fn copy_topology(object: &mut Value, node: &Value) {
+    let copied: Vec<(String, Value)> = entries(node, "metadata.labels")
+        .filter(|(key, _)| TOPOLOGY.contains(&key.as_str()))
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
+    if !copied.is_empty() {
+        ensure(object, "metadata.labels").extend(copied);
+    }
 }
 
 /// Sets or replaces a pod condition; the transition time moves only when the status changes.

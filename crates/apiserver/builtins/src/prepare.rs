@@ -112,7 +112,23 @@ impl Kind {
         }
     }
 
+    /// Whether the status endpoint leaves labels, annotations and all other metadata alone. Older
+    /// kinds let them through.
+    pub fn status_keeps_metadata(&self) -> bool {
+        matches!(
+            self.id(),
+            ("storage.k8s.io", "VolumeAttachment")
+                | ("networking.k8s.io", "ServiceCIDR")
+                | ("resource.k8s.io", "ResourceClaim")
+                | ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy")
+                | ("apiregistration.k8s.io", "APIService")
+        )
+    }
+
     fn prepare_status(&self, new: &mut Value, old: &Value) {
+        if self.status_keeps_metadata() {
+            keep_metadata(new, old);
+        }
         if old.get("spec").is_some() || new.get("spec").is_some() {
             take_over(new, old, "spec");
         }
@@ -123,9 +139,6 @@ impl Kind {
                 pod_status(new, old);
             }
             ("apps", "Deployment") => take_over_metadata(new, old, "labels"),
-            ("storage.k8s.io", "VolumeAttachment") => {
-                keep_metadata(new, old);
-            }
             ("certificates.k8s.io", _) => keep_decisions(new, old),
             _ => {}
         }
@@ -467,7 +480,9 @@ fn service_type_change(new: &mut Value, old: &Value) {
     let (before, after) = (kind(old), kind(new));
     let unchanged = |new: &Value, path: &str| same(at(new, path), at(old, path));
     if before != "ExternalName" && after == "ExternalName" {
-        if unchanged(new, "spec.clusterIP") && unchanged(new, "spec.clusterIPs") {
+        // Whoever writes one address means the list of it, too.
+        let implied = list(new, "spec.clusterIPs").is_empty() && !text(new, "spec.clusterIP").is_empty();
+        if unchanged(new, "spec.clusterIP") && (implied || unchanged(new, "spec.clusterIPs")) {
             let spec = ensure(new, "spec");
             spec.remove("clusterIP");
             spec.remove("clusterIPs");

@@ -126,10 +126,11 @@ impl std::fmt::Display for Policy<'_> {
     }
 }
 
-/// How a pod spec breaks the level its namespace asks for: `"restricted:latest": a (why), b (why)`.
-pub fn security_violation(namespace: &Value, mode: SecurityMode, spec: &Value) -> Option<String> {
+/// How a pod, or the template of pods, breaks the level its namespace asks for:
+/// `"restricted:latest": a (why), b (why)`.
+pub fn security_violation(namespace: &Value, mode: SecurityMode, pod: &Value) -> Option<String> {
     let policy = Policy::of(namespace, mode)?;
-    let findings = findings(spec, policy.level, policy.release());
+    let findings = findings(pod, policy.level, policy.release());
     if findings.is_empty() {
         return None;
     }
@@ -140,7 +141,7 @@ pub fn security_violation(namespace: &Value, mode: SecurityMode, spec: &Value) -
     Some(format!("{policy}: {}", texts.join(", ")))
 }
 
-/// Which of the pods of a namespace (their names and specs) break the level it begins to enforce.
+/// Which of the pods of a namespace (and their names) break the level it begins to enforce.
 /// They stay; whoever changes the labels is warned.
 pub fn security_relabel_warnings<'a>(
     new: &Value,
@@ -156,8 +157,8 @@ pub fn security_relabel_warnings<'a>(
         return Vec::new();
     }
     let mut breaches: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-    for (name, spec) in pods {
-        let reasons: Vec<&str> = findings(spec, policy.level, policy.release())
+    for (name, pod) in pods {
+        let reasons: Vec<&str> = findings(pod, policy.level, policy.release())
             .into_iter()
             .map(|(reason, _)| reason)
             .collect();
@@ -198,7 +199,7 @@ mod tests {
 
     fn violation(level: &str, spec: &Value) -> Option<String> {
         let namespace = json!({"metadata": {"labels": {format!("{PREFIX}enforce"): level}}});
-        security_violation(&namespace, SecurityMode::Enforce, spec)
+        security_violation(&namespace, SecurityMode::Enforce, &json!({"spec": spec}))
     }
 
     #[test]
@@ -291,7 +292,7 @@ mod tests {
 
     #[test]
     fn a_level_is_that_of_the_release_named() {
-        let plain = json!({"containers": [{"name": "a", "image": "x"}]});
+        let plain = json!({"spec": {"containers": [{"name": "a", "image": "x"}]}});
         let namespace = |version: &str| {
             json!({"metadata": {"name": "n", "labels": {
                 format!("{PREFIX}enforce"): "restricted", format!("{PREFIX}enforce-version"): version}}})
@@ -307,7 +308,8 @@ mod tests {
             Some(old),
             "who is not told when to warn is warned of what is enforced"
         );
-        let probed = json!({"containers": [{"name": "a", "livenessProbe": {"httpGet": {"host": "h"}}}]});
+        let probed =
+            json!({"spec": {"containers": [{"name": "a", "livenessProbe": {"httpGet": {"host": "h"}}}]}});
         let baseline = |version: &str| {
             json!({"metadata": {"labels": {
                 format!("{PREFIX}enforce"): "baseline", format!("{PREFIX}enforce-version"): version}}})
@@ -322,13 +324,37 @@ mod tests {
         );
     }
 
+    /// Before there were fields, profiles were annotations, and some still count.
+    #[test]
+    fn profiles_named_in_annotations_count() {
+        let baseline = |version: &str| {
+            json!({"metadata": {"labels": {
+                format!("{PREFIX}enforce"): "baseline", format!("{PREFIX}enforce-version"): version}}})
+        };
+        let pod = json!({"metadata": {"annotations": {
+                "container.apparmor.security.beta.kubernetes.io/a": "unconfined",
+                "container.apparmor.security.beta.kubernetes.io/b": "runtime/default",
+                "container.seccomp.security.alpha.kubernetes.io/a": "unconfined",
+                "container.seccomp.security.alpha.kubernetes.io/gone": "unconfined"}},
+            "spec": {"containers": [{"name": "a"}]}});
+        let armor = "forbidden AppArmor profile (annotation must not set AppArmor profile type to \"container.apparmor.security.beta.kubernetes.io/a=\"unconfined\"\")";
+        let seccomp = "seccompProfile (forbidden annotation container.seccomp.security.alpha.kubernetes.io/a=\"unconfined\")";
+        for (version, wanted) in [
+            ("v1.18", format!("\"baseline:v1.18\": {armor}, {seccomp}")),
+            ("v1.35", format!("\"baseline:v1.35\": {armor}")),
+        ] {
+            let told = security_violation(&baseline(version), SecurityMode::Enforce, &pod);
+            assert_eq!(told, Some(wanted));
+        }
+    }
+
     #[test]
     fn pods_that_break_a_new_level_are_named() {
         let labelled =
             |level: &str| json!({"metadata": {"name": "n", "labels": {format!("{PREFIX}enforce"): level}}});
         let (plain, shared) = (
-            json!({"containers": [{"name": "a"}]}),
-            json!({"hostNetwork": true}),
+            json!({"spec": {"containers": [{"name": "a"}]}}),
+            json!({"spec": {"hostNetwork": true}}),
         );
         let pods = [("b", &shared), ("a", &shared), ("c", &plain)];
         let warnings = |new: &str, old: &str| security_relabel_warnings(&labelled(new), &labelled(old), pods);

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use cobaltcore_text::go;
 use serde_json::Value;
 
-use crate::json::{at, flag, int, list, strings, text};
+use crate::json::{at, entries, flag, int, list, strings, text};
 use crate::security::Level;
 
 const DEFAULT_CAPABILITIES: [&str; 13] = [
@@ -64,10 +64,12 @@ const SELINUX_TYPES: [(&str, u32); 5] = [
 pub(crate) type Finding = (&'static str, String);
 
 /// Everything in a pod's spec that breaks a level, as it was understood in a release.
-pub(crate) fn findings(spec: &Value, level: Level, release: u32) -> Vec<Finding> {
+pub(crate) fn findings(pod: &Value, level: Level, release: u32) -> Vec<Finding> {
     let mut found = Vec::new();
+    let none = Value::Null;
+    let spec = at(pod, "spec").unwrap_or(&none);
     if level >= Level::Baseline {
-        baseline(spec, level == Level::Restricted, release, &mut found);
+        baseline(pod, spec, level == Level::Restricted, release, &mut found);
     }
     if level == Level::Restricted {
         restricted(spec, release, &mut found);
@@ -148,16 +150,8 @@ fn setters<'a>(
 }
 
 /// `restricted` looks closer at some of this later itself.
-fn baseline(spec: &Value, restricted: bool, release: u32, found: &mut Vec<Finding>) {
-    let (who, values) = setters(spec, "appArmorProfile.type", |v| v == "Unconfined");
-    if !who.is_empty() {
-        let detail = format!(
-            "{} must not set AppArmor profile type to {}",
-            who.join(" and "),
-            quoted(values)
-        );
-        found.push(("forbidden AppArmor profile", detail));
-    }
+fn baseline(pod: &Value, spec: &Value, restricted: bool, release: u32, found: &mut Vec<Finding>) {
+    app_armor(pod, spec, found);
     if !(restricted && release >= 22) {
         added_capabilities(spec, &DEFAULT_CAPABILITIES, "non-default capabilities", found);
     }
@@ -193,7 +187,9 @@ fn baseline(spec: &Value, restricted: bool, release: u32, found: &mut Vec<Findin
         about(found, "procMount", &those(spec, unmasked), &rest);
     }
     selinux(spec, release, found);
-    if release >= 19 && !restricted {
+    if release < 19 {
+        seccomp_annotations(pod, spec, found);
+    } else if !restricted {
         let (who, values) = setters(spec, "seccompProfile.type", |v| v == "Unconfined");
         seccomp(&who, values, found);
     }
@@ -350,6 +346,87 @@ fn must_set(
     if !silent.is_empty() {
         found.push((reason, format!("pod or {} must set {wanted}", named(&silent))));
     }
+}
+
+/// What a profile may be, said in a field or, the old way, in an annotation.
+fn app_armor(pod: &Value, spec: &Value, found: &mut Vec<Finding>) {
+    const OLD: &str = "container.apparmor.security.beta.kubernetes.io/";
+    let (mut who, values) = setters(spec, "appArmorProfile.type", |v| v == "Unconfined");
+    let old = forbidden(
+        entries(pod, "metadata.annotations").filter(|(key, _)| key.starts_with(OLD)),
+        |profile| matches!(profile, "" | "runtime/default") || profile.starts_with("localhost/"),
+    );
+    let mut values: Vec<String> = values.into_iter().map(str::to_owned).collect();
+    if !old.is_empty() {
+        who.push(
+            if old.len() == 1 {
+                "annotation"
+            } else {
+                "annotations"
+            }
+            .to_owned(),
+        );
+        values.extend(old);
+    }
+    if who.is_empty() {
+        return;
+    }
+    let reason = if values.len() == 1 {
+        "forbidden AppArmor profile"
+    } else {
+        "forbidden AppArmor profiles"
+    };
+    let detail = format!(
+        "{} must not set AppArmor profile type to {}",
+        who.join(" and "),
+        values
+            .iter()
+            .map(|value| format!("\"{value}\""))
+            .collect::<Vec<_>>()
+            .join(", ")
+    );
+    found.push((reason, detail));
+}
+
+/// Before there was a field, seccomp profiles were annotations.
+fn seccomp_annotations(pod: &Value, spec: &Value, found: &mut Vec<Finding>) {
+    const POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
+    const CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
+    let names: Vec<&str> = containers(spec).map(|c| text(c, "name")).collect();
+    let about_it = |key: &str| {
+        key == POD
+            || key
+                .strip_prefix(CONTAINER)
+                .is_some_and(|name| names.contains(&name))
+    };
+    let bad = forbidden(
+        entries(pod, "metadata.annotations").filter(|(key, _)| about_it(key.as_str())),
+        |profile| {
+            matches!(profile, "runtime/default" | "docker/default") || profile.starts_with("localhost/")
+        },
+    );
+    if !bad.is_empty() {
+        let word = if bad.len() == 1 {
+            "annotation"
+        } else {
+            "annotations"
+        };
+        found.push(("seccompProfile", format!("forbidden {word} {}", bad.join(", "))));
+    }
+}
+
+/// Annotations that name a profile nobody may have, as `key="value"`, sorted.
+fn forbidden<'a>(
+    annotations: impl Iterator<Item = (&'a String, &'a Value)>,
+    allowed: impl Fn(&str) -> bool,
+) -> Vec<String> {
+    let mut bad: Vec<String> = annotations
+        .filter_map(|(key, value)| Some((key, value.as_str()?)))
+        .filter(|(_, value)| !allowed(value))
+        .map(|(key, value)| format!("{key}={}", go::quote(value)))
+        .collect();
+    bad.sort();
+    bad
 }
 
 fn seccomp(who: &[String], values: BTreeSet<&str>, found: &mut Vec<Finding>) {

@@ -60,7 +60,7 @@ fn objects_are_rewritten_as_the_reference_prints_them() {
         ),
     ] {
         let mut object = read(kind, given);
-        kind.forget_empty_lists(&mut object);
+        kind.forget_unstored(&mut object);
         assert_eq!(object, expected, "{}", kind.kind);
     }
 }

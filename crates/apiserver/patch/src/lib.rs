@@ -49,7 +49,8 @@ pub mod strategic;
 
 pub use apply::{
     Applied, ApplyRequest, Conflict, Conflicts, FieldSet, Filter, PathElement, UpdateRequest, Versions,
-    apply, merge_configuration, scale_entries, scaled_parent_entries, settle, unchanged, update,
+    apply, merge_configuration, scale_entries, scaled_parent_entries, settle, unchanged,
+    unreadable_ownership, update,
 };
 pub use error::{ApplyError, PatchError};
 pub use json_patch::json_patch;

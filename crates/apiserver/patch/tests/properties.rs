@@ -118,7 +118,7 @@ fn body(spec: &Value) -> Value {
     json!({"spec": spec})
 }
 
-/// An object without the order of its lists, empty containers and bookkeeping.
+/// An object without the order of its lists, empty or null containers and bookkeeping.
 fn content(value: &Value) -> Value {
     match value {
         Value::Object(map) => {
@@ -126,6 +126,7 @@ fn content(value: &Value) -> Value {
                 .iter()
                 .filter(|(key, _)| *key != "managedFields")
                 .map(|(key, value)| (key.clone(), content(value)))
+                .filter(|(_, value)| !value.is_null())
                 .filter(|(_, value)| !matches!(value, Value::Object(m) if m.is_empty()))
                 .filter(|(_, value)| !matches!(value, Value::Array(a) if a.is_empty()))
                 .collect();

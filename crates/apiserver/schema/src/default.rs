@@ -5,12 +5,17 @@
 
 use serde_json::{Map, Value};
 
+use crate::embedded::prune_embedded;
 use crate::node::Schema;
 
 /// Fills in defaults and resolves nulls: of a nullable field a null stays, otherwise the default
 /// takes its place, and without a default the field goes. List elements are never removed.
 pub fn default(schema: &Schema, value: &mut Value) {
     fill(schema, value, true);
+    // A default may name what metadata does not know.
+    if schema.embedded_below {
+        prune_embedded(schema, value);
+    }
 }
 
 /// Fills in defaults, but leaves a null that may not be and has no default where it is.

@@ -8,7 +8,7 @@ use crate::error::FieldError;
 use crate::meta::validate_object_meta;
 use crate::names::{self, NameRule};
 use crate::node::Schema;
-use crate::objectmeta::check_object_meta;
+use crate::objectmeta::{check_object_meta, prune_object_meta};
 use crate::path::Path;
 
 /// Checks the envelope of every embedded resource below the root.
@@ -31,6 +31,35 @@ pub(crate) fn check_embedded_at(schema: &Schema, value: &Value, base: &str) -> V
         &mut errors,
     );
     errors
+}
+
+/// Takes out of the metadata of embedded resources what metadata does not know.
+pub(crate) fn prune_embedded(schema: &Schema, value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            for (key, child) in map {
+                let Some(node) = schema.child(key) else { continue };
+                if node.embedded_resource
+                    && let Some(metadata) = child.get_mut("metadata")
+                {
+                    prune_object_meta(metadata, &Path::Root, &mut Vec::new());
+                }
+                prune_embedded(node, child);
+            }
+        }
+        Value::Array(items) => {
+            let Some(node) = schema.element() else { return };
+            for item in items {
+                if node.embedded_resource
+                    && let Some(metadata) = item.get_mut("metadata")
+                {
+                    prune_object_meta(metadata, &Path::Root, &mut Vec::new());
+                }
+                prune_embedded(node, item);
+            }
+        }
+        _ => {}
+    }
 }
 
 fn walk(schema: &Schema, value: &Value, resource: bool, path: &Path<'_>, errors: &mut Vec<FieldError>) {

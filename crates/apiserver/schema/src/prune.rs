@@ -41,6 +41,18 @@ pub fn prune(schema: &Schema, value: &mut Value, root: Root) -> Vec<String> {
     unknown
 }
 
+/// Whether a value has fields the schema does not know. What is unknown in the metadata of an
+/// embedded resource does not count: it goes wherever the value is used.
+pub(crate) fn has_unknown_fields(schema: &Schema, value: &Value, root: Root) -> bool {
+    let mut pruner = Pruner {
+        unknown: Vec::new(),
+        embedded: Vec::new(),
+    };
+    let resource = root == Root::Resource || schema.embedded_resource;
+    pruner.node(&mut value.clone(), Some(schema), resource, &Path::Root);
+    !pruner.unknown.is_empty()
+}
+
 struct Pruner {
     unknown: Vec<String>,
     embedded: Vec<String>,

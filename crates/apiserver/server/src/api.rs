@@ -2,7 +2,7 @@
 //! The server's state, shared by every request: the store, the served types, who may do what.
 //! Handlers are methods of [`Api`] spread over the modules of this crate.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
@@ -72,7 +72,7 @@ pub struct Api {
     /// Namespaces on their way out.
     pub(crate) leaving: Mutex<HashSet<String>>,
     /// Objects whose owners were all absent once.
-    pub(crate) second_looks: Mutex<HashSet<crate::store::Uid>>,
+    pub(crate) second_looks: Mutex<HashMap<crate::store::Uid, tokio::time::Instant>>,
     /// The end of the server.
     pub stop: CancellationToken,
     /// Whether the server takes requests.

@@ -39,6 +39,7 @@ impl Api {
             }
         }
         self.plan_service(&mut changes)?;
+        self.plan_endpoints(&mut changes)?;
         self.plan_service_range(&mut changes)?;
         self.plan_priorities(&mut changes)?;
         self.plan_api_services(&mut changes)?;
@@ -62,8 +63,7 @@ impl Api {
             return Ok(());
         }
         let address = self.config.service_ip().to_string();
-        let port = self.port.load(std::sync::atomic::Ordering::Relaxed);
-        let target = if port == 0 { 6443 } else { port };
+        let target = self.service_target();
         changes.push(self.creation(json!({
             "apiVersion": "v1", "kind": "Service",
             "metadata": {"name": "kubernetes", "namespace": "default", "labels": {"component": "apiserver", "provider": "kubernetes"}},
@@ -71,6 +71,65 @@ impl Api {
                 "ipFamilyPolicy": "SingleStack",
                 "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": target}]},
         }))?);
+        Ok(())
+    }
+
+    /// The port behind the service of the API.
+    fn service_target(&self) -> u64 {
+        match self.port.load(std::sync::atomic::Ordering::Relaxed) {
+            0 => 6443,
+            port => port,
+        }
+    }
+
+    /// Where the service of the API leads, in both kinds that tell it. The port may be another one
+    /// with every start.
+    fn plan_endpoints(&self, changes: &mut Vec<Change>) -> ApiResult<()> {
+        let ports = json!([{"name": "https", "port": self.service_target(), "protocol": "TCP"}]);
+        let endpoints = json!({
+            "apiVersion": "v1", "kind": "Endpoints",
+            "metadata": {"name": "kubernetes", "namespace": "default",
+                "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
+            "subsets": [{"addresses": [{"ip": "127.0.0.1"}], "ports": ports}],
+        });
+        let slice = json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+            "metadata": {"name": "kubernetes", "namespace": "default",
+                "labels": {"kubernetes.io/service-name": "kubernetes"}},
+            "endpoints": [{"addresses": ["127.0.0.1"], "conditions": {"ready": true}}],
+            "ports": ports,
+        });
+        self.plan_destination("", "endpoints", endpoints, changes)?;
+        self.plan_destination("discovery.k8s.io", "endpointslices", slice, changes)
+    }
+
+    /// Creates what tells a destination, or brings what it tells up to date.
+    fn plan_destination(
+        &self,
+        group: &str,
+        plural: &str,
+        object: Value,
+        changes: &mut Vec<Change>,
+    ) -> ApiResult<()> {
+        let name = meta::name(&object);
+        let Some(record) = self.lookup(group, plural, meta::namespace(&object), name) else {
+            changes.push(self.creation(object)?);
+            return Ok(());
+        };
+        let mut next = record.parse();
+        for part in ["subsets", "endpoints", "ports"] {
+            if let Some(value) = object.get(part) {
+                meta::fields(&mut next).insert(part.to_owned(), value.clone());
+            }
+        }
+        if next != record.parse() {
+            changes.push(Change {
+                table: self.table(group, plural)?.id,
+                key: Key::new(meta::namespace(&object), name),
+                expect: Expect::Revision(record.revision),
+                action: Action::Put(Draft::new(&next, 0)),
+            });
+        }
         Ok(())
     }
 

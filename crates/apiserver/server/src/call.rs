@@ -66,7 +66,8 @@ impl Call {
         user: User,
         body: Bytes,
     ) -> Self {
-        let deadline = Instant::now() + REQUEST_TIMEOUT;
+        let asked = crate::deadline::of(&query).unwrap_or(REQUEST_TIMEOUT);
+        let deadline = Instant::now() + asked.min(REQUEST_TIMEOUT);
         Self {
             info,
             query,

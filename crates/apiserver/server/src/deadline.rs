@@ -1,11 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How long a client is willing to wait: the parameter `timeout`. Every request ends long before any
-//! deadline that makes sense, so only the text is judged; who waits for events says so otherwise.
+//! How long a client is willing to wait: the parameter `timeout`. Only webhooks take long enough for it
+//! to matter; who waits for events says so otherwise.
+
+use std::time::Duration;
 
 use cobaltcore_text::go;
 
 use crate::reqinfo::Query;
 use crate::status::{ApiError, ApiResult};
+
+/// How long a client that names a time waits. None at all stands for the time of the server.
+pub(crate) fn of(query: &Query) -> Option<Duration> {
+    let text = query.get("timeout").filter(|text| fault(text).is_none())?;
+    let mut rest = text.trim_start_matches('+');
+    let mut seconds = 0.0;
+    while let Some(at) = rest.find(|c: char| !c.is_ascii_digit() && c != '.') {
+        let (number, after) = rest.split_at(at);
+        let ends = after
+            .find(|c: char| c.is_ascii_digit() || c == '.')
+            .unwrap_or(after.len());
+        let (unit, next) = after.split_at(ends);
+        let number: f64 = number.parse().ok()?;
+        seconds += number
+            * match unit {
+                "h" => 3600.0,
+                "m" => 60.0,
+                "s" => 1.0,
+                "ms" => 1e-3,
+                "us" | "µs" | "μs" => 1e-6,
+                _ => 1e-9,
+            };
+        rest = next;
+    }
+    Duration::try_from_secs_f64(seconds)
+        .ok()
+        .filter(|time| !time.is_zero())
+}
 
 /// Refuses a deadline nobody can read.
 pub(crate) fn check(query: &Query) -> ApiResult<()> {
@@ -72,5 +102,21 @@ mod tests {
             assert_eq!(answer.map(|e| e.message().to_owned()), expected, "{text}");
         }
         assert!(check(&Query::default()).is_ok());
+    }
+
+    #[test]
+    fn a_client_waits_as_long_as_it_says() {
+        for (text, expected) in [
+            ("10s", Some(10_000)),
+            ("1m30.5s", Some(90_500)),
+            ("250ms", Some(250)),
+            ("0", None),
+            ("-1s", None),
+            ("x", None),
+            ("", None),
+        ] {
+            let asked = of(&Query::parse(&format!("timeout={text}")));
+            assert_eq!(asked, expected.map(Duration::from_millis), "{text}");
+        }
     }
 }

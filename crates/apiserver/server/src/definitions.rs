@@ -6,9 +6,11 @@ use cobaltcore_text::go;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use cobaltcore_schema::FieldError;
 use cobaltcore_schema::crd::{self, CustomResource};
 use serde_json::{Value, json};
 
+use crate::admission::Converter;
 use crate::api::Api;
 use crate::meta;
 use crate::registry::{Registry, Resource};
@@ -110,15 +112,19 @@ impl Api {
                     &now,
                 );
                 if !is_true(definition, "Established") {
-                    let text = "the initial names have been accepted";
-                    set_condition(
-                        definition,
-                        "Established",
-                        "True",
-                        "InitialNamesAccepted",
-                        text,
-                        &now,
-                    );
+                    let (status, reason, text) = match Converter::bundle_problem(definition) {
+                        None => (
+                            "True",
+                            "InitialNamesAccepted",
+                            "the initial names have been accepted",
+                        ),
+                        Some(_) => (
+                            "False",
+                            "InvalidCABundle",
+                            "The conversion webhook CABundle is invalid",
+                        ),
+                    };
+                    set_condition(definition, "Established", status, reason, text, &now);
                 }
             }
             Some((reason, message)) => {
@@ -304,17 +310,18 @@ impl Api {
         let compiled = Arc::new(compiled);
         let table = self.table(&compiled.group, &compiled.names.plural)?;
         let terminating = meta::deleting(definition);
-        let converter = crate::admission::Converter::of(definition).map(Arc::new);
+        let converter = Converter::of(definition).map(Arc::new);
+        let generation = fingerprint(&definition["spec"]);
         let mut resources = Vec::new();
         for (index, version) in compiled.versions.iter().enumerate() {
             if !version.served && !version.storage {
                 continue;
             }
-            let generation = schema_generation(definition, index);
+            let schema_generation = fingerprint(&definition["spec"]["versions"][index]);
             let resource = Resource::custom(
                 &compiled,
                 index,
-                generation,
+                (generation, schema_generation),
                 terminating,
                 converter.clone(),
                 table.clone(),
@@ -436,15 +443,28 @@ fn note_approval(definition: &mut Value, now: &str) {
     }
 }
 
-/// A number that changes with the schema of a version and survives restarts.
-fn schema_generation(definition: &Value, version: usize) -> u32 {
-    let schema = definition["spec"]["versions"][version].to_string();
-    let digest = ring::digest::digest(&ring::digest::SHA256, schema.as_bytes());
+/// A number that changes with a part of a definition and survives restarts.
+fn fingerprint(part: &Value) -> u32 {
+    let digest = ring::digest::digest(&ring::digest::SHA256, part.to_string().as_bytes());
     let mut bytes = [0u8; 4];
     for (to, from) in bytes.iter_mut().zip(digest.as_ref()) {
         *to = *from;
     }
     u32::from_be_bytes(bytes) | 1
+}
+
+/// What is wrong with a change of a definition's converter: once there are objects to convert, its
+/// authorities may not become unreadable.
+pub(crate) fn bundle_errors(definition: &Value, before: &Value) -> Vec<FieldError> {
+    const FIELD: &str = "spec.conversion.webhookClientConfig.caBundle";
+    if !is_true(before, "Established") || Converter::bundle_problem(before).is_some() {
+        return Vec::new();
+    }
+    let value = &definition["spec"]["conversion"]["webhook"]["clientConfig"]["caBundle"];
+    Converter::bundle_problem(definition)
+        .map(|problem| FieldError::invalid(FIELD, value, problem))
+        .into_iter()
+        .collect()
 }
 
 /// Whether a condition is True.

@@ -60,6 +60,10 @@ impl Api {
         warn_of_orphans(call, resource, &options);
         let key = self.key_of(call, resource);
         match self.remove(&write, &key, &options).await? {
+            // Whoever asked the old way for the dependents to go too learns that it is not over yet.
+            Deleted::Waiting(outcome) if options.raw["orphanDependents"] == json!(false) => {
+                Ok(write.answer(self, 202, outcome))
+            }
             Deleted::Waiting(outcome) => Ok(write.answer(self, 200, outcome)),
             Deleted::Gone(object) if resource.as_builtin().is_some_and(|k| k.delete_returns_object) => {
                 Ok(write.answer(self, 200, Outcome::Tree(object)))
@@ -94,7 +98,7 @@ impl Api {
                 resource,
                 registry,
                 form,
-                now: self.clock.now(),
+                clock: &self.clock,
             };
             self.select(&view, &list_options, &filter).await?
         };
@@ -112,7 +116,7 @@ impl Api {
             resource,
             registry,
             form,
-            now: self.clock.now(),
+            clock: &self.clock,
         };
         Ok(Answer::object(200, form, view.list(&shown, listing.metadata())))
     }

@@ -4,9 +4,11 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
+use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -19,6 +21,7 @@ use tokio_util::task::TaskTracker;
 use crate::api::Api;
 use crate::dispatch::Credentials;
 use crate::http::{Origin, ResponseBody};
+use crate::patience::Patient;
 use crate::rooms::{Connection, Rooms, Streams};
 
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -26,6 +29,9 @@ const HEADERS: Duration = Duration::from_mins(2);
 const PING_AFTER: Duration = Duration::from_secs(30);
 const MAX_STREAMS: u32 = 250;
 const MAX_HEADER: usize = 64 << 10;
+const MAX_BUFFER: usize = 400 << 10;
+/// The name of HTTP/2 in a TLS handshake.
+pub(crate) const HTTP2: &[u8] = b"h2";
 /// Ports tried after the default one, before any free port is taken.
 const NEXT_PORTS: u16 = 10;
 /// Running requests get this long when the server stops.
@@ -75,7 +81,9 @@ pub(crate) async fn serve_tls(api: Arc<Api>, listener: TcpListener, tls: Arc<Ser
                         check_host: true,
                         peer: peer.to_string(),
                     };
-                    rooms.serve(connection(api, stream, origin)).await;
+                    // Without a word about it, it is HTTP/1.1.
+                    let plain = stream.get_ref().1.alpn_protocol() != Some(HTTP2);
+                    rooms.serve(connection(api, stream, origin, plain)).await;
                 }
                 Ok(Err(error)) => tracing::debug!(%peer, %error, "TLS handshake failed"),
                 Err(_) => tracing::debug!(%peer, "TLS handshake took too long"),
@@ -103,7 +111,11 @@ pub(crate) async fn serve_unix(api: Arc<Api>, listener: UnixListener) {
             check_host: false,
             peer: "unix".into(),
         };
-        connections.spawn(rooms.clone().serve(connection(api.clone(), stream, origin)));
+        connections.spawn(
+            rooms
+                .clone()
+                .serve(connection(api.clone(), stream, origin, false)),
+        );
     }
     drop(rooms);
     drain(&connections).await;
@@ -135,24 +147,12 @@ fn client_identity(api: &Api, connection: &rustls::ServerConnection) -> Credenti
     }
 }
 
-/// Everything about one connection, from its first request to its end.
-fn connection<S>(api: Arc<Api>, stream: S, origin: Origin) -> Connection
+/// Everything about one connection, from its first request to its end. One that speaks HTTP/1.1 alone need not be asked
+/// what it speaks.
+fn connection<S>(api: Arc<Api>, stream: S, origin: Origin, plain: bool) -> Connection
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADERS)
-        .max_buf_size(MAX_HEADER.max(400 << 10));
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(MAX_STREAMS)
-        .max_header_list_size(MAX_HEADER as u32)
-        .keep_alive_interval(PING_AFTER)
-        .adaptive_window(true);
     let streams = Streams::default();
     let service = {
         let (api, streams) = (api.clone(), streams.clone());
@@ -169,19 +169,54 @@ where
             }
         })
     };
+    let stream = TokioIo::new(stream);
+    if plain {
+        let mut builder = http1::Builder::new();
+        builder
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEADERS)
+            .max_buf_size(MAX_BUFFER);
+        let serving = builder.serve_connection(stream, service);
+        let finish = http1::Connection::graceful_shutdown;
+        return Connection::new(until_stopped(api, serving, finish), streams);
+    }
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADERS)
+        .max_buf_size(MAX_BUFFER);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_header_list_size(MAX_HEADER as u32)
+        .keep_alive_interval(PING_AFTER)
+        .adaptive_window(true);
     let serving = async move {
-        let connection = builder.serve_connection(TokioIo::new(stream), service);
-        tokio::pin!(connection);
-        tokio::select! {
-            result = connection.as_mut() => {
-                if let Err(error) = result {
-                    tracing::debug!(%error, "connection ended");
-                }
-                return;
-            }
-            () = api.stop.cancelled() => connection.as_mut().graceful_shutdown(),
-        }
-        let _ = connection.await;
+        let serving = builder.serve_connection(stream, service);
+        until_stopped(api, serving, auto::Connection::graceful_shutdown).await;
     };
     Connection::new(serving, streams)
+}
+
+/// Serves until the connection ends. When the server stops, what is running is finished.
+async fn until_stopped<C, E>(api: Arc<Api>, connection: C, finish: impl FnOnce(Pin<&mut C>))
+where
+    C: Future<Output = Result<(), E>>,
+    E: std::fmt::Display,
+{
+    let mut stopped = Patient::new(api.stop.cancelled());
+    let mut connection = pin!(connection);
+    let ended = tokio::select! {
+        biased;
+        ended = connection.as_mut() => ended,
+        () = stopped.due(|_| api.stop.is_cancelled()) => {
+            finish(connection.as_mut());
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "connection ended");
+    }
 }

@@ -47,7 +47,7 @@ impl Resource {
     /// built-in kind were given empty and which not at all.
     pub fn settle(&self, object: &mut Value) {
         if let Model::Builtin(kind) = &self.model {
-            kind.forget_empty_lists(object);
+            kind.forget_unstored(object);
         }
     }
 
@@ -179,7 +179,11 @@ impl Resource {
             Model::Builtin(_) if self.is_definition() && subresource == Some("status") => {
                 crd::validate_crd_status_update(new, old)
             }
-            Model::Builtin(_) if self.is_definition() => crd::validate_crd_update(new, old),
+            Model::Builtin(_) if self.is_definition() => {
+                let mut errors = crd::validate_crd_update(new, old);
+                errors.extend(crate::definitions::bundle_errors(new, old));
+                errors
+            }
             Model::Builtin(kind) => {
                 let mut found = kind.validate_update(new, old, subresource);
                 found.extend(self.condition_errors(new));
@@ -290,8 +294,13 @@ impl Resource {
                 &["metadata", "deletionTimestamp"],
                 &["metadata", "ownerReferences"],
             ],
-            ("storage.k8s.io", "VolumeAttachment") | ("resource.k8s.io", _) => &[&["spec"], &["metadata"]],
             ("certificates.k8s.io", _) => &[&["spec"], &["status", "conditions"]],
+            _ if self
+                .as_builtin()
+                .is_some_and(cobaltcore_builtins::Kind::status_keeps_metadata) =>
+            {
+                &[&["spec"], &["metadata"]]
+            }
             _ => &[&["spec"]],
         }
     }
@@ -373,10 +382,11 @@ impl Custom {
         prune(&self.version().schema, object, Root::Resource);
     }
 
-    /// What is wrong with an applied object because its configuration has nulls. Elsewhere a null
-    /// that may not be is left out; in a configuration it is a value like any other.
-    pub fn null_errors(&self, config: &Value, applied: &Value, live: Option<&Value>) -> Vec<FieldError> {
-        if !has_null(config) {
+    /// What is wrong with an applied object because it has nulls: those of its configuration, and
+    /// what is left of containers it emptied. Elsewhere a null that may not be is left out; here it
+    /// is a value like any other.
+    pub fn null_errors(&self, applied: &Value, live: Option<&Value>) -> Vec<FieldError> {
+        if !has_null(applied) {
             return Vec::new();
         }
         let mut object = applied.clone();

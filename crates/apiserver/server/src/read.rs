@@ -196,6 +196,11 @@ impl Api {
     /// One object.
     pub async fn get(&self, call: &Call, registry: &Registry, resource: &Resource) -> ApiResult<Answer> {
         let form = Form::negotiate(&call.headers, &call.query, true)?;
+        if call.query.maybe_flag("export") == Some(true) {
+            return Err(ApiError::bad_request(
+                "the export parameter, deprecated since v1.14, is no longer supported",
+            ));
+        }
         let asked = call.query.get("resourceVersion").unwrap_or_default();
         if let Some(revision) = crate::options::revision(asked).map_err(ApiError::bad_request)? {
             self.wait_for(revision).await?;
@@ -211,7 +216,7 @@ impl Api {
             resource,
             registry,
             form,
-            now: self.clock.now(),
+            clock: &self.clock,
         };
         Ok(Answer::object(200, form, view.body(&record)))
     }
@@ -225,7 +230,7 @@ impl Api {
             resource,
             registry,
             form,
-            now: self.clock.now(),
+            clock: &self.clock,
         };
         let listing = self.select(&view, &options, &filter).await?;
         let metadata = listing.metadata();

@@ -32,6 +32,8 @@ pub struct Custom {
     pub definition: Arc<CustomResource>,
     /// Index of the version.
     pub version: usize,
+    /// Changes whenever anything the definition asks for, or the names it was given, does.
+    pub generation: u32,
     /// Changes whenever the schema of the version does.
     pub schema_generation: u32,
     /// The definition is being deleted: nothing new may be created.
@@ -128,7 +130,7 @@ impl Resource {
     pub(crate) fn custom(
         definition: &Arc<CustomResource>,
         version: usize,
-        schema_generation: u32,
+        (generation, schema_generation): (u32, u32),
         terminating: bool,
         converter: Option<Arc<Converter>>,
         table: Arc<Table>,
@@ -155,6 +157,7 @@ impl Resource {
             model: Model::Custom(Arc::new(Custom {
                 definition: definition.clone(),
                 version,
+                generation,
                 schema_generation,
                 terminating,
                 converter,

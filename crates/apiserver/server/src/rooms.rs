@@ -75,7 +75,7 @@ pub(crate) struct Rooms {
     connections: TaskTracker,
 }
 
-/// The way into a room.
+/// The way into a room. Nobody waits in front of it for long, and never more than there are connections.
 struct Door {
     enter: UnboundedSender<Connection>,
     inside: Arc<AtomicUsize>,

@@ -448,7 +448,7 @@ fn tls_config(pki: &Pki) -> Result<Arc<rustls::ServerConfig>, ServerError> {
         .with_safe_default_protocol_versions()?
         .with_client_cert_verifier(verifier)
         .with_single_cert(pki.cert_chain(), pki.server_key())?;
-    tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    tls.alpn_protocols = vec![crate::listen::HTTP2.to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(tls))
 }
 

@@ -13,7 +13,7 @@ use crate::api::Api;
 use crate::call::{Answer, Call};
 use crate::delete::Deleted;
 use crate::meta;
-use crate::modify::Edit;
+use crate::modify::{Edit, Patch};
 use crate::negotiate::{self, Form, Shape};
 use crate::options::{DeleteOptions, WriteOptions};
 use crate::registry::{Registry, Resource};
@@ -83,7 +83,7 @@ impl Api {
                 resource,
                 registry,
                 form,
-                now: self.clock.now(),
+                clock: &self.clock,
             };
             let shown = self.present(resource, &record).await?;
             let parent = view.tree(&shown);
@@ -161,7 +161,7 @@ impl Api {
                     &resource.scale_paths().spec_replicas,
                     json!(replicas),
                 );
-                return self.modify(write, Edit::Apply(config)).await;
+                return self.modify(write, Edit::Apply(Patch::plain(config))).await;
             }
             let pinned = meta::text(&wanted, "resourceVersion").to_owned();
             let mut next = parent;
@@ -184,7 +184,7 @@ impl Api {
     fn wanted_scale(&self, call: &Call, write: &Write<'_>, current: &Value) -> ApiResult<Value> {
         if call.info.verb == "update" {
             let mut wanted = call.decode_body("Scale")?.value;
-            read_scale(write, &mut wanted).map_err(|why| {
+            read_scale(write, &mut wanted, Vec::new()).map_err(|why| {
                 ApiError::bad_request(format!(
                     "Scale in version \"v1\" cannot be handled as a Scale: {why}"
                 ))
@@ -193,14 +193,16 @@ impl Api {
         }
         let media = negotiate::body_type(&call.headers);
         if media == "application/apply-patch+yaml" {
-            let config = crate::yaml::decode(&call.body)
-                .map_err(|e| crate::modify::illegible_configuration(&e))?
-                .value;
-            return applied_scale(current, &config);
+            let decoded =
+                crate::yaml::decode(&call.body).map_err(|e| crate::modify::illegible_configuration(&e))?;
+            let applied = applied_scale(current, &decoded.value)?;
+            crate::modify::judge_configuration(write, &decoded.repeated)?;
+            return Ok(applied);
         }
-        let patch = crate::decode::json(&call.body)
-            .map_err(|e| ApiError::bad_request(format!("error decoding patch: {e}")))?
-            .value;
+        let decoded = crate::decode::json(&call.body)
+            .map_err(|e| ApiError::bad_request(format!("error decoding patch: {e}")))?;
+        let strange = crate::modify::strange_parts(&media, &call.body, &decoded);
+        let patch = decoded.value;
         let mut base = current.clone();
         let pinned = !meta::text(&patch, "resourceVersion").is_empty();
         let mut wanted = match media.as_str() {
@@ -223,7 +225,7 @@ impl Api {
             _ => return Err(ApiError::unsupported_media_type(false)),
         };
         let shown = crate::modify::shown_start(&wanted);
-        read_scale(write, &mut wanted).map_err(|why| {
+        read_scale(write, &mut wanted, strange).map_err(|why| {
             ApiError::invalid("", "", "", &[FieldError::invalid("patch", &json!(shown), &why)])
         })?;
         if !pinned {
@@ -265,6 +267,10 @@ impl Api {
             return Err(ApiError::bad_request(
                 "name in URL does not match name in Binding object",
             ));
+        }
+        if subresource.is_some() && binding["target"]["kind"] == "Node" {
+            let node = binding["target"]["name"].as_str().unwrap_or_default().to_owned();
+            self.copy_topology(&mut binding, &node);
         }
         let attempt = self.admit_part(&write, name, &mut binding).await?;
         let errors = cobaltcore_builtins::validate_binding(&binding);
@@ -586,10 +592,10 @@ pub(crate) fn scale_of(resource: &Resource, parent: &Value) -> Value {
 }
 
 /// Reads a Scale in place, telling or refusing what is no part of one; the error is the reason.
-fn read_scale(write: &Write<'_>, scale: &mut Value) -> Result<(), String> {
+fn read_scale(write: &Write<'_>, scale: &mut Value, mut problems: Vec<String>) -> Result<(), String> {
     let read = cobaltcore_builtins::decode_definition("io.k8s.api.autoscaling.v1.Scale", scale);
     let unknown = read.map_err(|e| e.message)?.unknown;
-    let problems: Vec<String> = unknown.iter().map(|p| crate::call::unknown_field(p)).collect();
+    problems.extend(unknown.iter().map(|p| crate::call::unknown_field(p)));
     let judged = write
         .call
         .judge_strictness(write.options.validation, &problems, "Scale", "v1");

@@ -6,13 +6,13 @@
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
+use crate::clock::Clock;
 use crate::meta;
 use crate::negotiate::{Form, Format, Include, Shape};
 use crate::registry::{Registry, Resource};
 use crate::store::{Record, serialize, without_envelope};
 use crate::table;
 use crate::yaml;
-use jiff::Timestamp;
 
 /// A resource as one request sees it.
 #[derive(Debug, Clone, Copy)]
@@ -23,8 +23,8 @@ pub struct View<'a> {
     pub registry: &'a Registry,
     /// The form asked for.
     pub form: Form,
-    /// The time ages are counted from.
-    pub now: Timestamp,
+    /// Tells the time that ages are counted to.
+    pub clock: &'a Clock,
 }
 
 impl View<'_> {
@@ -85,7 +85,7 @@ impl View<'_> {
             Shape::Metadata { beta, .. } => partial(&object, beta),
             Shape::Table { beta, include } => {
                 let version = meta::text(&object, "resourceVersion").to_owned();
-                let row = table::row(self.resource, object, include, beta, self.now);
+                let row = table::row(self.resource, object, include, beta, self.clock.now());
                 let listmeta = if version.is_empty() {
                     json!({})
                 } else {
@@ -126,9 +126,10 @@ impl View<'_> {
                 self.finish(serialize(&list).into())
             }
             Shape::Table { beta, include } => {
+                let now = self.clock.now();
                 let rows = records
                     .iter()
-                    .map(|r| table::row(self.resource, self.tree(r), include, beta, self.now))
+                    .map(|r| table::row(self.resource, self.tree(r), include, beta, now))
                     .collect();
                 let whole = table::table(self.resource, listmeta, rows, true, beta);
                 self.finish(serialize(&whole).into())

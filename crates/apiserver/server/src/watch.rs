@@ -4,7 +4,6 @@
 //! falls too far behind is cut off; nobody waits for it.
 
 use std::collections::VecDeque;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -19,10 +18,11 @@ use crate::call::{Answer, Body, Call};
 use crate::meta;
 use crate::negotiate::{Form, Shape};
 use crate::options::ListOptions;
+use crate::patience::Patient;
 use crate::read::Filter;
 use crate::registry::{Model, Registry, Resource};
 use crate::status::{ApiError, ApiResult};
-use crate::store::{Event, Key, Missed, Op, Record, Subscription};
+use crate::store::{Event, Key, Missed, Op, Record, Rendering, Subscription};
 use crate::view::View;
 
 /// Bookmarks come about this often.
@@ -47,6 +47,8 @@ struct Watch {
     resource: Arc<Resource>,
     filter: Filter,
     form: Form,
+    /// Tells its form from others, among the renderings of one event.
+    tag: u64,
     changes: Subscription,
     /// Whether something may have happened since the last look.
     rung: bool,
@@ -56,7 +58,7 @@ struct Watch {
     deadline: Instant,
     /// Rings for the next bookmark, or at the deadline. Kept between events, so that a delivery costs
     /// no timer.
-    alarm: Pin<Box<tokio::time::Sleep>>,
+    alarm: Patient<tokio::time::Sleep>,
     queue: VecDeque<Bytes>,
     /// When the client was last handed something.
     handed: Instant,
@@ -124,13 +126,14 @@ impl Api {
             resource: resource.clone(),
             filter,
             form,
+            tag: form_tag(resource, form),
             changes: Subscription::new(&resource.table, only, self.config.watch_queue),
             rung: true,
             revision: 0,
             bookmarks: options.bookmarks,
             columns_due: true,
             deadline: now + timeout_of(&options),
-            alarm: Box::pin(tokio::time::sleep_until(now)),
+            alarm: Patient::new(tokio::time::sleep_until(now)),
             queue: VecDeque::new(),
             handed: now,
             ended: options.timeout.is_some_and(|seconds| seconds < 0),
@@ -178,7 +181,7 @@ impl Watch {
             resource: &self.resource,
             registry: &self.registry,
             form: self.form,
-            now: self.api.clock.now(),
+            clock: &self.api.clock,
         }
     }
 
@@ -259,10 +262,10 @@ impl Watch {
                 self.catch_up(std::mem::take(&mut neglected)).await;
                 continue;
             }
+            // The end of the server, or of the type, rings too, but only once.
             if self.type_is_gone() || self.api.stop.is_cancelled() {
                 return None;
             }
-            // The end of the server wakes every table.
             tokio::select! {
                 biased;
                 rings = self.changes.rung() => {
@@ -271,7 +274,7 @@ impl Watch {
                     }
                     self.rung = true;
                 }
-                () = self.alarm.as_mut() => {
+                () = self.alarm.due(tokio::time::Sleep::is_elapsed) => {
                     if Instant::now() >= self.deadline {
                         return None;
                     }
@@ -321,15 +324,19 @@ impl Watch {
         self.ended = true;
     }
 
-    /// Whether the version watched is defined differently now. Its events would be shown in a form
-    /// that is no longer right, so the client has to come back.
+    /// Whether what is watched is defined differently now, in this version or another. Its events
+    /// might be shown in a form that is no longer right, so the client has to come back.
     fn outdated(&self) -> bool {
-        let Model::Custom(_) = &self.resource.model else {
+        let Model::Custom(custom) = &self.resource.model else {
             return false;
         };
         let now = self.api.registry.load();
-        let same =
-            |other: &Resource| other.served && other.schema_generation() == self.resource.schema_generation();
+        let same = |other: &Resource| {
+            other.served
+                && other
+                    .as_custom()
+                    .is_some_and(|other| other.generation == custom.generation)
+        };
         match now.get(
             &self.resource.group,
             &self.resource.version,
@@ -398,7 +405,11 @@ impl Watch {
     fn render(&self, event: &Event, kind: &'static str, state: &State) -> Bytes {
         let table = matches!(self.form.shape, Shape::Table { .. });
         let cacheable = !table && !self.form.pretty;
-        let tag = self.form_tag(kind, state);
+        let tag = Rendering {
+            form: self.tag,
+            kind,
+            old: matches!(state, State::Old),
+        };
         if cacheable && let Some((_, line)) = event.rendered.lock().iter().find(|(t, _)| *t == tag) {
             return line.clone();
         }
@@ -420,26 +431,6 @@ impl Watch {
         line
     }
 
-    /// Identifies a rendering among those of one event.
-    fn form_tag(&self, kind: &str, state: &State) -> u64 {
-        use std::hash::{DefaultHasher, Hash, Hasher};
-        let mut hasher = DefaultHasher::new();
-        (
-            &self.resource.group,
-            &self.resource.version,
-            kind,
-            matches!(state, State::Old),
-        )
-            .hash(&mut hasher);
-        (
-            self.form.format,
-            self.form.shape,
-            self.resource.schema_generation(),
-        )
-            .hash(&mut hasher);
-        hasher.finish()
-    }
-
     fn push_bookmark(&mut self) {
         let line = self.bookmark(false);
         self.queue.push_back(line);
@@ -455,7 +446,7 @@ impl Watch {
         } else {
             self.deadline
         };
-        self.alarm.as_mut().reset(next);
+        self.alarm.change(|alarm| alarm.reset(next));
     }
 
     fn bookmark(&mut self, initial_end: bool) -> Bytes {
@@ -510,6 +501,18 @@ fn only_key(resource: &Resource, filter: &Filter) -> Option<Key> {
         (None, true) => return None,
     };
     filter.only_name().map(|name| Key::new(namespace, name))
+}
+
+/// Tells the form of a watch from others that the same events may be shown in.
+fn form_tag(resource: &Resource, form: Form) -> u64 {
+    use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+    BuildHasherDefault::<DefaultHasher>::default().hash_one((
+        &resource.group,
+        &resource.version,
+        resource.schema_generation(),
+        form.format,
+        form.shape,
+    ))
 }
 
 fn too_old(asked: u64, oldest: u64) -> ApiError {

@@ -19,7 +19,7 @@ use crate::negotiate::Form;
 use crate::options::{FieldValidation, WriteOptions};
 use crate::registry::{Registry, Resource};
 use crate::status::{ApiError, ApiResult};
-use crate::store::{Action, Change, CommitError, Draft, Expect, Key, Record};
+use crate::store::{Action, Change, CommitError, Expect, Key, Record};
 use crate::view::View;
 
 /// Names the server makes up end in this many characters out of this alphabet.
@@ -58,12 +58,12 @@ pub enum Outcome {
 
 impl Write<'_> {
     /// The request seen as a view of the resource.
-    pub fn view(&self, api: &Api) -> View<'_> {
+    pub fn view<'v>(&'v self, api: &'v Api) -> View<'v> {
         View {
             resource: self.resource,
             registry: self.registry,
             form: self.form,
-            now: api.clock.now(),
+            clock: &api.clock,
         }
     }
 
@@ -126,7 +126,9 @@ impl Api {
     ) -> ApiResult<Outcome> {
         let resource = write.resource;
         self.check_namespace_match(write.call, resource, &mut object)?;
-        if !meta::text(&object, "resourceVersion").is_empty() {
+        // Anything that is no number is no version at all.
+        let version = meta::text(&object, "resourceVersion").parse::<u64>();
+        if version.is_ok_and(|version| version > 0) {
             return Err(ApiError::bad_request(
                 "resourceVersion should not be set on objects to be created",
             ));
@@ -159,6 +161,7 @@ impl Api {
             old: None,
             options: json!({"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"}),
         };
+        self.admit_owners(&attempt, &mut object);
         self.admit_builtin(&mut attempt, &mut object)?;
         if self.mutate(&attempt, &mut object).await? {
             self.check_namespace_match(write.call, resource, &mut object)?;
@@ -224,7 +227,7 @@ impl Api {
             return Ok(Outcome::Tree(object));
         }
         self.to_storage(resource, write.registry, &mut object).await?;
-        let draft = Draft::new(&object, resource.stored_schema());
+        let draft = crate::size::draft(write, &key, &mut object)?;
         let change = Change {
             table: resource.table.id,
             key: key.clone(),
@@ -360,19 +363,26 @@ pub(crate) fn version_schemas<'a>(
     }
 }
 
-/// Checks the envelope of a body, brings it into the type's form, and judges strictness.
+/// Checks the envelope of an object and brings it into the type's form. Returns what the type does not
+/// know of it.
+pub(crate) fn take_in(write: &Write<'_>, object: &mut Value) -> ApiResult<Vec<String>> {
+    check_envelope(write, object)?;
+    let reset = resets_ownership(write.resource, object);
+    let unknown = write.resource.decode(object)?;
+    if reset {
+        meta::set(object, "managedFields", json!([{}]));
+    }
+    Ok(unknown)
+}
+
+/// Takes in the object of a body and judges strictness.
 pub(crate) fn receive(write: &Write<'_>, decoded: Decoded) -> ApiResult<Value> {
     let Decoded {
         mut value,
         duplicates,
         repeated,
     } = decoded;
-    check_envelope(write, &mut value)?;
-    let reset = resets_ownership(write.resource, &value);
-    let unknown = write.resource.decode(&mut value)?;
-    if reset {
-        meta::set(&mut value, "managedFields", json!([{}]));
-    }
+    let unknown = take_in(write, &mut value)?;
     let mut problems: Vec<(String, String)> = unknown
         .iter()
         .map(|path| (path.clone(), unknown_field(path)))
@@ -389,7 +399,8 @@ pub(crate) fn receive(write: &Write<'_>, decoded: Decoded) -> ApiResult<Value> {
     }
     if problems.len() > 1 {
         if write.resource.as_custom().is_some() {
-            sort_custom(&duplicates, &mut problems);
+            // Keys are counted before a schema is asked which of them it knows.
+            problems.rotate_left(unknown.len());
         } else {
             crate::decode::sort_by_place(&write.call.body, &mut problems);
         }
@@ -428,21 +439,6 @@ pub(crate) fn resets_ownership(resource: &Resource, object: &Value) -> bool {
             .is_some_and(Vec::is_empty)
 }
 
-/// Custom resources are read in three steps, and what is wrong is told in that order: keys that
-/// stand twice, then unknown metadata, then what the schema does not know, by name.
-fn sort_custom(duplicates: &[String], problems: &mut [(String, String)]) {
-    problems.sort_by_cached_key(|(path, text)| {
-        let step = if duplicates.contains(path) {
-            0
-        } else if path.starts_with("metadata.") {
-            1
-        } else {
-            2
-        };
-        (step, if step == 2 { text.clone() } else { String::new() })
-    });
-}
-
 /// kind and apiVersion of a body must be those of the endpoint.
 fn check_envelope(write: &Write<'_>, value: &mut Value) -> ApiResult<()> {
     let resource = write.resource;
@@ -478,7 +474,13 @@ fn check_envelope(write: &Write<'_>, value: &mut Value) -> ApiResult<()> {
             .unwrap_or_default()
             .to_owned()
     };
-    let (kind, api_version) = (text("kind"), text("apiVersion"));
+    let (kind, api_version) = (text("kind"), plain_version(text("apiVersion")));
+    if api_version.matches('/').count() > 1 {
+        return Err(write.call.unrecognized(
+            &resource.kind,
+            &format!("unexpected GroupVersion string: {api_version}"),
+        ));
+    }
     if resource.as_builtin().is_some() {
         if (kind.is_empty() || kind == *resource.kind) && (api_version.is_empty() || api_version == expected)
         {
@@ -509,6 +511,14 @@ fn check_envelope(write: &Write<'_>, value: &mut Value) -> ApiResult<()> {
         return Err(crate::modify::other_envelope(resource, name, &kind, &api_version));
     }
     Ok(())
+}
+
+/// An apiVersion without the slash that stands for the group without a name.
+pub(crate) fn plain_version(api_version: String) -> String {
+    match api_version.strip_prefix('/') {
+        Some(version) if !version.contains('/') => version.to_owned(),
+        _ => api_version,
+    }
 }
 
 /// 400 for a body of another kind or version than the endpoint of a built-in kind takes. Parts left

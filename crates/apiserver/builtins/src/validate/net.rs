@@ -11,7 +11,7 @@ fn mapped(address: &Ipv6Addr) -> bool {
 }
 
 /// An address with leading zeros in its parts, read the old way.
-fn sloppy(text: &str) -> Option<IpAddr> {
+pub(super) fn sloppy(text: &str) -> Option<IpAddr> {
     let parts: Option<Vec<String>> = text
         .split('.')
         .map(|part| part.parse::<u8>().ok().map(|number| number.to_string()))
@@ -19,6 +19,13 @@ fn sloppy(text: &str) -> Option<IpAddr> {
     parts
         .filter(|parts| parts.len() == 4)
         .and_then(|parts| parts.join(".").parse().ok())
+}
+
+/// Whether a range is one only when read the old way.
+fn sloppy_cidr(text: &str) -> bool {
+    text.split_once('/').is_some_and(|(address, bits)| {
+        sloppy(address).is_some() && bits.parse::<u8>().is_ok_and(|bits| bits <= 32)
+    })
 }
 
 impl Errors {
@@ -46,7 +53,12 @@ impl Errors {
         if known.contains(&value) {
             return;
         }
+        const LEADING: &str = "must not have leading 0s in IP or prefix length";
         match parse_cidr(value) {
+            Some(_) if value.rsplit_once("/0").is_some_and(|(_, bits)| !bits.is_empty()) => {
+                self.invalid(field, value, LEADING);
+            }
+            None if sloppy_cidr(value) => self.invalid(field, value, LEADING),
             Some((address, bits)) if address != network(address, bits) => {
                 self.invalid(field, value, "must not have bits set beyond the prefix length");
             }

@@ -366,7 +366,7 @@ fn endpoint_address(errors: &mut Errors, address: &Value, path: &str) {
     }
     if ip.parse::<std::net::IpAddr>().is_ok() {
         errors.endpoint_ip(ip, &field);
-    } else {
+    } else if super::net::sloppy(ip).is_none() {
         errors.invalid(field, ip, "must be a valid IP address");
     }
 }

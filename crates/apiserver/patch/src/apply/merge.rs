@@ -160,13 +160,13 @@ fn merge_list(live: &mut Value, config: &Value, ty: Ty<'_>) -> Result<(), String
     Ok(())
 }
 
-/// Takes every path of `set` out of `value`. Containers that become empty stay, empty.
+/// Takes every path of `set` out of `value`. A container of which nothing is left is null: whether
+/// that may be is for the schema to say.
 pub(crate) fn remove(value: &mut Value, set: &FieldSet, ty: Ty<'_>) {
-    match (ty.shape(value), value) {
+    let left = match (ty.shape(value), &mut *value) {
         (Shape::Map, Value::Object(map)) => {
             if ty.map_is_atomic() {
                 map.clear();
-                return;
             }
             map.retain(|key, inner| match set.field(key) {
                 None => true,
@@ -176,11 +176,11 @@ pub(crate) fn remove(value: &mut Value, set: &FieldSet, ty: Ty<'_>) {
                     true
                 }
             });
+            !map.is_empty()
         }
         (Shape::List, Value::Array(items)) => {
             if ty.list_is_atomic() {
                 items.clear();
-                return;
             }
             items.retain_mut(|item| {
                 let Ok(identity) = ty.identify(item) else {
@@ -195,7 +195,11 @@ pub(crate) fn remove(value: &mut Value, set: &FieldSet, ty: Ty<'_>) {
                     }
                 }
             });
+            !items.is_empty()
         }
-        _ => {}
+        _ => true,
+    };
+    if !left {
+        *value = Value::Null;
     }
 }

@@ -207,6 +207,11 @@ pub fn update(request: UpdateRequest<'_>, new: &mut Value) {
     set_managed_fields(new, entries);
 }
 
+/// Why the entries of an object's managedFields cannot be read, if they cannot.
+pub fn unreadable_ownership(object: &Value) -> Option<String> {
+    Managed::read(Some(object)).err()
+}
+
 /// Whether two versions of an object differ in nothing but the times of managedFields entries.
 pub fn unchanged(old: &Value, new: &Value) -> bool {
     let (Value::Object(old), Value::Object(new)) = (old, new) else {

@@ -9,7 +9,7 @@ use crate::embedded::check_embedded_at;
 use crate::error::FieldError;
 use crate::node::Schema;
 use crate::objectmeta::check_metadata;
-use crate::prune::{Root, prune};
+use crate::prune::{Root, has_unknown_fields};
 use crate::rules::run_rules_at;
 
 /// Fills in what a CustomResourceDefinition leaves out: singular and list names, conversion, the
@@ -105,23 +105,15 @@ impl Checker {
     }
 
     fn value(&mut self, schema: &Schema, default: &Value, path: &str, in_meta: bool) {
-        if !in_meta && self.require_pruned {
-            let mut pruned = default.clone();
-            let root = if schema.embedded_resource {
-                Root::Resource
-            } else {
-                Root::Value
-            };
-            if !prune(schema, &mut pruned, root).is_empty() {
-                self.errors
-                    .push(FieldError::invalid(path, default, "must not have unknown fields"));
-            }
-        }
         let root = if schema.embedded_resource {
             Root::Resource
         } else {
             Root::Value
         };
+        if !in_meta && self.require_pruned && has_unknown_fields(schema, default, root) {
+            self.errors
+                .push(FieldError::invalid(path, default, "must not have unknown fields"));
+        }
         if let Err(detail) = check_metadata(schema, default, root) {
             self.errors.push(FieldError::invalid(path, default, &detail));
             return;

@@ -5,11 +5,15 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-use cobaltcore_cel::{Budget, DeclType, Env, Input, ListKind, Outcome, Program};
+use cobaltcore_cel::{Budget, DeclType, Env, EvalError, Input, ListKind, Outcome, Program};
 use cobaltcore_schema::FieldError;
 use serde_json::{Value, json};
 
 use crate::metrics::Metrics;
+
+/// What is said instead of everything else when the expressions together cost too much.
+pub(super) const OUT_OF_BUDGET: &str =
+    "validation failed due to running out of cost budget, no further validation rules will be run";
 
 /// The conditions of a webhook or a policy.
 #[derive(Debug, Default)]
@@ -49,12 +53,11 @@ impl Conditions {
         let mut errors: Vec<String> = Vec::new();
         for condition in &self.0 {
             let result = match &condition.program {
-                Ok(program) => program
-                    .evaluate(bindings, budget)
-                    .map_err(|error| error.to_string()),
-                Err(text) => Err(text.clone()),
+                Ok(program) => program.evaluate(bindings, budget),
+                Err(text) => Err(EvalError::Failed(text.clone())),
             };
             match result {
+                Err(EvalError::BudgetExceeded { object: true }) => return Err(OUT_OF_BUDGET.to_owned()),
                 // One plain no decides, whatever else failed.
                 Ok(Outcome::Bool(false)) => return Ok(false),
                 Ok(_) => {}

@@ -6,6 +6,7 @@ use cobaltcore_access::rbac;
 use cobaltcore_builtins::{
     SecurityMode, security_label_errors, security_relabel_warnings, security_violation,
 };
+use cobaltcore_text::go;
 use serde_json::Value;
 
 use crate::api::Api;
@@ -29,6 +30,9 @@ impl Api {
         }
         if old.is_none() || !resource.is("", "Pod") {
             self.guard_limits(write, new)?;
+        }
+        if write.subresource == Some("resize") {
+            guard_size(self, new, old)?;
         }
         self.guard_security(write, new, old)?;
         if self.config.enforce_owner_references {
@@ -55,14 +59,14 @@ impl Api {
             return Ok(());
         }
         let path = match (&*resource.group, &*resource.kind) {
-            ("", "Pod") => "/spec",
-            ("", "PodTemplate") => "/template/spec",
-            ("batch", "CronJob") => "/spec/jobTemplate/spec/template/spec",
-            ("", "ReplicationController") | ("apps" | "batch", _) => "/spec/template/spec",
+            ("", "Pod") => "",
+            ("", "PodTemplate") => "/template",
+            ("batch", "CronJob") => "/spec/jobTemplate/spec/template",
+            ("", "ReplicationController") | ("apps" | "batch", _) => "/spec/template",
             _ => return Ok(()),
         };
         let is_pod = resource.is("", "Pod");
-        let Some(spec) = new.pointer(path) else {
+        let Some(pod) = new.pointer(path) else {
             return Ok(());
         };
         // What a running pod can change does not concern its security, but for its images.
@@ -76,11 +80,11 @@ impl Api {
             return Ok(());
         };
         let namespace = namespace.parse();
-        if is_pod && let Some(why) = security_violation(&namespace, SecurityMode::Enforce, spec) {
+        if is_pod && let Some(why) = security_violation(&namespace, SecurityMode::Enforce, pod) {
             let why = format!("violates PodSecurity {why}");
             return Err(ApiError::forbidden("", &resource.plural, meta::name(new), &why));
         }
-        if let Some(why) = security_violation(&namespace, SecurityMode::Warn, spec) {
+        if let Some(why) = security_violation(&namespace, SecurityMode::Warn, pod) {
             write.call.warn(format!("would violate PodSecurity {why}"));
         }
         Ok(())
@@ -100,8 +104,8 @@ impl Api {
                 pods.push(record.parse());
             }
         });
-        let specs = pods.iter().map(|pod| (meta::name(pod), &pod["spec"]));
-        for warning in security_relabel_warnings(new, old, specs) {
+        let named = pods.iter().map(|pod| (meta::name(pod), pod));
+        for warning in security_relabel_warnings(new, old, named) {
             write.call.warn(warning);
         }
     }
@@ -190,4 +194,21 @@ fn images(pod: &Value) -> Vec<&Value> {
         .flatten()
         .map(|container| &container["image"])
         .collect()
+}
+
+/// A pod that runs somewhere grows only as far as its node allows.
+fn guard_size(api: &Api, pod: &Value, old: Option<&Value>) -> ApiResult<()> {
+    let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
+    let generation = |pod: &Value| pod["metadata"]["generation"].as_i64();
+    if node.is_empty() || old.is_some_and(|old| generation(old) == generation(pod)) {
+        return Ok(());
+    }
+    let refuse = |why: &str| ApiError::forbidden("", "pods", meta::name(pod), why);
+    let Some(found) = api.lookup("", "nodes", "", node) else {
+        return Err(refuse(&format!("node {} not found", go::quote(node))));
+    };
+    match cobaltcore_builtins::resize_objection(pod, &found.parse()) {
+        None => Ok(()),
+        Some((reason, why)) => Err(refuse(&why).with_cause(reason, "", "")),
+    }
 }

@@ -87,6 +87,7 @@ impl Api {
     }
 
     async fn mutate_body(&self, attempt: &Attempt<'_>, object: &mut Value) -> ApiResult<bool> {
+        let owned = object["metadata"]["managedFields"].clone();
         let mut by_policies = self.policies.mutate(self, attempt, object)?;
         if by_policies.changed && attempt.write.subresource.is_none() {
             // Built-in plugins look at what policies made of the object.
@@ -104,6 +105,7 @@ impl Api {
             .mutate_again(self, attempt, object, &mut by_policies)?;
         let changed = by_policies.changed || by_webhooks;
         if changed {
+            keep_ownership(attempt, object, owned);
             self.dedup_owners(attempt, object, true);
         }
         Ok(changed)
@@ -124,5 +126,15 @@ impl Api {
         };
         self.policies.validate(self, &seen, scale.as_ref())?;
         self.webhooks.validate(self, &seen, scale.as_ref()).await
+    }
+}
+
+/// Notes about ownership that nobody can read any more are put back as they were before admission.
+fn keep_ownership(attempt: &Attempt<'_>, object: &mut Value, before: Value) {
+    if let Some(why) = cobaltcore_patch::unreadable_ownership(object) {
+        crate::meta::set(object, "managedFields", before);
+        attempt.write.call.warn(format!(
+            ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission controller; please fix your requests: {why}"
+        ));
     }
 }

@@ -17,14 +17,14 @@ impl Api {
         if attempt.write.subresource.is_some() {
             return Ok(());
         }
-        // What a patch leads to is looked at once, when everybody has had their say.
-        self.dedup_owners(attempt, object, attempt.write.call.info.verb == "patch");
         match (&*resource.group, &*resource.kind, attempt.operation) {
             ("", "Pod", Operation::Create) => {
                 cobaltcore_builtins::default_service_account(object);
                 cobaltcore_builtins::default_tolerations(object);
                 cobaltcore_builtins::default_limits(object, &self.limit_ranges(&attempt.namespace));
                 self.pod_priority(object)?;
+                let node = object["spec"]["nodeName"].as_str().unwrap_or_default().to_owned();
+                self.copy_topology(object, &node);
                 self.pod_runtime(object)
             }
             ("", "Pod", Operation::Update) => {
@@ -96,6 +96,21 @@ impl Api {
         match cobaltcore_builtins::take_runtime_class(pod, class.as_ref()) {
             Ok(()) => Ok(()),
             Err(why) => refuse(pod, &why),
+        }
+    }
+
+    /// A pod, or what binds it, is labelled with where its node is.
+    pub(crate) fn copy_topology(&self, object: &mut Value, node: &str) {
+        if let Some(node) = self.lookup("", "nodes", "", node) {
+            cobaltcore_builtins::copy_topology(object, &node.parse());
+        }
+    }
+
+    /// Owner references a client names twice. What a patch leads to is looked at once, when everybody
+    /// has had their say.
+    pub(crate) fn admit_owners(&self, attempt: &Attempt<'_>, object: &mut Value) {
+        if attempt.write.subresource.is_none() {
+            self.dedup_owners(attempt, object, attempt.write.call.info.verb == "patch");
         }
     }
 

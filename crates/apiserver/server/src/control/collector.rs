@@ -4,10 +4,12 @@
 //! looked at again.
 
 use cobaltcore_text::go;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::internal::Hand;
 use super::queue::Work;
@@ -23,6 +25,31 @@ const NAME: &str = "generic-garbage-collector";
 /// Owners may be created after their dependents; an object whose owners are all absent is looked at
 /// again after this time before it is removed.
 const SECOND_LOOK: Duration = Duration::from_millis(500);
+
+/// How often an object without owners was looked at.
+#[derive(Debug, PartialEq, Eq)]
+enum Look {
+    First,
+    /// Again, but before its time is over.
+    Early,
+    Second,
+}
+
+/// Remembers when an object was looked at first. Whatever else happens to it before its time is over
+/// is no second look.
+fn look_at(due: &mut HashMap<Uid, Instant>, uid: Uid, now: Instant) -> Look {
+    if due.len() > 10_000 {
+        due.clear();
+    }
+    match due.get(&uid) {
+        None => {
+            due.insert(uid, now + SECOND_LOOK);
+            Look::First
+        }
+        Some(at) if *at > now => Look::Early,
+        Some(_) => Look::Second,
+    }
+}
 
 impl Api {
     /// Queues what a commit gives the collector to do. Runs in the writer.
@@ -72,8 +99,15 @@ impl Api {
             return Ok(());
         }
         if sorted.waiting.is_empty() && self.is_new(&object) {
-            self.look_again(Work::Dependent(id, key.clone()));
-            return Ok(());
+            let uid = Uid::parse(meta::text(&object, "uid"));
+            match look_at(&mut self.second_looks.lock(), uid, Instant::now()) {
+                Look::First => {
+                    self.look_again(Work::Dependent(id, key.clone()));
+                    return Ok(());
+                }
+                Look::Early => return Ok(()),
+                Look::Second => {}
+            }
         }
         self.report_far_owners(&resource, &object, &sorted.dangling)
             .await?;
@@ -229,7 +263,7 @@ impl Api {
             .map(|record| &record.facts)
             .filter(|facts| *facts.owners == [owner]);
         if let Some(uid) = facts.and_then(|facts| facts.uid) {
-            self.queue_second_look(uid);
+            self.second_looks.lock().insert(uid, Instant::now());
         }
     }
 
@@ -237,16 +271,6 @@ impl Api {
         let created = crate::clock::parse(meta::text(object, "creationTimestamp"));
         created
             .is_some_and(|at| self.clock.now().duration_since(at) < jiff::SignedDuration::from_millis(1_500))
-            && self.queue_second_look(Uid::parse(meta::text(object, "uid")))
-    }
-
-    /// Remembers that an object was seen once; false when it was seen before.
-    fn queue_second_look(&self, uid: Uid) -> bool {
-        let mut seen = self.second_looks.lock();
-        if seen.len() > 10_000 {
-            seen.clear();
-        }
-        seen.insert(uid)
     }
 
     fn look_again(self: &Arc<Self>, work: Work) {
@@ -386,5 +410,25 @@ fn ignore_gone(result: ApiResult<()>) -> ApiResult<()> {
     match result {
         Err(error) if error.code() == 404 => Ok(()),
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use tokio::time::Instant;
+
+    use super::{Look, SECOND_LOOK, look_at};
+    use crate::store::Uid;
+
+    /// A change in between does not make an object go sooner.
+    #[test]
+    fn a_second_look_is_not_taken_before_its_time() {
+        let (mut due, start) = (HashMap::new(), Instant::now());
+        let uid = Uid::parse("00000000-0000-4000-8000-000000000001");
+        let looks =
+            [start, start + SECOND_LOOK / 2, start + SECOND_LOOK].map(|at| look_at(&mut due, uid, at));
+        assert_eq!(looks, [Look::First, Look::Early, Look::Second]);
     }
 }

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use super::Edit;
 use super::locks::check_name;
 use super::refusals::{
-    envelope_changed, judge, refused, shown_patch, shown_start, unconvertible, undecodable, unrestorable,
+    envelope_changed, judge, judge_configuration, refused, shown_patch, shown_start, unconvertible,
+    undecodable, unrestorable,
 };
 use super::replicas::{name_as_scale, replicas_attributed};
 use crate::api::Api;
@@ -23,17 +24,23 @@ impl Api {
         let resource = write.resource;
         let mut patched = match edit {
             Edit::Replace(object) => return Ok(object.clone()),
-            Edit::Apply(config) => self.apply_to(write, config, Some(old))?,
+            Edit::Apply(config) => {
+                let applied = self.apply_to(write, &config.value, Some(old))?;
+                judge_configuration(write, &config.problems)?;
+                applied
+            }
             Edit::Json(patch) => {
-                cobaltcore_patch::json_patch(old, patch).map_err(|e| refused(resource, old, e))?
+                cobaltcore_patch::json_patch(old, &patch.value).map_err(|e| refused(resource, old, e))?
             }
             Edit::Merge(patch) => {
                 let mut patched = old.clone();
-                cobaltcore_patch::merge_patch(&mut patched, patch);
+                cobaltcore_patch::merge_patch(&mut patched, &patch.value);
                 patched
             }
-            Edit::Strategic(patch) => cobaltcore_patch::strategic_merge_patch(old, patch, resource.schema())
-                .map_err(|e| refused(resource, old, e))?,
+            Edit::Strategic(patch) => {
+                cobaltcore_patch::strategic_merge_patch(old, &patch.value, resource.schema())
+                    .map_err(|e| refused(resource, old, e))?
+            }
         };
         let name = meta::name(old);
         if !patched.is_object() {
@@ -69,14 +76,14 @@ impl Api {
         }
         // A strategic patch is merged into the type itself: it is the patch that does not fit.
         let patched_text = match edit {
-            Edit::Strategic(patch) => shown_patch(patch),
+            Edit::Strategic(patch) => shown_patch(&patch.value),
             _ => shown_start(&patched),
         };
         let reset = crate::write::resets_ownership(resource, &patched);
         // Strictness of an apply concerns its configuration and was judged when that was read.
         let unknown = resource.decode(&mut patched).map_err(|e| {
             if let Edit::Apply(config) = edit {
-                unconvertible(resource, config, &e)
+                unconvertible(resource, &config.value, &e)
             } else if e.code() == 400 && matches!(edit, Edit::Strategic(_)) {
                 undecodable(resource, &patched_text, &unrestorable(e.message()))
             } else if e.code() == 400 {
@@ -88,10 +95,13 @@ impl Api {
         if reset {
             meta::set(&mut patched, "managedFields", json!([{}]));
         }
-        if !edit.is_apply() {
-            let mut problems: Vec<String> = unknown.iter().map(|p| crate::call::unknown_field(p)).collect();
-            // A patched object has no order of its own any more.
-            problems.sort();
+        if let Edit::Json(patch) | Edit::Merge(patch) | Edit::Strategic(patch) = edit {
+            let mut unknown: Vec<String> = unknown.iter().map(|p| crate::call::unknown_field(p)).collect();
+            if resource.as_builtin().is_some() {
+                // A patched object has no order of its own any more.
+                unknown.sort();
+            }
+            let problems = [patch.problems.clone(), unknown].concat();
             judge(write, &problems, &patched_text)?;
         }
         Ok(patched)
@@ -134,7 +144,7 @@ impl Api {
             refused(resource, config, e)
         })?;
         if let Some(custom) = resource.as_custom() {
-            let errors = custom.null_errors(config, &applied.object, live);
+            let errors = custom.null_errors(&applied.object, live);
             if !errors.is_empty() {
                 return Err(resource.invalid(&write.call.info.name, &errors));
             }

@@ -28,7 +28,7 @@ impl Api {
             return Err(uid_conflict(resource, meta::name(old), new, old));
         }
         let asked = match edit {
-            Edit::Apply(config) => meta::text(config, "resourceVersion"),
+            Edit::Apply(config) => meta::text(&config.value, "resourceVersion"),
             _ => meta::text(new, "resourceVersion"),
         };
         let live = meta::text(old, "resourceVersion");
@@ -76,9 +76,10 @@ impl Api {
 fn patch_names_version(edit: &Edit) -> bool {
     match edit {
         Edit::Merge(patch) | Edit::Strategic(patch) | Edit::Apply(patch) => {
-            !meta::text(patch, "resourceVersion").is_empty()
+            !meta::text(&patch.value, "resourceVersion").is_empty()
         }
         Edit::Json(patch) => patch
+            .value
             .as_array()
             .into_iter()
             .flatten()

@@ -18,19 +18,20 @@ use serde_json::{Value, json};
 use crate::admission::{Attempt, Operation};
 use crate::api::Api;
 use crate::call::{Answer, Call};
-use crate::decode::Decoded;
 use crate::meta;
 use crate::negotiate::{self, Form};
 use crate::options::WriteOptions;
 use crate::registry::{Registry, Resource};
 use crate::status::{ApiError, ApiResult};
 use crate::store::{Action, Change, CommitError, Draft, Expect, Key, Record};
-use crate::write::{Outcome, Write, receive};
+use crate::write::{Outcome, Write, receive, take_in};
 
 pub(crate) use locks::check_name;
 use locks::{keep_server_owned, uid_conflict};
 pub(crate) use reading::illegible_configuration;
+pub(crate) use reading::strange_parts;
 use reading::{read_patch, unsupported_patch};
+pub(crate) use refusals::judge_configuration;
 use refusals::unconvertible;
 pub(crate) use refusals::{other_envelope, shown_start};
 
@@ -44,13 +45,33 @@ pub enum Edit {
     /// The client's object replaces the stored one.
     Replace(Value),
     /// A JSON patch.
-    Json(Value),
+    Json(Patch),
     /// A merge patch.
-    Merge(Value),
+    Merge(Patch),
     /// A strategic merge patch.
-    Strategic(Value),
+    Strategic(Patch),
     /// A server-side apply.
-    Apply(Value),
+    Apply(Patch),
+}
+
+/// What a client sent to change an object with.
+#[derive(Debug)]
+pub struct Patch {
+    /// The patch or configuration itself.
+    pub value: Value,
+    /// What is strange about it. That is told, or refused, together with what is strange about the
+    /// result, and so not before there is one.
+    pub problems: Vec<String>,
+}
+
+impl Patch {
+    /// A patch that nothing is strange about.
+    pub fn plain(value: Value) -> Self {
+        Self {
+            value,
+            problems: Vec::new(),
+        }
+    }
 }
 
 impl Edit {
@@ -164,7 +185,10 @@ impl Api {
                 meta::set(&mut object, "name", json!(name));
                 self.insert(write, object, None).await
             }
-            Edit::Apply(config) if write.subresource.is_none() => {
+            Edit::Apply(Patch {
+                value: config,
+                problems,
+            }) if write.subresource.is_none() => {
                 may_create(self)?;
                 let uid = meta::text(config, "uid");
                 if !uid.is_empty() {
@@ -178,20 +202,14 @@ impl Api {
                     ));
                 }
                 let mut object = self.apply_to(write, config, None)?;
+                judge_configuration(write, problems)?;
                 check_name(call, config)?;
                 meta::set(&mut object, "resourceVersion", Value::Null);
                 meta::set(&mut object, "name", json!(name));
                 if resource.namespaced {
                     meta::set(&mut object, "namespace", json!(call.info.namespace));
                 }
-                let object = receive(
-                    write,
-                    Decoded {
-                        value: object,
-                        ..Decoded::default()
-                    },
-                )
-                .map_err(|e| unconvertible(resource, config, &e))?;
+                take_in(write, &mut object).map_err(|e| unconvertible(resource, config, &e))?;
                 self.insert(write, object, Some(())).await
             }
             _ => Err(resource.not_found(name)),
@@ -212,8 +230,15 @@ impl Api {
         let mut new = self.build(write, edit, &old)?;
         let pinned = self.check_preconditions(write, edit, &old, &new)?;
         keep_server_owned(resource, &mut new, &old);
+        // A custom object is completed as it was sent; what is not the request's stays as it is stored.
+        let custom = resource.as_custom().is_some();
+        if custom {
+            resource.default(&mut new);
+        }
         resource.prepare_update(&mut new, &old, write.subresource);
-        resource.default(&mut new);
+        if !custom {
+            resource.default(&mut new);
+        }
         let mut attempt = Attempt {
             write,
             operation: Operation::Update,
@@ -231,6 +256,7 @@ impl Api {
                 self.own(write, Some(&old), &mut new);
             }
         }
+        self.admit_owners(&attempt, &mut new);
         self.admit_builtin(&mut attempt, &mut new)?;
         if self.mutate(&attempt, &mut new).await? {
             keep_server_owned(resource, &mut new, &old);
@@ -311,7 +337,7 @@ impl Api {
             // Watchers see the last stored state, not the one without finalizers.
             Action::Delete(Draft::new(&record.parse(), record.schema))
         } else {
-            Action::Put(Draft::new(&new, resource.stored_schema()))
+            Action::Put(crate::size::draft(write, key, &mut new)?)
         };
         let change = Change {
             table: resource.table.id,

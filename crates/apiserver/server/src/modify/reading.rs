@@ -4,13 +4,11 @@
 
 use serde_json::{Value, json};
 
-use super::Edit;
 use super::locks::check_name;
-use super::refusals::{judge, shown_start};
-use crate::call::duplicate_field;
+use super::{Edit, Patch};
+use crate::call::{duplicate_field, unknown_field};
 use crate::decode::{self, Decoded};
 use crate::meta;
-use crate::options::FieldValidation;
 use crate::registry::Resource;
 use crate::status::{ApiError, ApiResult};
 use crate::write::Write;
@@ -49,20 +47,15 @@ pub(super) fn read_patch(write: &Write<'_>, media: &str) -> ApiResult<Edit> {
             _ => {}
         }
     }
-    let mut problems: Vec<String> = decoded
-        .duplicates
-        .iter()
-        .map(|path| duplicate_field(path))
-        .collect();
-    if media == "application/json-patch+json" {
-        problems.extend(strange_members(&decoded.value));
-    }
-    judge(write, &problems, &shown_start(&decoded.value))?;
+    let problems = strange_parts(media, body, &decoded);
     let patch = decoded.value;
     let found = decode::json_type(&patch);
     match media {
         "application/json-patch+json" if patch.is_array() => match strange_operation(&patch) {
-            None => Ok(Edit::Json(patch)),
+            None => Ok(Edit::Json(Patch {
+                value: patch,
+                problems,
+            })),
             Some(why) => Err(ApiError::bad_request(format!("error decoding patch: {why}"))),
         },
         "application/json-patch+json" => Err(ApiError::bad_request(format!(
@@ -75,8 +68,14 @@ pub(super) fn read_patch(write: &Write<'_>, media: &str) -> ApiResult<Edit> {
         _ if !patch.is_object() => Err(ApiError::bad_request(format!(
             "error decoding patch: json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"
         ))),
-        "application/strategic-merge-patch+json" => Ok(Edit::Strategic(patch)),
-        _ => Ok(Edit::Merge(patch)),
+        "application/strategic-merge-patch+json" => Ok(Edit::Strategic(Patch {
+            value: patch,
+            problems,
+        })),
+        _ => Ok(Edit::Merge(Patch {
+            value: patch,
+            problems,
+        })),
     }
 }
 
@@ -99,7 +98,29 @@ fn strange_operation(patch: &Value) -> Option<String> {
     })
 }
 
-/// Members of operations that mean nothing.
+/// What is strange about a patch that can be read: keys that stand twice and, in the operations of a
+/// JSON patch, members that mean nothing.
+pub(crate) fn strange_parts(media: &str, body: &[u8], decoded: &Decoded) -> Vec<String> {
+    if media != "application/json-patch+json" {
+        let twice = decoded.duplicates.iter();
+        return twice.map(|path| duplicate_field(path)).collect();
+    }
+    let unknown = strange_members(&decoded.value);
+    let mut problems: Vec<(String, String)> = decoded
+        .duplicates
+        .iter()
+        .filter(|path| !unknown.contains(path))
+        .map(|path| (path.clone(), duplicate_field(path)))
+        .collect();
+    problems.extend(unknown.iter().map(|path| (path.clone(), unknown_field(path))));
+    if problems.len() > 1 {
+        decode::sort_by_place(body, &mut problems);
+    }
+    let texts = problems.into_iter();
+    texts.map(|(_, text)| format!("json patch {text}")).collect()
+}
+
+/// Paths of members of operations that mean nothing.
 fn strange_members(patch: &Value) -> Vec<String> {
     let operations = patch.as_array().into_iter().flatten().enumerate();
     operations
@@ -107,17 +128,12 @@ fn strange_members(patch: &Value) -> Vec<String> {
             let members = operation.as_object().into_iter().flat_map(|map| map.keys());
             members
                 .filter(|name| !matches!(name.as_str(), "op" | "path" | "from" | "value"))
-                .map(move |name| {
-                    format!(
-                        "json patch {}",
-                        crate::call::unknown_field(&format!("[{at}].{name}"))
-                    )
-                })
+                .map(move |name| format!("[{at}].{name}"))
         })
         .collect()
 }
 
-/// Reads an apply configuration: its strictness is judged, its content left as the client wrote it.
+/// Reads an apply configuration; its content is left as the client wrote it.
 fn read_configuration(write: &Write<'_>, decoded: Decoded) -> ApiResult<Edit> {
     let resource = write.resource;
     let Decoded {
@@ -134,16 +150,8 @@ fn read_configuration(write: &Write<'_>, decoded: Decoded) -> ApiResult<Edit> {
             decode::json_type(&config)
         )));
     }
-    // Unknown fields are no matter of strictness: the typed check refuses them in every mode.
-    match write.options.validation {
-        FieldValidation::Strict if !repeated.is_empty() => {
-            return Err(ApiError::bad_request(format!(
-                "error strict decoding YAML: error converting YAML to JSON: {}",
-                crate::write::unmarshal_errors(&repeated)
-            )));
-        }
-        FieldValidation::Warn => repeated.into_iter().for_each(|text| write.call.warn(text)),
-        _ => {}
+    if let Some(Value::String(api_version)) = config.get_mut("apiVersion") {
+        *api_version = crate::write::plain_version(std::mem::take(api_version));
     }
     if !meta::name(&config).is_empty() {
         check_name(write.call, &config)?;
@@ -152,7 +160,10 @@ fn read_configuration(write: &Write<'_>, decoded: Decoded) -> ApiResult<Edit> {
     if resource.namespaced && !namespace.is_empty() && namespace != write.call.info.namespace {
         return Err(ApiError::other_namespace());
     }
-    Ok(Edit::Apply(config))
+    Ok(Edit::Apply(Patch {
+        value: config,
+        problems: repeated,
+    }))
 }
 
 pub(super) fn unsupported_patch(resource: &Resource) -> ApiError {

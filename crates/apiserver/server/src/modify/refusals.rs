@@ -8,6 +8,7 @@ use cobaltcore_text::go;
 use serde_json::{Value, json};
 
 use crate::meta;
+use crate::options::FieldValidation;
 use crate::registry::Resource;
 use crate::status::{ApiError, ApiResult};
 use crate::write::Write;
@@ -91,6 +92,24 @@ pub(super) fn judge(write: &Write<'_>, problems: &[String], shown: &str) -> ApiR
             let why = format!("strict decoding error: {}", problems.join(", "));
             undecodable(resource, shown, &why)
         })
+}
+
+/// What is strange about a configuration that could be applied: keys that stand twice. Unknown fields
+/// are no matter of strictness, the typed check refuses them in every mode.
+pub(crate) fn judge_configuration(write: &Write<'_>, repeated: &[String]) -> ApiResult<()> {
+    match write.options.validation {
+        FieldValidation::Strict if !repeated.is_empty() => Err(ApiError::bad_request(format!(
+            "error strict decoding YAML: error converting YAML to JSON: {}",
+            crate::write::unmarshal_errors(repeated)
+        ))),
+        FieldValidation::Warn => {
+            for text in repeated {
+                write.call.warn(text.as_str());
+            }
+            Ok(())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// How much of what a client sent an error text shows.

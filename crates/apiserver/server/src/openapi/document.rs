@@ -48,8 +48,40 @@ impl Subject {
     }
 }
 
+/// The answer of `/version`, which is no kind and so in no table.
+fn version_schema() -> Value {
+    const ALWAYS: [&str; 9] = [
+        "major",
+        "minor",
+        "gitVersion",
+        "gitCommit",
+        "gitTreeState",
+        "buildDate",
+        "goVersion",
+        "compiler",
+        "platform",
+    ];
+    const ALSO: [&str; 4] = [
+        "emulationMajor",
+        "emulationMinor",
+        "minCompatibilityMajor",
+        "minCompatibilityMinor",
+    ];
+    let always = ALWAYS.map(|name| (name, json!({"type": "string", "default": ""})));
+    let also = ALSO.map(|name| (name, json!({"type": "string"})));
+    let properties: serde_json::Map<String, Value> = always
+        .into_iter()
+        .chain(also)
+        .map(|(name, schema)| (name.to_owned(), schema))
+        .collect();
+    json!({"description": "Which version this server is, and which it behaves like.", "type": "object",
+        "required": ALWAYS, "properties": properties})
+}
+
 /// Title and version of what is built in.
-const INFO: (&str, &str) = ("Kubernetes", "v1.36.0");
+const INFO: (&str, &str) = ("Kubernetes", "1.36");
+/// What `/version` answers with.
+const VERSION: &str = "io.k8s.apimachinery.pkg.version.Info";
 
 /// A document in the making.
 struct Parts<'a> {
@@ -155,14 +187,15 @@ impl<'a> Parts<'a> {
                 "APIGroupList",
             ),
             "version" => {
-                let schema = json!({"type": "object", "additionalProperties": {"type": "string"}});
+                self.definitions
+                    .insert(VERSION.to_owned(), write(&version_schema()).into());
                 let item = render::plain(
                     edition,
                     "getCodeVersion",
-                    "get the code version",
+                    "get the version information for this server",
                     path,
                     &["application/json"],
-                    &schema,
+                    &render::reference(edition, VERSION),
                 );
                 self.paths.insert(key, write(&item));
             }

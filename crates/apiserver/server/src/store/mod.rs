@@ -28,7 +28,7 @@ pub use check::{Report, backup, check};
 pub(crate) use follow::{Missed, Subscription};
 pub(crate) use record::{Draft, Facts, Key, Record, Uid, serialize, without_envelope};
 
-pub(crate) use table::{Event, Op, Since, Table, TooOld, TypeId};
+pub(crate) use table::{Event, Op, Rendering, Since, Table, TooOld, TypeId};
 pub(crate) use writer::Statistics;
 use writer::{Job, Outcome, Writer};
 

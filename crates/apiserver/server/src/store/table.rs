@@ -39,6 +39,17 @@ pub enum Op {
     Deleted,
 }
 
+/// How an event is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rendering {
+    /// The version and shape, told from others.
+    pub form: u64,
+    /// What the watcher is told that happened.
+    pub kind: &'static str,
+    /// Whether it is the state before.
+    pub old: bool,
+}
+
 /// One change of one object.
 #[derive(Debug)]
 pub struct Event {
@@ -53,7 +64,7 @@ pub struct Event {
     /// The state after; for deletions the last state with the revision of the deletion.
     pub new: Arc<Record>,
     /// Renderings shared by all watchers that want the same form.
-    pub rendered: Mutex<Vec<(u64, Bytes)>>,
+    pub rendered: Mutex<Vec<(Rendering, Bytes)>>,
 }
 
 /// The objects and recent history of one type.

@@ -299,3 +299,53 @@ async fn nulls_and_order_in_configurations() {
     );
     assert!(order.contains(&"x"));
 }
+
+/// A configuration may empty what it owns by null or by an empty container. Nothing is left then but
+/// a null, and whether that may be is for the schema to say.
+#[tokio::test]
+async fn what_a_configuration_empties_is_null() {
+    let server = TestServer::start().await;
+    let admin = server.admin();
+    let inner = json!({"type": "object", "required": ["a"], "properties": {"a": {"type": "string"}}});
+    let mut nullable = inner.clone();
+    nullable["nullable"] = json!(true);
+    let list = json!({"type": "array", "nullable": true, "x-kubernetes-list-type": "set", "items": {"type": "string"}});
+    let defaulted = json!({"type": "object", "default": {"a": "x"}, "properties": {"a": {"type": "string"}}});
+    let spec = json!({"type": "object", "properties": {"free": nullable, "held": inner, "set": list, "filled": defaulted}});
+    install(&admin, &definition("widgets", "Widget", spec)).await;
+    let path = format!("{WIDGETS}/w");
+    let full = widget(
+        "w",
+        json!({"free": {"a": "1"}, "held": {"a": "1"}, "set": ["x"], "filled": {"a": "z"}}),
+    );
+    let refused = "spec.held FieldValueTypeInvalid: Invalid value: \"null\": spec.held in body must be of type object: \"null\"";
+    for (config, wanted) in [
+        (
+            json!({"free": null}),
+            Ok(json!({"free": null, "filled": {"a": "x"}})),
+        ),
+        (
+            json!({"free": {}}),
+            Ok(json!({"free": null, "filled": {"a": "x"}})),
+        ),
+        (
+            json!({"set": null}),
+            Ok(json!({"set": null, "filled": {"a": "x"}})),
+        ),
+        (json!({"filled": null}), Ok(json!({"filled": {"a": "x"}}))),
+        (json!({"held": null}), Err(refused)),
+        (json!({"held": {}}), Err(refused)),
+    ] {
+        let whole = apply_as(&admin, "alpha", &path, &full).await;
+        assert!(whole.code < 300, "{}", whole.body);
+        let reply = apply_as(&admin, "alpha", &path, &widget("w", config.clone())).await;
+        match wanted {
+            Ok(spec) => assert_eq!(reply.body["spec"], spec, "{config}"),
+            Err(cause) => assert_eq!(
+                (reply.code, causes(&reply)),
+                (422, vec![cause.to_owned()]),
+                "{config}"
+            ),
+        }
+    }
+}

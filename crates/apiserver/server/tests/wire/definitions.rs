@@ -363,3 +363,133 @@ async fn duplicate_and_unknown_fields_warn() {
         merge.message()
     );
 }
+
+fn told(definition: &Value, kind: &str) -> String {
+    let found = condition(definition, kind);
+    format!("{} {}: {}", found["status"], found["reason"], found["message"]).replace('"', "")
+}
+
+/// Nothing is served through a converter nobody could believe; once it is served, its authorities
+/// may not become unreadable.
+#[tokio::test]
+async fn unreadable_authorities_keep_a_definition_from_being_established() {
+    let server = TestServer::start().await;
+    let admin = server.admin();
+    let mut widgets = plain();
+    let converter = |bundle: &str| {
+        json!({"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"],
+        "clientConfig": {"caBundle": bundle, "service": {"namespace": "default", "name": "c"}}}})
+    };
+    widgets["spec"]["conversion"] = converter("Cg==");
+    let made = create(&admin, CRDS, &widgets).await;
+    assert_eq!(
+        told(&made, "Established"),
+        "False InvalidCABundle: The conversion webhook CABundle is invalid"
+    );
+    assert_eq!(
+        told(&made, "NamesAccepted"),
+        "True NoConflicts: no conflicts found"
+    );
+    assert_eq!(admin.get(WIDGETS).await.code, 404);
+
+    let path = format!("{CRDS}/widgets.example.com");
+    let still = admin
+        .merge(&path, &json!({"spec": {"conversion": converter("Zm9v")}}))
+        .await;
+    assert_eq!(still.code, 200, "{}", still.body);
+    assert_eq!(admin.get(WIDGETS).await.code, 404);
+    let without = json!([{"op": "remove", "path": "/spec/conversion/webhook/clientConfig/caBundle"}]);
+    let mended = admin.json_patch(&path, &without).await;
+    assert_eq!(
+        told(&mended.body, "Established"),
+        "True InitialNamesAccepted: the initial names have been accepted"
+    );
+    assert_eq!(admin.get(WIDGETS).await.code, 200);
+
+    let empty = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tClptOXYKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
+    for (bundle, why) in [
+        ("Cg==", "unable to parse bytes as PEM block"),
+        (empty, "failed to parse certificate: x509: malformed certificate"),
+    ] {
+        let refused = admin
+            .merge(&path, &json!({"spec": {"conversion": converter(bundle)}}))
+            .await;
+        assert_eq!(
+            causes(&refused),
+            [format!(
+                "spec.conversion.webhookClientConfig.caBundle FieldValueInvalid: Invalid value: \"{bundle}\": unable to load root certificates: {why}"
+            )]
+        );
+    }
+}
+
+/// The metadata of an embedded resource knows its own fields: what a default names beyond them goes.
+#[tokio::test]
+async fn defaults_of_embedded_resources_lose_unknown_metadata() {
+    let server = TestServer::start().await;
+    let admin = server.admin();
+    let whole = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "unknown": "u"}});
+    let embedded = |more: Value| {
+        let mut schema = json!({"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true});
+        meta_into(&mut schema, more);
+        schema
+    };
+    let fields = json!({"properties": {
+        "apiVersion": {"type": "string", "default": "v1"}, "kind": {"type": "string", "default": "Pod"},
+        "metadata": {"type": "object", "properties": {"name": {"type": "string", "default": "p"}, "unknown": {"type": "string", "default": "u"}}}}});
+    let spec = json!({"type": "object", "default": {}, "properties": {
+        "whole": embedded(json!({"default": whole})),
+        "around": {"type": "object", "default": {"pod": whole}, "properties": {"pod": embedded(json!({}))}},
+        "fields": embedded(fields)}});
+    install(&admin, &definition("widgets", "Widget", spec)).await;
+    let made = create(&admin, WIDGETS, &widget("w", json!({"fields": {"metadata": {}}}))).await;
+    let clean = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}});
+    assert_eq!(
+        made["spec"],
+        json!({"whole": clean, "around": {"pod": clean}, "fields": clean})
+    );
+    assert_eq!(
+        admin.get(&format!("{WIDGETS}/w")).await.body["spec"],
+        made["spec"]
+    );
+}
+
+fn meta_into(schema: &mut Value, more: Value) {
+    if let (Value::Object(schema), Value::Object(more)) = (schema, more) {
+        schema.extend(more);
+    }
+}
+
+/// A request is completed by the version it is written in; what is not the request's stays as it is
+/// stored, under the defaults of the stored version.
+#[tokio::test]
+async fn a_status_update_completes_the_status_alone() {
+    let server = TestServer::start().await;
+    let admin = server.admin();
+    let version = |name: &str, storage: bool, field: Value| {
+        let part = json!({"type": "object", "properties": {"a": {"type": "string"}, "c": field}});
+        json!({"name": name, "served": true, "storage": storage, "subresources": {"status": {}},
+            "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": part, "status": part}}}})
+    };
+    let mut widgets = plain();
+    widgets["spec"]["versions"] = json!([
+        version("v1", false, json!({"type": "string", "default": "C"})),
+        version("v2", true, json!({"type": "string"}))
+    ]);
+    install(&admin, &widgets).await;
+    let stored = "/apis/example.com/v2/namespaces/default/widgets";
+    let object = json!({"apiVersion": "example.com/v2", "kind": "Widget", "metadata": {"name": "w"}, "spec": {"a": "1"}});
+    create(&admin, stored, &object).await;
+    let mut seen = admin.get(&format!("{WIDGETS}/w")).await.body;
+    assert_eq!(
+        seen["spec"],
+        json!({"a": "1"}),
+        "a read completes by the stored version"
+    );
+    seen["status"] = json!({"a": "2"});
+    let updated = admin.put(&format!("{WIDGETS}/w/status"), &seen).await;
+    assert_eq!(
+        (&updated.body["spec"], &updated.body["status"]),
+        (&json!({"a": "1"}), &json!({"a": "2", "c": "C"}))
+    );
+}

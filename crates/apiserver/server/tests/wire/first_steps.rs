@@ -57,6 +57,49 @@ async fn a_new_server_has_what_every_cluster_begins_with() {
     }
 }
 
+/// The service of the API leads to the server, in both kinds that tell it; whatever was made of them
+/// is put right with the next start.
+#[tokio::test]
+async fn the_service_of_the_api_has_a_destination() {
+    let slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes";
+    let endpoints = "/api/v1/namespaces/default/endpoints/kubernetes";
+    let service = "/api/v1/namespaces/default/services/kubernetes";
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    for round in 0..2 {
+        let server = TestServer::with(on_disk(dir.path())).await;
+        let admin = server.admin();
+        let port = admin.get(service).await.body["spec"]["ports"][0]["targetPort"].clone();
+        let ports = json!([{"name": "https", "port": port, "protocol": "TCP"}]);
+        let old = admin.get(endpoints).await.body;
+        assert_eq!(
+            old["subsets"],
+            json!([{"addresses": [{"ip": "127.0.0.1"}], "ports": ports}]),
+            "start {round}"
+        );
+        let new = admin.get(slices).await.body;
+        assert_eq!(
+            (&new["endpoints"], &new["ports"], &new["addressType"]),
+            (
+                &json!([{"addresses": ["127.0.0.1"], "conditions": {"ready": true}}]),
+                &ports,
+                &json!("IPv4")
+            )
+        );
+        assert_eq!(
+            (&old["metadata"]["labels"], &new["metadata"]["labels"]),
+            (
+                &json!({"endpointslice.kubernetes.io/skip-mirror": "true"}),
+                &json!({"kubernetes.io/service-name": "kubernetes"})
+            )
+        );
+        let elsewhere = json!({"subsets": [{"addresses": [{"ip": "192.0.2.1"}], "ports": [{"port": 1}]}]});
+        assert_eq!(admin.merge(endpoints, &elsewhere).await.code, 200);
+        assert_eq!(admin.delete(slices).await.code, 200);
+        server.stop().await;
+    }
+}
+
 #[tokio::test]
 async fn objects_and_definitions_survive_a_restart() {
     let dir = tempfile::tempdir().unwrap();

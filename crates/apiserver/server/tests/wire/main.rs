@@ -25,6 +25,7 @@ mod watching;
 mod words;
 
 mod addresses_and_devices;
+mod admitted;
 mod apply;
 mod apply_more;
 mod apply_shared;
@@ -67,6 +68,7 @@ mod second_reading;
 mod side_by_side;
 mod simulated;
 mod socket;
+mod strictness;
 mod structure;
 mod subresources;
 mod tables;

@@ -437,3 +437,23 @@ async fn fields_that_take_some_values_only_list_them() {
         json!(["Always", "IfNotPresent", "Never"])
     );
 }
+
+/// `/version` answers no kind, and is described all the same.
+#[tokio::test]
+async fn the_version_document_describes_what_is_answered() {
+    let server = TestServer::start().await;
+    let admin = server.admin();
+    let document = admin.get("/openapi/v3/version").await.body;
+    assert_eq!(
+        document["info"],
+        json!({"title": "Kubernetes", "version": "1.36"})
+    );
+    let name = "io.k8s.apimachinery.pkg.version.Info";
+    let media = &document["paths"]["/version/"]["get"]["responses"]["200"]["content"]["application/json"];
+    assert_eq!(media["schema"]["$ref"], format!("#/components/schemas/{name}"));
+    let described = &document["components"]["schemas"][name]["properties"];
+    let described: BTreeSet<&String> = described.as_object().unwrap().keys().collect();
+    let answered = admin.get("/version").await.body;
+    let answered: BTreeSet<&String> = answered.as_object().unwrap().keys().collect();
+    assert_eq!(described, answered);
+}

@@ -210,6 +210,31 @@ async fn a_changed_schema_ends_watches_and_shows_in_the_next() {
     assert_eq!(events.expect().await["object"]["spec"], json!({"a": "1", "b": 4}));
 }
 
+/// A further version is a change of the definition too, although nothing of the watched one changed.
+#[tokio::test]
+async fn a_new_version_ends_the_watches_of_the_others() {
+    let server = TestServer::start().await;
+    let admin = server.admin();
+    let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let mut widgets = definition("widgets", "Widget", any);
+    install(&admin, &widgets).await;
+    let mut events = admin.watch(&format!("{WIDGETS}?watch=true")).await;
+    create(&admin, WIDGETS, &widget("w", json!({}))).await;
+    assert_eq!(brief(&events.expect().await), "ADDED w");
+    let mut second = widgets["spec"]["versions"][0].take();
+    widgets["spec"]["versions"] = json!([second.clone()]);
+    second["name"] = json!("v2");
+    second["storage"] = json!(false);
+    widgets["spec"]["versions"].as_array_mut().unwrap().push(second);
+    let path = format!("{CRDS}/widgets.example.com");
+    let changed = admin.merge(&path, &json!({"spec": widgets["spec"]})).await;
+    assert_eq!(changed.code, 200, "{}", changed.body);
+    let end = tokio::time::timeout(Duration::from_secs(60), events.next())
+        .await
+        .expect("the stream must end");
+    assert_eq!(end, None);
+}
+
 #[tokio::test]
 async fn a_version_no_longer_served_ends_its_watches() {
     let server = TestServer::start().await;

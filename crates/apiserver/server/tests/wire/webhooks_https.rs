@@ -173,6 +173,12 @@ async fn answer(
         // What is no text for people is not shown to them.
         "/silent" => plain(500, "it broke".into()),
         "/missing" => plain(404, "404 page not found".into()),
+        "/unfit" => plain(422, String::new()),
+        "/forbidden" => Response::builder()
+            .status(403)
+            .header("content-type", "text/plain")
+            .body(Full::from("not from here"))
+            .unwrap(),
         "/elsewhere" => Response::builder()
             .status(302)
             .header("location", "/mutate")
@@ -352,6 +358,18 @@ async fn failed_calls_block_or_not_as_the_policy_says() {
             format!("{base}/missing"),
             Some(&good.bundle),
             "the server could not find the requested resource",
+        ),
+        (
+            "unfit",
+            format!("{base}/unfit"),
+            Some(&good.bundle),
+            "the server rejected our request due to an error in our request",
+        ),
+        (
+            "forbidden",
+            format!("{base}/forbidden"),
+            Some(&good.bundle),
+            "failed to call webhook: not from here",
         ),
         (
             "elsewhere",

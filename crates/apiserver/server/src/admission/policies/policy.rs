@@ -2,11 +2,11 @@
 //! Policies and bindings as their objects describe them, compiled once when they are committed, and
 //! what is wrong with expressions that do not compile.
 
-use cobaltcore_cel::{Budget, DeclType, Env, Input, Outcome, Program};
+use cobaltcore_cel::{Budget, DeclType, Env, EvalError, Input, Outcome, Program};
 use cobaltcore_schema::FieldError;
 use serde_json::{Value, json};
 
-use crate::admission::conditions::{self, Conditions};
+use crate::admission::conditions::{self, Conditions, OUT_OF_BUDGET};
 use crate::admission::matching::Scope;
 use crate::metrics::Metrics;
 use crate::selector::LabelSelector;
@@ -102,12 +102,14 @@ impl Policy {
         let mut findings = Vec::new();
         for validation in &self.validations {
             let result = match &validation.program {
-                Ok(program) => program
-                    .evaluate(bindings, budget)
-                    .map_err(|error| error.to_string()),
-                Err(text) => Err(text.clone()),
+                Ok(program) => program.evaluate(bindings, budget),
+                Err(text) => Err(EvalError::Failed(text.clone())),
             };
             match result {
+                Err(EvalError::BudgetExceeded { object: true }) => {
+                    let told = (!self.fails_open).then(|| Finding::plain(OUT_OF_BUDGET.to_owned()));
+                    return told.into_iter().collect();
+                }
                 Ok(Outcome::Bool(true)) => {}
                 Ok(_) => findings.push(validation.finding(bindings, budget)),
                 Err(_) if self.fails_open => {}

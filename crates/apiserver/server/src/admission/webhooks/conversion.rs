@@ -38,7 +38,6 @@ impl Converter {
         }
         let webhook = &conversion["webhook"];
         let client = &webhook["clientConfig"];
-        let bundle = client["caBundle"].as_str().filter(|text| !text.is_empty());
         let review = webhook["conversionReviewVersions"]
             .as_array()
             .into_iter()
@@ -50,14 +49,22 @@ impl Converter {
             });
         Some(Self {
             target: Target::of(client),
-            line: Line::new(bundle.map(|text| {
-                base64::engine::general_purpose::STANDARD
-                    .decode(text)
-                    .unwrap_or_default()
-            })),
+            line: Line::new(bundle(client)),
             review,
         })
     }
+
+    /// What is wrong with the authorities a definition names for its converter.
+    pub(crate) fn bundle_problem(definition: &Value) -> Option<&'static str> {
+        let client = &definition["spec"]["conversion"]["webhook"]["clientConfig"];
+        super::tls::bundle_problem(&bundle(client)?)
+    }
+}
+
+fn bundle(client: &Value) -> Option<Vec<u8>> {
+    let text = client["caBundle"].as_str().filter(|text| !text.is_empty())?;
+    let decoded = base64::engine::general_purpose::STANDARD.decode(text);
+    Some(decoded.unwrap_or_default())
 }
 
 impl Webhooks {

@@ -244,21 +244,31 @@ fn read(reply: &Reply) -> Result<Value, Unanswered> {
 
 /// An answer that is an error, in the words of the reference's client.
 fn refused(code: u16, body: &str) -> Unanswered {
+    let told: String = body.trim().chars().take(QUOTED).collect();
+    let told = if told.is_empty() {
+        "unknown".to_owned()
+    } else {
+        told
+    };
     let text = match code {
+        400 => "the server rejected our request for an unknown reason".to_owned(),
         401 => "the server has asked for the client to provide credentials".to_owned(),
-        403 => "unknown".to_owned(),
+        403 | 415 => told,
         404 => "the server could not find the requested resource".to_owned(),
         405 => "the server does not allow this method on the requested resource".to_owned(),
+        406 if told == "unknown" => {
+            "the server was unable to respond with a content type that the client supports".to_owned()
+        }
+        406 => told,
         409 => "the server reported a conflict".to_owned(),
+        422 => "the server rejected our request due to an error in our request".to_owned(),
         429 => "the server has received too many requests and has asked us to try again later".to_owned(),
         503 => "the server is currently unable to handle the request".to_owned(),
         504 => "the server was unable to return a response in the time allotted, but may still be processing the request".to_owned(),
-        400 => "the server rejected our request for an unknown reason".to_owned(),
-        500.. => {
-            let shown: String = body.trim().chars().take(QUOTED).collect();
-            let shown = if shown.is_empty() { "unknown".to_owned() } else { shown };
-            format!("an error on the server ({shown}) has prevented the request from succeeding", shown = go::quote(&shown))
-        }
+        500.. => format!(
+            "an error on the server ({told}) has prevented the request from succeeding",
+            told = go::quote(&told)
+        ),
         _ => format!("the server responded with the status code {code} but did not return more information"),
     };
     Unanswered {

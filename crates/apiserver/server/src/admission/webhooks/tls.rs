@@ -44,6 +44,17 @@ pub(super) fn client_config(bundle: Option<&[u8]>) -> Result<Arc<ClientConfig>, 
     Ok(Arc::new(config))
 }
 
+/// What is wrong with a bundle nobody can be believed by.
+pub(super) fn bundle_problem(pem: &[u8]) -> Option<&'static str> {
+    let Some(authorities) = read(pem) else {
+        return Some("unable to load root certificates: unable to parse bytes as PEM block");
+    };
+    let (usable, _) = RootCertStore::empty().add_parsable_certificates(authorities);
+    (usable == 0).then_some(
+        "unable to load root certificates: failed to parse certificate: x509: malformed certificate",
+    )
+}
+
 fn read(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
     let found: Vec<_> = CertificateDer::pem_slice_iter(pem)
         .filter_map(Result::ok)
