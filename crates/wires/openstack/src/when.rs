@@ -22,6 +22,13 @@ fn read(text: &str) -> Option<Timestamp> {
     Some(civil.to_zoned(TimeZone::UTC).ok()?.timestamp())
 }
 
+/// When an answer was given, by the clock of whoever gave it.
+pub(crate) fn of_answer(headers: &http::HeaderMap) -> Option<Timestamp> {
+    let text = headers.get(http::header::DATE)?.to_str().ok()?;
+    let time = jiff::fmt::rfc2822::parse(text).ok()?;
+    Some(time.timestamp())
+}
+
 /// How Nova wants to be asked for changes.
 pub(crate) fn write(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
@@ -37,5 +44,17 @@ mod tests {
         assert_eq!(read("2026-11-15T05:37:15.000000"), Some(with));
         assert_eq!(write(with), "2026-11-15T05:37:15Z");
         assert_eq!(read("yesterday"), None);
+    }
+
+    #[test]
+    fn an_answer_says_when_it_was_given() {
+        let dated = |text: &'static str| {
+            let value = http::HeaderValue::from_static(text);
+            of_answer(&http::HeaderMap::from_iter([(http::header::DATE, value)]))
+        };
+        let wanted = read("2026-11-15T05:37:15Z");
+        assert_eq!(dated("Sun, 15 Nov 2026 05:37:15 GMT"), wanted);
+        assert_eq!(dated("a while ago"), None);
+        assert_eq!(of_answer(&http::HeaderMap::new()), None);
     }
 }

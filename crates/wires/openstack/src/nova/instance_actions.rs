@@ -8,7 +8,9 @@ use super::Nova;
 use crate::call::{Call, Request, Service};
 use crate::error::Result;
 use crate::ids::{ServerId, UserId};
+use crate::json;
 use crate::pages::Marked;
+use crate::transport::Answer;
 use crate::version::Microversion;
 use crate::when;
 
@@ -70,6 +72,16 @@ pub struct ActionEvent {
     pub finish_time: Option<Timestamp>,
 }
 
+/// What was done with a server lately, and the time by the clock of whoever wrote it down.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct History {
+    /// The latest, newest first.
+    pub actions: Vec<InstanceAction>,
+    /// When the answer was given, if it says so. How long ago an action was is known only beside this: no clock but
+    /// Nova's has anything to do with its times.
+    pub told_at: Option<Timestamp>,
+}
+
 impl Marked for InstanceAction {
     fn marker(&self) -> &str {
         &self.request_id
@@ -81,6 +93,18 @@ impl Nova {
     pub async fn instance_actions(&self, id: &ServerId) -> Result<Vec<InstanceAction>> {
         let request = Request::new(&LIST, &[id.as_str()]);
         self.session.list(request, "instanceActions").await
+    }
+
+    /// What was done with a server lately: one page of it.
+    pub async fn history(&self, id: &ServerId) -> Result<History> {
+        let mut request = Request::new(&LIST, &[id.as_str()]);
+        request.set_query("limit", self.session.page_size().to_string());
+        let read = |answer: &Answer| {
+            let (actions, _) = json::page(&answer.body, "instanceActions")?;
+            let told_at = when::of_answer(&answer.headers);
+            Ok(History { actions, told_at })
+        };
+        self.session.ask(&request, read).await
     }
 
     /// One action with its steps.

@@ -21,7 +21,7 @@ pub use aggregates::Aggregate;
 pub use flavors::{Flavor, NewFlavor};
 pub use groups::{GroupFilter, NewServerGroup, ServerGroup};
 pub use hypervisors::{Hypervisor, HypervisorServer, HypervisorService, HypervisorUsage};
-pub use instance_actions::{ActionEvent, InstanceAction};
+pub use instance_actions::{ActionEvent, History, InstanceAction};
 pub use migrations::{Migration, MigrationFilter, MigrationStatus, MigrationType, ServerMigration};
 pub use servers::{
     AttachedVolume, BootDisk, Fault, NewServer, NewServerNetworks, PowerState, Server, ServerFilter,
