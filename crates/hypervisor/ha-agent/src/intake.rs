@@ -401,6 +401,54 @@ mod tests {
         assert!(numbers.is_sorted_by(|one, two| one < two), "{numbers:?}");
     }
 
+    /// Whoever reads libvirt is never held back: ten thousand wait as they are, then equal ones become one, and of more
+    /// than another ten thousand different ones the number is told.
+    #[tokio::test]
+    async fn the_queue_has_an_end_and_nobody_waits_for_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let limits = Limits {
+            max_bytes: 64 << 20,
+            segment_bytes: 8 << 20,
+        };
+        let (spool, _) = Spool::open(folder.path(), limits).unwrap();
+        let spool = Arc::new(Mutex::new(spool));
+        let health = Health::new();
+        let check = health.check("spool", CheckKind::Ready);
+        let metrics = Metrics::new(&Telemetry::new(&HERE));
+        let (intake, writer) = Intake::start(Arc::clone(&spool), metrics, check);
+        // Nothing here waits, so the task that empties the queue has no turn before the end.
+        let other = |n: usize| draft(Kind::Lifecycle, &format!("started-{n}"));
+        for n in 0..QUEUE {
+            intake.put(other(n));
+        }
+        for _ in 0..5000 {
+            intake.put(draft(Kind::Watchdog, "reset"));
+        }
+        for n in QUEUE..QUEUE + MOST_WAITING + 50 {
+            intake.put(other(n));
+        }
+        assert_eq!(intake.waiting.lock().order.len(), MOST_WAITING);
+        writer.finish().await;
+        let events = all(&spool.lock());
+        assert_eq!(events.len(), QUEUE + MOST_WAITING + 1);
+        let named: Vec<&str> = events.iter().map(|event| event.event.as_str()).collect();
+        assert_eq!(
+            named[..3],
+            ["started-0", "started-1", "started-2"],
+            "in the order in which they came"
+        );
+        let barks = &events[QUEUE];
+        assert_eq!(
+            (barks.kind, barks.count),
+            (Kind::Watchdog, 5000),
+            "equal ones are one"
+        );
+        let last = events.last().unwrap();
+        assert_eq!(last.event, agent::SPOOL_OVERFLOW);
+        let lost = last.attrs.get("unnumbered");
+        assert!(matches!(lost, Some(Scalar::Number(51))), "{lost:?}");
+    }
+
     /// A disk that takes nothing makes the agent unready, and loses nothing.
     #[tokio::test]
     async fn records_wait_for_a_disk_that_takes_nothing() {

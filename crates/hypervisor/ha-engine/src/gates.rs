@@ -49,7 +49,7 @@ impl Engine {
         states.filter(|state| state.in_flight()).count()
     }
 
-    /// Whether people want the host looked after, and nobody wants it left alone for now.
+    /// Whether people want the host looked after, and nobody has asked to leave it alone meanwhile.
     pub(crate) fn people_allow(&self, host: &HostName) -> Result<(), HeldReason> {
         let facts = self.hosts.get(host).and_then(|known| known.facts.as_ref());
         let managed = facts.is_some_and(|facts| facts.ha_enabled && !facts.ambiguous);

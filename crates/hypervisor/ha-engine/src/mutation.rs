@@ -73,6 +73,8 @@ pub enum Mutation {
     ReleaseSilently,
     /// A host that nobody keeps off any more counts as held as long as it reads Off.
     IgnoreUnheld,
+    /// A guest that arrived stopped is started whatever became of the fence of its old host.
+    StartUnfenced,
 }
 
 #[cfg(feature = "mutants")]
@@ -112,6 +114,7 @@ impl Mutation {
         Self::HoldSilently,
         Self::ReleaseSilently,
         Self::IgnoreUnheld,
+        Self::StartUnfenced,
     ];
 }
 

@@ -135,6 +135,19 @@ fn storm(notice: &Notice) -> bool {
     matches!(notice, Notice::GuestStorm { .. })
 }
 
+/// A guest that Nova takes for well and that no restart brings back was tried as often as it may be.
+fn restarted_in_vain() -> World {
+    let mut world = World::new(1);
+    world.helps = false;
+    world.crash(0);
+    for _ in 0..90 {
+        world.seconds(10);
+        world.servers[0].state = VmState::Active;
+    }
+    assert_eq!(world.restarts.len(), 3);
+    world
+}
+
 #[test]
 fn a_storm_of_crashes_holds_back_those_that_wait_and_those_that_come_and_then_all_go_on() {
     let mut world = World::new(24);
@@ -199,14 +212,7 @@ fn a_restart_that_does_not_help_is_told_of() {
     assert_eq!(world.restarts.len(), 1, "what is in error takes a person");
     assert_eq!(world.told(gave_up), 1);
     // One that Nova takes for well is tried three times, after one and five minutes.
-    let mut world = World::new(1);
-    world.helps = false;
-    world.crash(0);
-    for _ in 0..90 {
-        world.seconds(10);
-        world.servers[0].state = VmState::Active;
-    }
-    assert_eq!(world.restarts.len(), 3);
+    let world = restarted_in_vain();
     assert_eq!(world.told(gave_up), 1);
 }
 
@@ -266,14 +272,7 @@ fn whoever_leads_next_knows_of_the_crash_and_of_earlier_restarts() {
 
 #[test]
 fn restarts_of_a_day_ago_do_not_count() {
-    let mut world = World::new(1);
-    world.helps = false;
-    world.crash(0);
-    for _ in 0..90 {
-        world.seconds(10);
-        world.servers[0].state = VmState::Active;
-    }
-    assert_eq!(world.restarts.len(), 3);
+    let world = restarted_in_vain();
     let successor = |days: i64| {
         let mut journal = world.play.journal.clone();
         for record in &mut journal {

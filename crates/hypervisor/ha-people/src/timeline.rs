@@ -2,7 +2,7 @@
 //! The journal of an incident in sentences. Every record becomes one line; nothing is left out,
 //! because what is left out is what somebody asks for later.
 
-use cobaltcore_ha_engine::{BlockedReason, Entry, FailedReason, VmProgress};
+use cobaltcore_ha_engine::{BlockedReason, Entry, FailedReason, Grade, VmProgress};
 
 /// What a record says, for people.
 pub fn words(entry: &Entry) -> String {
@@ -25,6 +25,10 @@ pub fn words(entry: &Entry) -> String {
         Entry::Claimed { .. } => "the host is claimed".to_owned(),
         Entry::StopEvictionIntended { .. } => "stopping its eviction".to_owned(),
         Entry::FenceIntended { level, .. } => format!("switching it off, level {level}"),
+        Entry::Fenced {
+            grade: Grade::None, ..
+        } => "UNSAFE: nothing switched it off; whoever runs it accepted that its guests may run twice"
+            .to_owned(),
         Entry::Fenced { grade, level, .. } => format!("it is off: {} by level {level}", kebab(grade)),
         Entry::FenceLost { .. } => {
             "THE FENCE IS LOST: it came back; nothing more is moved until it is off again".to_owned()
@@ -134,5 +138,24 @@ mod tests {
             progress_words(&VmProgress::Blocked { reason }, Some(said)),
             format!("BLOCKED (Unsupported): {said}")
         );
+    }
+
+    #[test]
+    fn a_host_that_nothing_switched_off_is_not_called_off() {
+        let said = |grade| {
+            let incident = cobaltcore_ha_engine::IncidentId {
+                epoch: cobaltcore_ha_engine::Epoch(1),
+                n: 1,
+                host: "n1".parse().unwrap(),
+                opened_ms: None,
+            };
+            words(&Entry::Fenced {
+                incident,
+                level: 0,
+                grade,
+            })
+        };
+        assert_eq!(said(Grade::Power), "it is off: power by level 0");
+        assert!(said(Grade::None).starts_with("UNSAFE"), "{}", said(Grade::None));
     }
 }

@@ -301,11 +301,21 @@ impl Brain {
             _ => {}
         }
         let begun = Instant::now();
-        let output = self.engine.step(input, self.clock.now());
+        let output = self.advance(input);
         self.metrics.steps.inc();
         self.metrics.step_seconds.observe(begun.elapsed().as_secs_f64());
         self.metrics.leader.set(i64::from(self.engine.leads().is_some()));
         self.take(output, None);
+    }
+
+    /// One step of the engine. What a term that it ends had wanted does not leave any more.
+    fn advance(&mut self, input: Input) -> Output {
+        let led = self.engine.leads();
+        let output = self.engine.step(input, self.clock.now());
+        if let Some(term) = led.filter(|_| self.engine.leads() != led) {
+            self.executor.terms().end(term);
+        }
+        output
     }
 
     fn begin_term(&mut self, epoch: Epoch, journal: &[Record]) {
@@ -403,7 +413,7 @@ impl Brain {
                 self.metrics.journal_failures.inc();
                 refuse(commit.what);
                 self.drop_queue();
-                let output = self.engine.step(Input::JournalFailed, self.clock.now());
+                let output = self.advance(Input::JournalFailed);
                 self.take(output, None);
                 self.metrics.leader.set(0);
                 self.failed.notify_one();

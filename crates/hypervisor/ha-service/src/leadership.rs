@@ -14,6 +14,7 @@ use cobaltcore_kit::telemetry::Telemetry;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use crate::act::Terms;
 use crate::brain::BrainHandle;
 use crate::clock::Clock;
 use crate::journal::Journal;
@@ -55,6 +56,8 @@ pub struct Campaign {
     pub leadership: Leadership,
     /// Rung when a term ended because its records could not be written.
     pub failed: Arc<Notify>,
+    /// What of earlier terms is under way.
+    pub terms: Terms,
     /// Where the election shows its figures.
     pub telemetry: Telemetry,
 }
@@ -111,6 +114,11 @@ impl Campaign {
     /// Leads until `stop`: one term after the other while records cannot be written.
     async fn term(&self, leading: Option<Leading>, stop: &CancellationToken) -> End {
         loop {
+            // Whatever an earlier term had sent has had its effect before anything is looked at.
+            tokio::select! {
+                () = stop.cancelled() => return End::Stopped,
+                () = self.terms.settled() => {}
+            }
             let Some(records) = self.load(stop).await else {
                 return End::Stopped;
             };

@@ -181,6 +181,7 @@ impl Service {
             clock,
             leadership,
             failed,
+            terms: executor.terms().clone(),
             telemetry: surroundings.telemetry.clone(),
         };
         let (api, legacy, metrics_listener) = listeners(&config).await?;

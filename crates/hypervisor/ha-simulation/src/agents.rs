@@ -77,7 +77,7 @@ impl Voice {
 }
 
 impl World {
-    /// An agent reports to every replica it reaches.
+    /// An agent reports to every replica that hears it.
     pub(crate) fn beat(&mut self, h: usize) {
         let jitter = self.rng.u64(4500..5500);
         self.schedule(jitter, Event::Beat(h));
@@ -95,7 +95,7 @@ impl World {
             self.list_guests(h, &mut voice);
         }
         for r in 0..self.replicas.len() {
-            if !self.reaches(r, h) {
+            if !self.hears(r, h) {
                 continue;
             }
             self.send(r, &voice.beat);

@@ -200,7 +200,7 @@ impl World {
         let Some(destination) = self.migrations[m].destination else {
             return;
         };
-        if !self.hosts[destination].compute_works() || !self.rabbit_up {
+        if !self.hosts[destination].compute_hears() || !self.rabbit_up {
             // The message waits in its queue.
             self.mark("a destination is gone");
             self.schedule(5_000, Event::NovaMessage(m));
@@ -247,9 +247,16 @@ impl World {
         if !closed || self.migrations[m].interrupted {
             return;
         }
-        if !self.hosts[destination].compute_works() {
+        let host = &self.hosts[destination];
+        let was_running = was_running && !self.arrive_stopped;
+        let runs = was_running && !self.servers[n].cannot_boot && !self.servers[n].deleted;
+        if host.user && host.compute && runs {
+            self.servers[n].runs_on.insert(destination);
+        }
+        if !self.hosts[destination].compute_speaks() {
             // Its work goes on as long as it lives, and is told when it can be.
             if self.hosts[destination].user {
+                self.mark("a guest runs, and Nova is not told");
                 self.schedule(5_000, Event::NovaRebuilt(m));
             }
             return;
@@ -261,14 +268,11 @@ impl World {
         }
         server.host = destination;
         server.task.clear();
-        if was_running {
-            server.state = VmState::Active;
-            if !server.cannot_boot {
-                server.runs_on.insert(destination);
-            }
+        server.state = if was_running {
+            VmState::Active
         } else {
-            server.state = VmState::Stopped;
-        }
+            VmState::Stopped
+        };
         self.story(|| format!("guest {n} is on n{destination:02}"));
     }
 
@@ -289,22 +293,27 @@ impl World {
                 format!("guest {n} is excluded and is started"),
             );
         }
-        if !self.hosts[host].compute_works() {
+        if !self.hosts[host].compute_hears() {
             return Err(Trouble::Unknown);
         }
-        self.servers[n].state = VmState::Active;
         self.servers[n].runs_on.insert(host);
         self.reboots += 1;
+        // Nova writes down what it is told.
+        if self.hosts[host].compute_speaks() {
+            self.servers[n].state = VmState::Active;
+        }
         Ok(Answer::Done)
     }
 
     pub(crate) fn stop_server(&mut self, n: usize) -> Result<Answer, Trouble> {
         let host = self.servers[n].host;
-        if !self.hosts[host].compute_works() {
+        if !self.hosts[host].compute_hears() {
             return Err(Trouble::Unknown);
         }
-        self.servers[n].state = VmState::Stopped;
         self.servers[n].runs_on.remove(&host);
+        if self.hosts[host].compute_speaks() {
+            self.servers[n].state = VmState::Stopped;
+        }
         Ok(Answer::Done)
     }
 

@@ -81,7 +81,7 @@ impl World {
         if self.uncovered == 0 {
             return;
         }
-        let reached = self.kubernetes_up && self.replicas[r].to_kubernetes;
+        let reached = self.kubernetes(r).answers();
         let once = self.options.mistake == Some(Mistake::CoverOnce);
         let able = self.replicas[r].able_since.filter(|_| reached);
         let leads_since = self.replicas[r]

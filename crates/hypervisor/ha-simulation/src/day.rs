@@ -6,7 +6,8 @@
 use cobaltcore_api::Maintenance;
 use cobaltcore_ha_engine::{Config, GuestEventKind, VmPolicy};
 
-use crate::faults::{Fault, dress, unsettled};
+use crate::faults::{Fault, unsettled};
+use crate::random::dress;
 use crate::world::{Event, Options, Run, World};
 
 const MINUTE: u64 = 60_000;

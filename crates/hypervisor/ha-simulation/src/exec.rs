@@ -12,6 +12,7 @@ use cobaltcore_ha_engine::{
 
 use crate::hosts::Bmc;
 use crate::invariants::Invariant;
+use crate::journal::Moment;
 use crate::world::{Act, Event, World};
 
 type Outcome = Result<Answer, Trouble>;
@@ -31,7 +32,7 @@ impl World {
             });
         }
         let (latency, outcome) = self.perform(r, &action);
-        if loud && self.dying == Some(r) {
+        if loud && self.dying == Some((r, Moment::Done)) {
             self.dying = None;
             self.crash_replica(r);
             return;
@@ -56,20 +57,7 @@ impl World {
                 Answer::Identity(world.hosts[machine].identity())
             }),
             Effect::PowerOff { host, level } => self.power_off(r, host, *level, incident),
-            Effect::ReleaseFence { host, level } => {
-                let answer = self.at_device(*level, host, |_, _, _| Answer::Done);
-                if answer.1.is_ok()
-                    && let Some(h) = self.host_index(host)
-                {
-                    self.hosts[h].tainted = false;
-                    self.hosts[h].unparked = None;
-                    self.gain_power(h);
-                    if self.hosts[h].user && !self.hosts[h].compute {
-                        self.compute_starts(h);
-                    }
-                }
-                answer
-            }
+            Effect::ReleaseFence { host, level } => self.release_fence(host, *level),
             effect @ (Effect::ReadMaintenance { host }
             | Effect::Claim { host, .. }
             | Effect::Hold { host, .. }
@@ -79,16 +67,25 @@ impl World {
                 let Some(h) = self.host_index(host) else {
                     return (5, Err(Trouble::Unknown));
                 };
-                if !(self.kubernetes_up && self.replicas[r].to_kubernetes) {
+                let way = self.kubernetes(r);
+                if !way.there {
                     return (3000, Err(Trouble::Unknown));
                 }
-                (
-                    self.rng.u64(5..60),
-                    self.in_kubernetes(h, &effect.clone(), incident),
-                )
+                let latency = self.rng.u64(5..60);
+                let outcome = self.in_kubernetes(h, &effect.clone(), incident);
+                if !way.back {
+                    self.mark("Kubernetes does it, and nobody hears of it");
+                    return (3000, Err(Trouble::Unknown));
+                }
+                (latency, outcome)
             }
             Effect::PauseDomain { host, server } => {
-                if let (Some(h), Some(n)) = (self.host_index(host), self.server_index(server)) {
+                // The command waits for its agent, which asks for it.
+                if let (Some(h), Some(n)) = (self.host_index(host), self.server_index(server))
+                    && self.hosts[h].agent_speaks()
+                    && self.reaches(r, h)
+                    && !self.replicas[r].closed
+                {
                     self.servers[n].runs_on.remove(&h);
                     if self.shown_twice == Some((n, h)) {
                         self.shown_twice = None;
@@ -111,10 +108,16 @@ impl World {
 
     /// Nova may be away, slow, or take a request without answering it.
     fn at_nova(&mut self, r: usize, action: &Action) -> (u64, Outcome) {
-        if !(self.nova_up && self.replicas[r].to_nova) {
+        let way = self.nova(r);
+        if !way.there {
             return (5000, Err(Trouble::Unknown));
         }
         let latency = self.rng.u64(20..600);
+        if !way.back {
+            self.mark("Nova does it, and nobody hears of it");
+            let _ = self.in_nova(action);
+            return (8000, Err(Trouble::Unknown));
+        }
         let roll = self.rng.u8(..100);
         if roll < self.nova_flaky {
             if roll.is_multiple_of(2) {
@@ -178,7 +181,10 @@ impl World {
                 None => gone,
             },
             Effect::Start { server } | Effect::RebootHard { server } => match self.server_index(server) {
-                Some(n) => self.start_server(n),
+                Some(n) => {
+                    self.check_start(n, action.incident.as_ref());
+                    self.start_server(n)
+                }
                 None => gone,
             },
             Effect::Stop { server } => match self.server_index(server) {
@@ -199,7 +205,7 @@ impl World {
         let incarnation = self.replicas[r].incarnation;
         let mut probes: Vec<(Prober, bool)> = Vec::new();
         for other in 0..self.replicas.len() {
-            let talks = other == r || (self.replicas[other].to_peers && self.replicas[r].to_peers);
+            let talks = other == r || self.asks_peer(r, other);
             if talks && self.replicas[other].alive() {
                 probes.push((Prober::Replica(ReplicaId(other as u8)), self.reaches(other, h)));
             }
@@ -211,7 +217,7 @@ impl World {
             }
             let same = self.hosts[p].rack == self.hosts[h].rack;
             let route = same || (self.uplinks[self.hosts[p].rack] && self.uplinks[self.hosts[h].rack]);
-            probes.push((Prober::Peer(peer.clone()), route && self.hosts[h].mgmt));
+            probes.push((Prober::Peer(peer.clone()), route && self.hosts[h].mgmt.answers()));
         }
         for (by, route) in probes {
             let target = &self.hosts[h];
@@ -251,10 +257,37 @@ impl World {
             return (5, Err(Trouble::Unknown));
         };
         let bmc = self.device(h, level);
-        if !bmc.reachable {
+        // One whose answers are lost is heard now and then.
+        if !bmc.reachable || (bmc.unheard && self.ways.u8(..3) > 0) {
             return (5000, Err(Trouble::Unknown));
         }
         (bmc.slow, Ok(ask(self, h, &bmc)))
+    }
+
+    fn release_fence(&mut self, host: &HostName, level: usize) -> (u64, Outcome) {
+        let Some(h) = self.host_index(host) else {
+            return (5, Err(Trouble::Unknown));
+        };
+        let bmc = self.device(h, level);
+        if !bmc.reachable {
+            return (5000, Err(Trouble::Unknown));
+        }
+        self.hosts[h].tainted = false;
+        self.hosts[h].unparked = None;
+        self.gain_power(h);
+        if self.hosts[h].user && !self.hosts[h].compute {
+            self.compute_starts(h);
+        }
+        self.answer_of(&bmc)
+    }
+
+    /// What is heard of a device that did what it was told.
+    fn answer_of(&mut self, bmc: &Bmc) -> (u64, Outcome) {
+        if bmc.unheard {
+            self.mark("a device does it, and nobody hears of it");
+            return (5000, Err(Trouble::Unknown));
+        }
+        (bmc.slow, Ok(Answer::Done))
     }
 
     fn read_power(&mut self, h: usize, bmc: &Bmc) -> Answer {
@@ -299,7 +332,7 @@ impl World {
             self.hosts[machine].bmc.says_off_from = Some(now + bmc.off_delay.saturating_sub(1200));
             self.schedule(bmc.off_delay, Event::PowerDown(machine, generation));
         }
-        (bmc.slow, Ok(Answer::Done))
+        self.answer_of(&bmc)
     }
 
     // --- Kubernetes
@@ -551,8 +584,19 @@ impl World {
                 format!("n{h:02} answers and is switched off"),
             );
         }
+        // An agent that is heard speaks for its host, whatever the others say.
+        let heard = host.speaks_since.is_some_and(|since| {
+            let since = since.max(self.replicas[r].cut_since).max(self.replicas[r].began);
+            self.hears(r, h) && now - since > 17_000
+        });
+        if first && heard && !self.stranded(h, incident) {
+            self.violate(
+                Invariant::S3NoFalseFence,
+                format!("the agent of n{h:02} speaks, and it is switched off"),
+            );
+        }
         // It takes as long as a host's silence to notice one's own.
-        let cut = !self.replicas[r].to_hosts && now - self.replicas[r].cut_since > 30_000;
+        let cut = !self.replicas[r].listens() && now - self.replicas[r].cut_since > 30_000;
         if cut && host.power {
             self.violate(
                 Invariant::S4Brakes,
@@ -590,7 +634,7 @@ impl World {
     }
 
     /// Whether the host really has no compute service that could run its guests, and runs none.
-    fn stranded(&self, h: usize, incident: Option<&IncidentId>) -> bool {
+    pub(crate) fn stranded(&self, h: usize, incident: Option<&IncidentId>) -> bool {
         let ledger = self.ledger();
         let found = incident.and_then(|id| ledger.incidents.get(id));
         let empty = self.servers.running_on(h).is_empty();
@@ -748,6 +792,20 @@ impl World {
                 Invariant::S12Order,
                 format!("guest {n} is moved before n{h:02} is forced down"),
             );
+        }
+    }
+
+    /// A guest that was moved and arrived stopped is started as it is moved: only while its old host is off.
+    fn check_start(&mut self, n: usize, incident: Option<&IncidentId>) {
+        let Some(h) = incident.and_then(|id| self.host_index(&id.host)) else {
+            return;
+        };
+        self.mark("a guest that was moved is started");
+        let looked = self.power_reads.get(&h).is_some_and(|at| self.now - at <= 11_500);
+        if self.runs_guests(h) || !looked {
+            let what =
+                format!("guest {n} of n{h:02} is started, and its old host is on or was not looked at");
+            self.violate(Invariant::S2Fenced, what);
         }
     }
 

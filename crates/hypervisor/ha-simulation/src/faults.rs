@@ -1,19 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What goes wrong, and a random world in which it does. Faults come for a while, then stop; what
-//! is dead stays dead, a person comes on duty, and everything has to settle.
+//! What goes wrong, what that does to the world, and what has to be settled once nothing goes wrong any more.
 
 use cobaltcore_api::Maintenance;
 use cobaltcore_api::names::ServerId;
 use cobaltcore_ha_engine::{
-    Config, Decision, Entry, FenceLevel, Grade, GuestEventKind, HeldReason, IncidentId, IncidentState, Pause,
-    PauseScope, VmPolicy, VmState,
+    Decision, Entry, GuestEventKind, HeldReason, IncidentId, IncidentState, Pause, PauseScope, VmState,
 };
 
 use crate::invariants::Invariant;
-use crate::world::{Event, Options, World};
+use crate::network::Way;
+use crate::world::{Event, World};
 
-/// When the faults of a random world stop, in milliseconds.
-const FAULTS_END: u64 = 520_000;
 /// Milliseconds from a working compute service to a host in service.
 const GIVEN_BACK: u64 = 300_000;
 
@@ -38,7 +35,25 @@ pub(crate) enum Fault {
     ReplicaKubernetes(usize, bool),
     ReplicaNova(usize, bool),
     ReplicaPeers(usize, bool),
+    /// It gets nothing of what hosts say, and they get what it says; or the other way round.
+    ReplicaDeaf(usize, bool),
+    ReplicaMute(usize, bool),
+    /// Nobody gets a connection to it, and it gets one to everybody.
+    ReplicaClosed(usize, bool),
+    /// It gets nothing of what is said to it, and everybody gets what it says; or the other way round.
+    HostDeaf(usize, bool),
+    HostMute(usize, bool),
+    /// What it is told to do is done, and its answers are lost to one replica, or to all.
+    KubernetesUnheard(usize, bool),
+    NovaUnheard(usize, bool),
+    BmcUnheard(usize, bool),
+    /// The disk of the journal takes nothing; some of its writes fail, one way or another; its last record is cut.
+    JournalFull(bool),
+    JournalFlaky(u8),
+    JournalCut(bool),
     CrashReplica(usize),
+    /// It stays down for so long.
+    Down(usize, u64),
     CrashLeader,
     Freeze(usize, u64),
     FreezeLeader(u64),
@@ -61,6 +76,10 @@ pub(crate) enum Fault {
     Doubled(usize, usize),
     Maintenance(usize, Maintenance),
     Announce(usize),
+    /// Something keeps its compute service from starting, or no more.
+    Taint(usize, bool),
+    /// Every host may take guests.
+    Enable,
     Cover(usize, bool),
     /// So many records at once.
     Chatter(usize, usize),
@@ -89,6 +108,8 @@ pub(crate) enum Fault {
     GuestEnds(usize),
     /// Nova notices that a guest does not run, and writes down that it is stopped.
     NovaNotices(usize),
+    /// Each so many milliseconds from now.
+    Story(Vec<(u64, Fault)>),
     /// As soon as the journal has such a record.
     Once(fn(&Entry) -> bool, Box<Fault>),
     Heal,
@@ -114,8 +135,9 @@ impl World {
     fn undecidable(&self, fault: &Fault) -> bool {
         match fault {
             Fault::Mgmt(h, false) => self.hosts[*h].bmc.lies,
+            Fault::HostMute(h, true) => self.hosts[*h].bmc.lies,
             Fault::Uplink(rack, false) => self.hosts.iter().any(|host| host.rack == *rack && host.bmc.lies),
-            Fault::BmcLies(h, true) => !self.hosts[*h].mgmt || !self.uplinks[self.hosts[*h].rack],
+            Fault::BmcLies(h, true) => !self.hosts[*h].mgmt.back || !self.uplinks[self.hosts[*h].rack],
             _ => false,
         }
     }
@@ -148,20 +170,38 @@ impl World {
             Fault::Compute(h, on) => self.hosts[h].compute = on,
             Fault::Kubelet(h, on) => self.hosts[h].kubelet = on,
             Fault::Libvirt(h, on) => self.hosts[h].libvirt = on,
-            Fault::Mgmt(h, on) => self.hosts[h].mgmt = on,
+            Fault::Mgmt(h, on) => self.hosts[h].mgmt = Way::both(on),
             Fault::Uplink(rack, on) => {
                 if let Some(uplink) = self.uplinks.get_mut(rack) {
                     *uplink = on;
                 }
             }
             Fault::ReplicaHosts(r, on) => {
-                self.replicas[r].to_hosts = on;
+                self.replicas[r].hosts = Way::both(on);
                 self.replicas[r].cut_since = self.now;
             }
-            Fault::ReplicaKubernetes(r, on) => self.replicas[r].to_kubernetes = on,
-            Fault::ReplicaNova(r, on) => self.replicas[r].to_nova = on,
-            Fault::ReplicaPeers(r, on) => self.replicas[r].to_peers = on,
+            Fault::ReplicaKubernetes(r, on) => self.replicas[r].kubernetes = Way::both(on),
+            Fault::ReplicaNova(r, on) => self.replicas[r].nova = Way::both(on),
+            Fault::ReplicaPeers(r, on) => self.replicas[r].peers = on,
+            Fault::ReplicaDeaf(r, deaf) => {
+                self.replicas[r].hosts.back = !deaf;
+                self.replicas[r].cut_since = self.now;
+            }
+            Fault::ReplicaMute(r, mute) => self.replicas[r].hosts.there = !mute,
+            Fault::ReplicaClosed(r, closed) => {
+                self.replicas[r].closed = closed;
+                self.replicas[r].cut_since = self.now;
+            }
+            Fault::HostDeaf(h, deaf) => self.hosts[h].mgmt.there = !deaf,
+            Fault::HostMute(h, mute) => self.hosts[h].mgmt.back = !mute,
+            Fault::KubernetesUnheard(r, lost) => self.replicas[r].kubernetes.back = !lost,
+            Fault::NovaUnheard(r, lost) => self.replicas[r].nova.back = !lost,
+            Fault::BmcUnheard(h, lost) => self.hosts[h].bmc.unheard = lost,
+            Fault::JournalFull(full) => self.trouble.full = full,
+            Fault::JournalFlaky(percent) => self.trouble.flaky = percent,
+            Fault::JournalCut(cut) => self.trouble.cut = cut,
             Fault::CrashReplica(r) => self.crash_replica(r),
+            Fault::Down(r, ms) => self.replicas[r].down_until = self.now + ms,
             Fault::CrashLeader => {
                 if let Some(r) = self.leader() {
                     self.crash_replica(r);
@@ -209,6 +249,18 @@ impl World {
             Fault::Maintenance(h, value) => {
                 self.hosts[h].maintenance = value;
                 self.schedule(2000, Event::Kubernetes);
+            }
+            Fault::Taint(h, on) => {
+                self.hosts[h].tainted = on;
+                if !on && self.hosts[h].user && !self.hosts[h].compute {
+                    self.compute_starts(h);
+                }
+            }
+            Fault::Enable => {
+                let claimed = |host: &crate::hosts::Host| host.maintenance != Maintenance::Off;
+                for host in self.hosts.iter_mut().filter(|host| !claimed(host)) {
+                    host.disabled = false;
+                }
             }
             Fault::Announce(h) => self.hosts[h].announced = true,
             Fault::Cover(h, wanted) => self.wants_cover(h, wanted),
@@ -261,6 +313,11 @@ impl World {
                     server.state = VmState::Stopped;
                 }
             }
+            Fault::Story(faults) => {
+                for (after, fault) in faults {
+                    self.schedule(after, Event::Do(fault));
+                }
+            }
             Fault::Once(..) => {}
             Fault::Heal => self.heal(),
         }
@@ -304,11 +361,13 @@ impl World {
     fn heal(&mut self) {
         self.uplinks.fill(true);
         for replica in &mut self.replicas {
-            replica.to_hosts = true;
-            replica.to_kubernetes = true;
-            replica.to_nova = true;
-            replica.to_peers = true;
+            replica.hosts = Way::OPEN;
+            replica.kubernetes = Way::OPEN;
+            replica.nova = Way::OPEN;
+            replica.peers = true;
+            replica.closed = false;
         }
+        self.trouble = crate::journal::Trouble::default();
         self.kubernetes_up = true;
         self.nova_up = true;
         self.nova_flaky = 0;
@@ -329,8 +388,9 @@ impl World {
         }
         for h in 0..self.hosts.len() {
             let host = &mut self.hosts[h];
-            host.mgmt = true;
+            host.mgmt = Way::OPEN;
             host.bmc.reachable = true;
+            host.bmc.unheard = false;
             if host.bmc.lies {
                 host.bmc.lied_until = Some(self.now);
             }
@@ -346,311 +406,6 @@ impl World {
                 self.compute_starts(h);
             }
         }
-    }
-}
-
-/// A random fleet, random faults, and time to settle.
-pub(crate) fn random_run(options: Options) -> World {
-    let mut rng = fastrand::Rng::with_seed(options.seed ^ 0x00C0_BA17);
-    let hosts = rng.usize(6..=12);
-    let options_seed = options.seed;
-    // A die of its own, so that what the others say does not depend on it.
-    let mut people = fastrand::Rng::with_seed(options_seed ^ 0x0070_E091);
-    let mut config = Config::default();
-    if people.u8(..3) == 0 {
-        config.fence_levels.push(FenceLevel {
-            name: "exec".to_owned(),
-            grade: Grade::Power,
-        });
-    }
-    let mut world = World::new(options, hosts, 3, rng.usize(1..=3), config);
-    world.noise = [0, 0, 2, 10][rng.usize(..4)];
-    world.nova_flaky = [0, 0, 10, 40][rng.usize(..4)];
-    world.messages_lost = [0, 0, 10, 30][rng.usize(..4)];
-    world.nova_old = rng.bool();
-    world.slow_sends = rng.bool();
-    for h in 0..hosts {
-        let bmc = &mut world.hosts[h].bmc;
-        bmc.slow = rng.u64(50..3000);
-        bmc.off_delay = rng.u64(300..6000);
-        world.hosts[h].clock_skew_ms = [0, 0, 0, 3_600_000, -3_600_000][rng.usize(..5)];
-    }
-    for n in 0..world.servers.len() {
-        dress(&mut world, n, &mut rng);
-    }
-    if rng.u8(..100) < 5 {
-        let (a, b) = (rng.usize(..hosts), rng.usize(..hosts));
-        world.hosts[a].bmc.wired_to = (a != b).then_some(b);
-    }
-    if rng.bool() {
-        world.crash_at_record = Some((rng.u64(3..60), rng.bool()));
-    }
-    let end = FAULTS_END;
-    world.faults_end = end;
-    let faults = rng.usize(1..=7);
-    for _ in 0..faults {
-        let at = rng.u64(90_000..end - 60_000);
-        let lasts = rng.u64(5_000..240_000);
-        one_fault(&mut world, &mut rng, at, (at + lasts).min(end));
-    }
-    // A die of its own, so that the worlds without it stay what they were.
-    let mut rare = fastrand::Rng::with_seed(options_seed ^ 0x0057_09AD);
-    if rare.u8(..4) == 0 {
-        let at = rare.u64(120_000..end - 60_000);
-        for h in 0..hosts {
-            world.at(at, Fault::Unpark(h));
-        }
-    }
-    if rare.u8(..4) == 0 {
-        let h = rare.usize(..hosts);
-        let at = rare.u64(90_000..end - 90_000);
-        world.at(at, Fault::Cover(h, false));
-        world.at(at + rare.u64(100..60_000), Fault::Cover(h, true));
-    }
-    telemetry_fails(&mut world, &mut rare, end);
-    people_act(&mut world, &mut people, end);
-    world.at(end, Fault::Heal);
-    world.at(end + 90_000, Fault::OnDuty);
-    world.schedule(30_000, Event::Operator);
-    // Long enough for every backoff; earlier if everything is settled.
-    for slice in 3..=16 {
-        world.run_until(end + slice * 100_000);
-        let settled = || unsettled(&world).is_none() && releasing(&world).next().is_none();
-        if world.violation.is_some() || settled() {
-            return world;
-        }
-    }
-    if let Some((invariant, what)) = unsettled(&world) {
-        world.violate(invariant, what);
-    }
-    world
-}
-
-/// What people do to a fleet whatever befalls it, and what befalls single guests, clocks and rooms.
-fn people_act(world: &mut World, people: &mut fastrand::Rng, end: u64) {
-    let hosts = world.hosts.len();
-    for _ in 0..people.usize(..4) {
-        let (h, r) = (people.usize(..hosts), people.usize(..3));
-        let n = people.usize(..world.servers.len());
-        let at = people.u64(90_000..end - 60_000);
-        let until = (at + people.u64(5_000..200_000)).min(end);
-        match people.u8(..16) {
-            0 | 1 => {
-                world.servers[n].policy = Some(VmPolicy::Evacuate);
-                world.at(at, Fault::GuestDies(n));
-            }
-            2 => {
-                world.servers[n].policy = Some(VmPolicy::Restart);
-                world.at(at, Fault::GuestDies(n));
-                world.at(at + 15_000, Fault::NovaNotices(n));
-            }
-            3 => {
-                world.at(at, Fault::Capacity(false));
-                world.at(until, Fault::Capacity(true));
-            }
-            4 => {
-                world.at(at, Fault::Complete(false));
-                world.at(until, Fault::Complete(true));
-            }
-            5 => {
-                let decisions = [
-                    Decision::Approve,
-                    Decision::Abort,
-                    Decision::Retry,
-                    Decision::Close,
-                ];
-                let decision = decisions[people.usize(..decisions.len())];
-                for n in 0..people.u64(1..4) {
-                    world.at(at + n * 45_000, Fault::Meddle(decision));
-                }
-            }
-            6 => world.at(at, Fault::Meddle(Decision::Release)),
-            7 => world.at(at, Fault::Request(h)),
-            8 => {
-                world.at(at, Fault::Announce(h));
-                world.at(at + 15_000, Fault::PowerLoss(h));
-            }
-            9 => {
-                world.at(at, Fault::Maintenance(h, Maintenance::Auto));
-                world.at(until, Fault::Maintenance(h, Maintenance::Off));
-            }
-            10 => world.at(at, Fault::Maintenance(h, Maintenance::Termination)),
-            11 => {
-                world.at(at, Fault::ReplicaClock(r, 3_600_000));
-                world.at(until, Fault::ReplicaClock(r, -3_600_000));
-            }
-            12 => world.at(at, Fault::Clock(h, 3_600_000)),
-            13 => world.at(at, Fault::Freeze(r, people.u64(2_000..120_000))),
-            // Agents are rolled out.
-            14 => {
-                for h in 0..hosts {
-                    let at = at + 1500 * h as u64;
-                    world.at(at, Fault::Agent(h, false));
-                    world.at(at + 20_000, Fault::Agent(h, true));
-                }
-            }
-            _ => {
-                world.at(at, Fault::Libvirt(h, false));
-                world.at(until, Fault::Libvirt(h, true));
-            }
-        }
-    }
-}
-
-/// What befalls records on their way: much at once, agents that die in the middle of it, disks and stores.
-fn telemetry_fails(world: &mut World, rare: &mut fastrand::Rng, end: u64) {
-    for _ in 0..rare.usize(..3) {
-        let (h, r) = (rare.usize(..world.hosts.len()), rare.usize(..3));
-        let at = rare.u64(60_000..end - 60_000);
-        let until = at + rare.u64(1_000..120_000);
-        world.at(at + rare.u64(..1000), Fault::Chatter(h, rare.usize(1..600)));
-        match rare.u8(..8) {
-            0 => {
-                world.at(at, Fault::SpoolFull(h, true));
-                world.at(until, Fault::SpoolFull(h, false));
-            }
-            1 => {
-                world.at(at, Fault::SpoolSqueezed(h, true));
-                world.at(until, Fault::SpoolSqueezed(h, false));
-            }
-            2 => {
-                world.at(at, Fault::SpoolSlow(h, true));
-                world.at(until, Fault::SpoolSlow(h, false));
-            }
-            3 => {
-                world.at(at, Fault::StoreFails(r, true));
-                world.at(until, Fault::StoreFails(r, false));
-            }
-            4 => {
-                world.at(at, Fault::StoreSlow(r, true));
-                world.at(until, Fault::StoreSlow(r, false));
-            }
-            5 => world.at(until, Fault::StoreLost(r, rare.bool())),
-            // Between writing and sending, or right after it.
-            _ => {
-                let dies = at + rare.u64(..1500);
-                world.at(dies, Fault::Agent(h, false));
-                world.at(dies + 2000, Fault::Agent(h, true));
-            }
-        }
-    }
-}
-
-/// What kind of guest it is.
-pub(crate) fn dress(world: &mut World, n: usize, rng: &mut fastrand::Rng) {
-    let server = world.servers[n].clone();
-    world.servers[n] = match rng.u8(..20) {
-        0 | 1 => server.stopped(),
-        2 => {
-            let mut server = server;
-            server.local_disk = true;
-            server
-        }
-        3 => {
-            let mut server = server;
-            server.excluded = true;
-            server
-        }
-        4 => {
-            let mut server = server;
-            server.unsupported = true;
-            server
-        }
-        5 => {
-            let mut server = server;
-            server.anti_affinity = Some("together".to_owned());
-            server
-        }
-        6 => {
-            // A live migration that had switched over when Nova last looked.
-            let mut server = server;
-            let elsewhere = (server.host + 1) % world.hosts.len();
-            server.runs_on = std::collections::BTreeSet::from([elsewhere]);
-            "migrating".clone_into(&mut server.task);
-            world
-                .migrations
-                .push(crate::cloud::Migration::live(n, server.host, elsewhere));
-            server
-        }
-        _ => server,
-    };
-    world.servers[n].priority = rng.u16(0..1000);
-}
-
-fn one_fault(world: &mut World, rng: &mut fastrand::Rng, at: u64, until: u64) {
-    let h = rng.usize(..world.hosts.len());
-    let r = rng.usize(..3);
-    let rack = rng.usize(..3);
-    let n = rng.usize(..world.servers.len());
-    let (first, last) = match rng.u8(..30) {
-        0..=4 => (Fault::PowerLoss(h), None),
-        5..=8 => (Fault::Panic(h), None),
-        9 => (Fault::Hang(h), None),
-        10 => (Fault::SelfReboot(h), None),
-        11 => (Fault::Agent(h, false), Some(Fault::Agent(h, true))),
-        12 => (Fault::Compute(h, false), Some(Fault::Compute(h, true))),
-        13 => (Fault::Kubelet(h, false), Some(Fault::Kubelet(h, true))),
-        14 => (Fault::Mgmt(h, false), Some(Fault::Mgmt(h, true))),
-        15 => (Fault::Uplink(rack, false), Some(Fault::Uplink(rack, true))),
-        16 => (Fault::ReplicaHosts(r, false), Some(Fault::ReplicaHosts(r, true))),
-        17 => (
-            Fault::ReplicaKubernetes(r, false),
-            Some(Fault::ReplicaKubernetes(r, true)),
-        ),
-        18 => (Fault::ReplicaPeers(r, false), Some(Fault::ReplicaPeers(r, true))),
-        19 => (Fault::CrashReplica(r), Some(Fault::CrashLeader)),
-        20 => {
-            // Best in the middle of an incident.
-            world.at(
-                at + rng.u64(18_000..40_000),
-                Fault::FreezeLeader(rng.u64(17_000..40_000)),
-            );
-            (Fault::Panic(h), None)
-        }
-        21 => (Fault::Kubernetes(false), Some(Fault::Kubernetes(true))),
-        22 if rng.bool() => (Fault::ReplicaNova(r, false), Some(Fault::ReplicaNova(r, true))),
-        22 => (Fault::Nova(false), Some(Fault::Nova(true))),
-        23 if h.is_multiple_of(2) => (
-            Fault::NovaRefusesMoves(true),
-            Some(Fault::NovaRefusesMoves(false)),
-        ),
-        23 => (
-            Fault::NovaRefusesService(true),
-            Some(Fault::NovaRefusesService(false)),
-        ),
-        24 => (Fault::Rabbit(false), Some(Fault::Rabbit(true))),
-        25 => (Fault::Bmc(h, false), Some(Fault::Bmc(h, true))),
-        26 => (Fault::BmcLies(h, true), Some(Fault::BmcLies(h, false))),
-        27 => (
-            Fault::Maintenance(h, Maintenance::Manual),
-            Some(Fault::Maintenance(h, Maintenance::Off)),
-        ),
-        28 => (Fault::Pause(true), Some(Fault::Pause(false))),
-        _ => (
-            Fault::Delete(n),
-            Some(Fault::OwnerStops((n + 1) % world.servers.len())),
-        ),
-    };
-    let dies = matches!(first, Fault::PowerLoss(_) | Fault::Panic(_));
-    // Whoever lies about power must not be alone with a host nobody reaches: nothing could tell.
-    if matches!(first, Fault::BmcLies(..)) && world.hosts[h].bmc.wired_to.is_some() {
-        return;
-    }
-    // Two faults on one host at a time make the interesting ones.
-    let lying = matches!(first, Fault::BmcLies(..));
-    world.at(at, first);
-    if let Some(last) = last {
-        world.at(until, last);
-    }
-    if dies && rng.u8(..4) == 0 {
-        // Somebody switches it on again in the middle of it.
-        world.at(at + rng.u64(20_000..120_000), Fault::PowerOn(h));
-    }
-    if dies && rng.u8(..5) == 0 {
-        world.at(at + rng.u64(1_000..60_000), Fault::Bmc(h, false));
-    }
-    if lying && rng.bool() {
-        world.at(at + 1000, Fault::Agent(h, false));
     }
 }
 
@@ -743,7 +498,7 @@ fn behind(world: &World) -> Option<String> {
 
 /// Hosts that are being given back and whose compute service works, with since when both are so. One of which Nova
 /// keeps records open has to wait, if that is told.
-fn releasing(world: &World) -> impl Iterator<Item = (usize, u64)> {
+pub(crate) fn releasing(world: &World) -> impl Iterator<Item = (usize, u64)> {
     let incidents = world.leader().map(|r| world.replicas[r].engine.incidents());
     incidents
         .into_iter()

@@ -9,10 +9,14 @@ use cobaltcore_api::Maintenance;
 use cobaltcore_api::names::{HostName, ServerId};
 use cobaltcore_ha_engine::{Identity, VmPolicy, VmState};
 
+use crate::network::Way;
+
 /// A device that switches a host on and off.
 #[derive(Clone, Debug)]
 pub(crate) struct Bmc {
     pub(crate) reachable: bool,
+    /// Does what it is told, and nobody hears that it did; what it reads is heard now and then.
+    pub(crate) unheard: bool,
     /// Says Off whatever is true.
     pub(crate) lies: bool,
     pub(crate) lied_until: Option<u64>,
@@ -31,6 +35,7 @@ impl Bmc {
     pub(crate) fn sound() -> Self {
         Self {
             reachable: true,
+            unheard: false,
             lies: false,
             lied_until: None,
             wired_to: None,
@@ -54,7 +59,8 @@ pub(crate) struct Host {
     pub(crate) compute: bool,
     pub(crate) kubelet: bool,
     pub(crate) libvirt: bool,
-    pub(crate) mgmt: bool,
+    /// The way to it, and back from it.
+    pub(crate) mgmt: Way,
     pub(crate) bmc: Bmc,
     pub(crate) clock_skew_ms: i64,
     pub(crate) boot: u32,
@@ -72,6 +78,8 @@ pub(crate) struct Host {
     pub(crate) well_since: Option<u64>,
     /// Since when it has been answering somebody.
     pub(crate) answers_since: Option<u64>,
+    /// Since when what its agent says has been getting out.
+    pub(crate) speaks_since: Option<u64>,
     pub(crate) died_at: Option<u64>,
     // What the Kubernetes API and Nova hold about it.
     pub(crate) maintenance: Maintenance,
@@ -101,7 +109,7 @@ impl Host {
             compute: true,
             kubelet: true,
             libvirt: true,
-            mgmt: true,
+            mgmt: Way::OPEN,
             bmc: Bmc::sound(),
             clock_skew_ms: 0,
             boot: 1,
@@ -115,6 +123,7 @@ impl Host {
             storage_silent: false,
             well_since: Some(0),
             answers_since: Some(0),
+            speaks_since: Some(0),
             died_at: None,
             maintenance: Maintenance::Off,
             disabled_condition: false,
@@ -150,11 +159,19 @@ impl Host {
     }
 
     pub(crate) fn agent_speaks(&self) -> bool {
-        self.user && self.agent && self.mgmt
+        self.user && self.agent && self.mgmt.back
     }
 
     pub(crate) fn compute_works(&self) -> bool {
-        self.user && self.compute && self.mgmt
+        self.compute_hears() && self.compute_speaks()
+    }
+
+    pub(crate) fn compute_hears(&self) -> bool {
+        self.user && self.compute && self.mgmt.there
+    }
+
+    pub(crate) fn compute_speaks(&self) -> bool {
+        self.user && self.compute && self.mgmt.back
     }
 
     /// Nova's opinion of its compute service.
@@ -164,12 +181,18 @@ impl Host {
 
     /// Whether it does what a host is there for, as seen from outside.
     pub(crate) fn well(&self) -> bool {
-        self.power && self.kernel && self.user && self.mgmt && self.agent && self.compute && self.kubelet
+        self.power
+            && self.kernel
+            && self.user
+            && self.mgmt.answers()
+            && self.agent
+            && self.compute
+            && self.kubelet
     }
 
     /// Whether anything of it still answers somebody.
     pub(crate) fn shows_life(&self) -> bool {
-        self.kernel && self.mgmt && (self.user || self.power)
+        self.kernel && self.mgmt.back && (self.user || self.power)
     }
 }
 

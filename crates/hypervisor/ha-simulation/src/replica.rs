@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The replicas of the service: each with its own engine, clock and network, a lease to win and a
-//! journal to write to. What the real service promises the engine is kept here, and nothing more:
+//! journal to write to (see `journal`). What the real service promises the engine is kept here, and nothing more:
 //! records before actions, no action after its time, death at any point.
 
 use std::collections::VecDeque;
 
 use cobaltcore_ha_engine::{
-    Action, Engine, Epoch, Input, Ledger, Mono, Now, Observation, Output, Record, ReplicaId, Trouble,
+    Action, ActionId, Answer, Engine, Epoch, Input, Mono, Now, Observation, Output, Record, ReplicaId,
+    Trouble,
 };
 
 use crate::boards::Shown;
 use crate::invariants::Invariant;
-use crate::world::{Crash, Event, World};
+use crate::journal::Moment;
+use crate::network::Way;
+use crate::streams::Mistake;
+use crate::world::{Event, World};
 
 /// Milliseconds between two ticks of a replica.
 const TICK: u64 = 1000;
@@ -32,21 +36,31 @@ pub(crate) struct Replica {
     pub(crate) up: bool,
     pub(crate) frozen_until: u64,
     pub(crate) incarnation: u64,
+    /// Until when nobody starts it again.
+    pub(crate) down_until: u64,
     /// When its process began.
     pub(crate) began: u64,
     /// Its monotonic clock began somewhere else than everybody's.
     clock: u64,
     pub(crate) wall_skew_ms: i64,
-    pub(crate) to_hosts: bool,
+    pub(crate) hosts: Way,
     /// Since when it has been cut off from the hosts.
     pub(crate) cut_since: u64,
-    pub(crate) to_kubernetes: bool,
-    pub(crate) to_nova: bool,
-    pub(crate) to_peers: bool,
-    queue: VecDeque<(Vec<Record>, Vec<Action>)>,
-    committing: bool,
+    pub(crate) kubernetes: Way,
+    pub(crate) nova: Way,
+    pub(crate) peers: bool,
+    /// Nobody gets a connection to it.
+    pub(crate) closed: bool,
+    pub(crate) queue: VecDeque<(Vec<Record>, Vec<Action>)>,
+    pub(crate) committing: bool,
+    /// The latest of its terms that is over.
+    over: u64,
+    /// Requests that have left and are not answered.
+    under_way: usize,
     lease_seen: (u64, u64),
-    lease_renewed: Option<u64>,
+    pub(crate) lease_renewed: Option<u64>,
+    /// It renewed its lease, and does not know.
+    renewed_unheard: bool,
     /// It gave leadership up, and lets others lead until then.
     pub(crate) stands_back: u64,
     next_tick: u64,
@@ -66,19 +80,24 @@ impl Replica {
             engine,
             up: true,
             frozen_until: 0,
+            down_until: 0,
             incarnation: 1,
             began: world.now,
             clock: 1_000_000 + 77_000 * r as u64,
             wall_skew_ms: 0,
-            to_hosts: true,
+            hosts: Way::OPEN,
             cut_since: 0,
-            to_kubernetes: true,
-            to_nova: true,
-            to_peers: true,
+            kubernetes: Way::OPEN,
+            nova: Way::OPEN,
+            peers: true,
+            closed: false,
             queue: VecDeque::new(),
             committing: false,
+            over: 0,
+            under_way: 0,
             lease_seen: (0, 0),
             lease_renewed: None,
+            renewed_unheard: false,
             stands_back: 0,
             next_tick: 0,
             able_since: None,
@@ -88,6 +107,11 @@ impl Replica {
 
     pub(crate) fn alive(&self) -> bool {
         self.up
+    }
+
+    /// Whether anything that hosts say arrives.
+    pub(crate) fn listens(&self) -> bool {
+        self.hosts.back && !self.closed
     }
 }
 
@@ -105,7 +129,7 @@ impl World {
         self.time(r).mono
     }
 
-    fn runs(&mut self, r: usize, incarnation: u64) -> bool {
+    pub(crate) fn runs(&mut self, r: usize, incarnation: u64) -> bool {
         let replica = &self.replicas[r];
         replica.up && replica.incarnation == incarnation
     }
@@ -122,7 +146,12 @@ impl World {
         }
         self.steps += 1;
         let now = self.time(r);
-        let output = self.replicas[r].engine.step(input, now);
+        let replica = &mut self.replicas[r];
+        let led = replica.engine.leads();
+        let output = replica.engine.step(input, now);
+        if let Some(term) = led.filter(|_| replica.engine.leads() != led) {
+            replica.over = replica.over.max(term.0);
+        }
         self.take(r, output);
     }
 
@@ -162,103 +191,8 @@ impl World {
         }
     }
 
-    fn pump(&mut self, r: usize) {
-        let replica = &mut self.replicas[r];
-        if !replica.committing && !replica.queue.is_empty() {
-            replica.committing = true;
-            let incarnation = replica.incarnation;
-            let latency = self.rng.u64(5..60);
-            self.schedule(latency, Event::Commit(r, incarnation));
-        }
-    }
-
-    /// Makes the oldest records durable, then starts their actions.
-    pub(crate) fn commit(&mut self, r: usize, incarnation: u64) {
-        if !self.runs(r, incarnation) {
-            return;
-        }
-        let frozen = self.replicas[r].frozen_until.saturating_sub(self.now);
-        if frozen > 0 {
-            self.schedule(frozen + 1, Event::Commit(r, incarnation));
-            return;
-        }
-        self.replicas[r].committing = false;
-        let writable = self.kubernetes_up && self.replicas[r].to_kubernetes;
-        if !writable {
-            let renewed = self.replicas[r].lease_renewed.unwrap_or(0);
-            if self.now.saturating_sub(renewed) < 10_000 {
-                self.replicas[r].committing = true;
-                self.schedule(500, Event::Commit(r, incarnation));
-                return;
-            }
-            self.give_up(r);
-            return;
-        }
-        let Some((records, actions)) = self.replicas[r].queue.pop_front() else {
-            return;
-        };
-        let newest = self.journal.last().map_or(Epoch(0), |record| record.epoch);
-        let next = self.journal.len() as u64 + 1;
-        let stale = records.iter().any(|record| record.epoch < newest);
-        let gap = records.first().is_some_and(|record| record.seq != next);
-        if stale || gap {
-            self.give_up(r);
-            return;
-        }
-        for record in &records {
-            self.story(|| format!("journal: {:?}", record.entry));
-            self.check_grounds(&record.entry);
-        }
-        self.written_at
-            .extend(std::iter::repeat_n(self.now, records.len()));
-        for record in &records {
-            let kept = self.durable.apply(record);
-            if kept.is_err() {
-                self.durable = Ledger::default();
-            }
-        }
-        let dies = |crash: &Crash| records.iter().any(|record| (crash.at)(&record.entry));
-        let dies = self.options.crash.filter(|crash| self.dies_once && dies(crash));
-        self.journal.extend(records);
-        if let Some(crash) = dies {
-            self.dies_once = false;
-            if crash.done {
-                self.dying = Some(r);
-                self.start(r, actions);
-            } else {
-                self.crash_replica(r);
-            }
-            return;
-        }
-        let crash = self
-            .crash_at_record
-            .filter(|(at, _)| self.journal.len() as u64 >= *at);
-        if let Some((_, after_effect)) = crash {
-            self.crash_at_record = None;
-            self.mark("a leader dies at a record");
-            if after_effect {
-                self.start(r, actions);
-                self.schedule(80, Event::Do(crate::faults::Fault::CrashReplica(r)));
-            } else {
-                self.crash_replica(r);
-            }
-            return;
-        }
-        self.start(r, actions);
-        self.pump(r);
-    }
-
-    /// What was decided could not be written: it never happened.
-    fn give_up(&mut self, r: usize) {
-        self.replicas[r].queue.clear();
-        self.replicas[r].lease_renewed = None;
-        let now = self.time(r);
-        let output = self.replicas[r].engine.step(Input::JournalFailed, now);
-        self.take(r, output);
-    }
-
     /// Starts actions whose records are durable. A busy executor takes a while to come to it.
-    fn start(&mut self, r: usize, actions: Vec<Action>) {
+    pub(crate) fn start(&mut self, r: usize, actions: Vec<Action>) {
         let incarnation = self.replicas[r].incarnation;
         for action in actions {
             if self.slow_sends && self.rng.u8(..3) == 0 {
@@ -281,7 +215,11 @@ impl World {
             self.schedule(frozen + 1, Event::Send(r, incarnation, Box::new(action)));
             return;
         }
-        if self.mono(r) > action.not_after {
+        self.replicas[r].under_way += 1;
+        // What a term that is over wanted is for the next to look at.
+        let careless = self.options.mistake == Some(Mistake::OldTermActs);
+        let over = action.id.epoch.0 <= self.replicas[r].over && !careless;
+        if over || self.mono(r) > action.not_after {
             let outcome = Box::new((action.id, Err(Trouble::NotStarted)));
             self.schedule(1, Event::Outcome(r, incarnation, outcome));
             return;
@@ -291,6 +229,26 @@ impl World {
         }
         let latency = self.rng.u64(1..30);
         self.schedule(latency, Event::Exec(r, incarnation, Box::new(action)));
+    }
+
+    /// An answer comes in, unless its replica dies first.
+    pub(crate) fn answered_by(
+        &mut self,
+        r: usize,
+        incarnation: u64,
+        id: ActionId,
+        result: Result<Answer, Trouble>,
+    ) {
+        if !self.runs(r, incarnation) {
+            return;
+        }
+        if self.dying == Some((r, Moment::Told)) {
+            self.dying = None;
+            self.crash_replica(r);
+            return;
+        }
+        self.replicas[r].under_way = self.replicas[r].under_way.saturating_sub(1);
+        self.deliver(r, incarnation, Input::Outcome { id, result });
     }
 
     fn check_term(&mut self, r: usize, action: &Action) {
@@ -339,10 +297,7 @@ impl World {
             return;
         }
         let incarnation = replica.incarnation;
-        let (nova, kubernetes) = (
-            replica.to_nova && self.nova_up,
-            replica.to_kubernetes && self.kubernetes_up,
-        );
+        let (nova, kubernetes) = (self.nova(r).answers(), self.kubernetes(r).answers());
         if kubernetes {
             self.show_hosts(r);
             self.show_leases(r);
@@ -360,8 +315,8 @@ impl World {
                 self.deliver(r, incarnation, Input::Saw(Observation::Storage { host, watcher }));
             }
         }
-        let gateway = self.replicas[r].to_hosts;
-        let keystone = self.replicas[r].to_nova;
+        let gateway = self.replicas[r].hosts.answers();
+        let keystone = self.replicas[r].nova.answers();
         let ok = [kubernetes, nova, keystone, gateway]
             .into_iter()
             .filter(|up| *up)
@@ -369,7 +324,7 @@ impl World {
         self.deliver(r, incarnation, Input::Saw(Observation::Canaries { ok, total: 4 }));
         for other in 0..self.replicas.len() {
             let up = self.replicas[other].up && self.replicas[other].frozen_until <= self.now;
-            if other == r || !up || !self.replicas[other].to_peers || !self.replicas[r].to_peers {
+            if other == r || !up || !self.asks_peer(r, other) {
                 continue;
             }
             self.show_peer(r, other);
@@ -388,13 +343,21 @@ impl World {
         }
         let leads = replica.engine.leads().is_some();
         let renewed = replica.lease_renewed;
-        if !(replica.to_kubernetes && self.kubernetes_up) {
+        let way = self.kubernetes(r);
+        if !way.answers() {
+            // The next renewal would need to know what became of this one.
+            let holds = self.lease.holder == Some(r) && renewed.is_some();
+            if way.there && holds && !std::mem::replace(&mut self.replicas[r].renewed_unheard, true) {
+                self.mark("a lease is renewed, and its holder does not know");
+                self.lease.renewals += 1;
+            }
             if renewed.is_some_and(|at| self.now - at >= 10_000) {
                 self.replicas[r].lease_renewed = None;
                 self.deliver(r, incarnation, Input::LeaseLost);
             }
             return;
         }
+        self.replicas[r].renewed_unheard = false;
         if self.lease.holder == Some(r) && renewed.is_some() {
             self.lease.renewals += 1;
             self.replicas[r].lease_renewed = Some(self.now);
@@ -433,7 +396,8 @@ impl World {
     fn check_succession(&mut self, r: usize) {
         let now = self.now;
         let awake = |replica: &Replica| replica.up && replica.frozen_until <= now;
-        let able = awake(&self.replicas[r]) && self.replicas[r].to_kubernetes && self.kubernetes_up;
+        let sound = !self.trouble.cut && !self.trouble.full && self.trouble.flaky == 0;
+        let able = awake(&self.replicas[r]) && self.kubernetes(r).answers() && sound;
         let replica = &mut self.replicas[r];
         replica.able_since = able.then(|| replica.able_since.unwrap_or(now));
         let leads = |replica: &Replica| awake(replica) && replica.engine.leads().is_some();
@@ -451,7 +415,15 @@ impl World {
         }
     }
 
+    /// Begins a term by reading the journal, if it can be read and nothing of the last term is under way any more.
     fn load_and_lead(&mut self, r: usize, epoch: u64) {
+        if self.trouble.cut {
+            self.mark("a journal cannot be read");
+            return;
+        }
+        if self.replicas[r].under_way > 0 && self.options.mistake != Some(Mistake::OldTermActs) {
+            return;
+        }
         // A term is never begun twice: coming back takes a new number.
         let epoch = epoch.max(self.journal.last().map_or(0, |record| record.epoch.0) + 1);
         self.lease.transitions = epoch;
@@ -473,12 +445,20 @@ impl World {
             return;
         }
         self.story(|| format!("replica {r} crashes"));
+        if self.replicas[r].engine.leads().is_some() {
+            self.leader_died = Some(self.now);
+        }
         self.replicas[r].up = false;
         let back = self.rng.u64(3_000..40_000);
         self.schedule(back, Event::Restart(r));
     }
 
     pub(crate) fn restart_replica(&mut self, r: usize) {
+        let rest = self.replicas[r].down_until.saturating_sub(self.now);
+        if rest > 0 {
+            self.schedule(rest, Event::Restart(r));
+            return;
+        }
         let fresh = Replica::new(r, self);
         let old = std::mem::replace(&mut self.replicas[r], fresh);
         let replica = &mut self.replicas[r];
@@ -486,10 +466,11 @@ impl World {
         replica.next_tick = old.next_tick;
         // Another process, another clock.
         replica.clock = old.clock.wrapping_mul(3) % 9_000_000 + 500_000;
-        replica.to_hosts = old.to_hosts;
-        replica.to_kubernetes = old.to_kubernetes;
-        replica.to_nova = old.to_nova;
-        replica.to_peers = old.to_peers;
+        replica.hosts = old.hosts;
+        replica.kubernetes = old.kubernetes;
+        replica.nova = old.nova;
+        replica.peers = old.peers;
+        replica.closed = old.closed;
         replica.wall_skew_ms = old.wall_skew_ms;
     }
 }

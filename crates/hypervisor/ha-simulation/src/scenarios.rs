@@ -8,12 +8,13 @@ use cobaltcore_api::Maintenance;
 use cobaltcore_ha_engine::{
     Assessment, BlockedReason, CapacityCheck, Config, Decision, Degraded, Entry, FailedReason, FenceLevel,
     Grade, Group, GuestEventKind, HeldReason, IncidentKind, IncidentState, Input, Notice, Observation,
-    SkipReason, VmPolicy, VmProgress, VmState,
+    SkipReason, Verdict, VmPolicy, VmProgress, VmState,
 };
 
 use crate::cloud::Migration;
 use crate::faults::Fault;
 use crate::invariants::Invariant;
+use crate::journal::Moment;
 use crate::world::{Event, Options, Run, World};
 
 /// A row of the failure matrix.
@@ -279,8 +280,37 @@ fn once_each(w: &World, guests: usize) -> Result<(), String> {
     )
 }
 
+/// Maintenance and compute services are as they were.
+fn untouched(w: &World) -> Result<(), String> {
+    let touched = |host: &&crate::hosts::Host| {
+        host.maintenance != Maintenance::Off || host.disabled || host.forced_down || host.disabled_condition
+    };
+    match w.hosts.iter().find(touched) {
+        Some(host) => Err(format!("{} was touched", host.name)),
+        None => Ok(()),
+    }
+}
+
+/// Whoever died, somebody led twenty seconds later.
+fn succession(w: &World) -> Result<(), String> {
+    let led = written(w, |e| matches!(e, Entry::Led));
+    let Some(died) = w.leader_died else {
+        // Its number of records was never reached.
+        return Ok(());
+    };
+    let next = led.into_iter().find(|at| *at > died).ok_or("nobody led again")?;
+    ensure(
+        next <= died + 20_000,
+        &format!("somebody led {} ms later", next - died),
+    )
+}
+
 fn planned(entry: &Entry) -> bool {
     matches!(entry, Entry::Planned { .. })
+}
+
+fn asked_for(entry: &Entry) -> bool {
+    matches!(entry, Entry::EvacuateIntended { .. })
 }
 
 fn fence_begun(entry: &Entry) -> bool {
@@ -381,15 +411,24 @@ const ROWS: &[Scenario] = &[
         |w| { nothing(w)?; no_incident(w)?; not_degraded(w)?; told(w, |n| matches!(n, Notice::StorageOutage { .. }), "storage outage") }),
     row("f14-leader-crashes-at-a-step", "its successor finishes; no request twice", 2,
         // Unless somebody said at which.
-        |w| { let somewhere = Some((2 + w.options.seed % 24, w.options.seed % 2 == 0));
+        |w| { let when = [Moment::Decided, Moment::Written, Moment::Done, Moment::Told][(w.options.seed / 24 % 4) as usize];
+              let somewhere = Some((2 + w.options.seed % 24, when));
               w.crash_at_record = somewhere.filter(|_| w.options.crash.is_none()); w.at(T, Fault::Panic(0)); }, 600,
-        |w| recovered(w, 0)),
+        |w| { recovered(w, 0)?; once_each(w, 2)?; kept(w, 0)?; succession(w) }),
     row("f15-host-of-the-leader", "another replica leads and recovers it", 2,
         |w| { w.at(T, Fault::CrashLeader); w.at(T, Fault::PowerLoss(0)); }, 600,
         |w| { recovered(w, 0)?; once_each(w, 2)?; ensure(term_of(w, |e| matches!(e, Entry::ClaimIntended { .. })) > Some(1), "nobody else led") }),
-    row("f16-all-replicas-cut-off", "nothing", 2,
-        |w| for r in 0..3 { w.at(T, Fault::ReplicaHosts(r, false)); }, 600,
-        |w| { nothing(w)?; told(w, |n| matches!(n, Notice::SelfIsolated { active: true }), "self-isolated") }),
+    row("f16-all-replicas-cut-off", "they know that it is themselves: told, nothing, nobody claimed or blamed; over when they hear again", 2,
+        |w| { for r in 0..3 { w.at(T, Fault::ReplicaHosts(r, false)); w.at(600_000, Fault::ReplicaHosts(r, true)); }
+              w.at(T + 60_000, Fault::CrashLeader); }, 900,
+        |w| { nothing(w)?; untouched(w)?; not_degraded(w)?;
+              let isolated = |wanted: bool| w.notices.iter().filter(|(_, n)| matches!(n, Notice::SelfIsolated { active } if *active == wanted))
+                  .map(|(at, _)| *at).collect::<Vec<_>>();
+              let (began, ended) = (isolated(true), isolated(false));
+              ensure(began.first().is_some_and(|at| *at <= T + 60_000), &format!("told at {began:?}"))?;
+              ensure(ended.last().is_some_and(|at| *at > 600_000 && *at <= 660_000), &format!("over at {ended:?}"))?;
+              let waits = |i: &cobaltcore_ha_engine::Incident| i.state == IncidentState::Confirmed;
+              ensure(!w.ledger().incidents.values().any(waits), "a host is still taken for dead") }),
     row("f17-leader-alone-cut-off", "others lead and recover", 2,
         |w| { let r = leader(w); w.at(T, Fault::ReplicaHosts(r, false)); w.at(T, Fault::ReplicaKubernetes(r, false));
               w.at(T, Fault::ReplicaPeers(r, false)); w.at(T, Fault::Panic(0)); }, 600,
@@ -451,10 +490,15 @@ const ROWS: &[Scenario] = &[
     row("f32-announced-reboot", "fifteen minutes of patience, then moved", 2,
         |w| { w.at(T - 15_000, Fault::Announce(0)); w.at(T, Fault::PowerLoss(0)); }, 1500,
         |w| { not_before(w, 1000)?; recovered(w, 0) }),
-    row("f33-planned-power-cycle", "nothing", 2,
+    row("f33-planned-power-cycle", "nothing, though compute services come up long after agents, and one host is late; guests run where they were", 2,
+        // The pause ends before the compute services are up: from there on it is the warm-up that keeps everybody calm.
         |w| { w.at(T - 10_000, Fault::Pause(true));
-              for h in 0..12 { w.at(T, Fault::PowerLoss(h)); w.at(T + 180_000, Fault::PowerOn(h)); }
-              w.at(T + 400_000, Fault::Pause(false)); }, 900, nothing),
+              for h in 0..12 { let on = T + 180_000 + if h == 11 { 240_000 } else { 0 }; w.at(T, Fault::PowerLoss(h)); w.at(on, Fault::PowerOn(h));
+                  w.at(on + 36_000, Fault::Taint(h, true)); w.at(on + 150_000, Fault::Taint(h, false)); }
+              w.at(T + 240_000, Fault::Pause(false)); }, 1500,
+        |w| { nothing(w)?; untouched(w)?; not_degraded(w)?;
+              ensure(!w.notices.iter().any(|(_, n)| matches!(n, Notice::ServiceGone { .. })), "a compute service that starts is taken for gone")?;
+              ensure((0..24).all(|n| w.servers[n].runs_on == [n / 2].into()), "a guest is not where it was") }),
     row("f34-destination-dies", "waits for its fence, then one new request", 2,
         |w| { for h in 2..12 { w.hosts[h].disabled = true; } w.at(T, Fault::PowerLoss(0)); w.at(T + 38_000, Fault::PowerLoss(1));
               w.at(T + 39_000, Fault::Capacity(true)); for h in 2..12 { w.hosts[h].disabled = h > 4; } }, 1500,
@@ -548,8 +592,17 @@ const ROWS: &[Scenario] = &[
     row("f57-host-replaced", "the device of the old machine is refused", 2,
         |w| { w.hosts[0].bmc.wired_to = Some(11); w.at(T, Fault::PowerLoss(0)); }, 900,
         |w| { nothing(w)?; held(w, HeldReason::IdentityMismatch) }),
-    row("f58-service-down-while-a-host-dies", "noticed after it is back", 2,
-        |w| { for r in 0..3 { w.at(T - 3000, Fault::CrashReplica(r)); } w.at(T, Fault::PowerLoss(0)); }, 900, |w| recovered(w, 0)),
+    row("f58-service-down-while-a-host-dies", "records wait; after a warm-up it is found dead and moved; no record is lost", 2,
+        // Down for longer than a heartbeat may be late, so that nobody who comes back has ever heard the dead host.
+        |w| { for r in 0..3 { w.at(T - 3000, Fault::CrashReplica(r)); w.at(T - 2000, Fault::Down(r, 240_000)); }
+              w.at(T, Fault::Panic(0)); for h in 0..12 { w.at(T - 1000, Fault::Chatter(h, 300)); } }, 1200,
+        |w| { recovered(w, 0)?; once_each(w, 2)?; let back = T + 237_000;
+              let led = written(w, |e| matches!(e, Entry::Led)).into_iter().find(|at| *at >= back).ok_or("nobody led again")?;
+              let claimed = written(w, |e| matches!(e, Entry::ClaimIntended { .. }))[0];
+              ensure(claimed >= led + 60_000, &format!("claimed {} ms after somebody led", claimed.saturating_sub(led)))?;
+              let n = w.ledger().incidents.values().next().map(|i| i.evidence.of(Group::A).verdict);
+              ensure(n == Some(Verdict::Unknown), &format!("nobody had heard its agent, and it is called {n:?}"))?;
+              ensure(w.dropped == 0 && (1..12).all(|h| (0..3).all(|r| w.streams[h].drained(r))), "records are lost or left") }),
     row("f59-server-list-incomplete", "held until it is complete", 2,
         |w| { w.list_complete = false; w.at(T, Fault::PowerLoss(0)); w.at(500_000, Fault::Complete(true)); }, 900,
         |w| { held(w, HeldReason::VmListIncomplete)?; not_before(w, 500)?; recovered(w, 0) }),
@@ -718,4 +771,64 @@ const ROWS: &[Scenario] = &[
         |w| { w.servers[0].runs_on = [1].into(); "migrating".clone_into(&mut w.servers[0].task); w.nova_old = true;
               w.migrations.push(Migration::live(0, 0, 1)); w.at(T, Fault::PowerLoss(0)); w.at(T + 300_000, Fault::GuestEnds(0)); }, 900,
         |w| { told(w, |n| matches!(n, Notice::VmNeedsPerson { .. }), "conflict")?; recovered(w, 0)?; state(w, 0, IncidentState::Recovered) }),
+    row("p36-host-that-hears-nothing", "its agent is heard: nothing, though no probe is answered", 2,
+        |w| { w.at(T, Fault::HostDeaf(0, true)); w.at(700_000, Fault::HostDeaf(0, false)); }, 900,
+        |w| { nothing(w)?; no_incident(w) }),
+    row("p37-host-that-nobody-hears", "it works, and nobody can know: switched off first, then moved", 2,
+        |w| w.at(T, Fault::HostMute(0, true)), 500,
+        |w| { ensure(w.power_offs.len() == 1, "not switched off once")?; recovered(w, 0)?; once_each(w, 2)?; kept(w, 0) }),
+    row("p38-destination-that-nobody-hears", "its guests run there, untold: it is switched off before they are asked for again", 2,
+        // The only host with room.
+        |w| { for h in 2..12 { w.hosts[h].disabled = true; } w.at(T, Fault::PowerLoss(0)); w.at(T, Fault::Once(asked_for, Box::new(Fault::HostMute(1, true))));
+              w.at(T + 300_000, Fault::Enable); }, 1500,
+        |w| { recovered(w, 0)?; recovered(w, 1)?; ensure(w.struck.contains_key("a guest runs, and Nova is not told"), "it was told")?;
+              let off = w.power_offs.iter().find(|(_, h)| *h == 1).map(|(at, _)| *at).ok_or("it was not switched off")?;
+              let again = w.evacuations.iter().filter(|(_, n)| *n < 2).map(|(at, _)| *at).max();
+              ensure(again > Some(off), "asked for again while it ran") }),
+    row("p39-nova-obeys-in-silence", "each guest is asked for once", 4,
+        |w| { w.at(T, Fault::Panic(0)); for r in 0..3 { w.at(T, Fault::Once(fence_begun, Box::new(Fault::NovaUnheard(r, true))));
+              w.at(T + 240_000, Fault::NovaUnheard(r, false)); } }, 900,
+        |w| { held(w, HeldReason::NovaUnavailable)?; recovered(w, 0)?; once_each(w, 4) }),
+    row("p40-nova-falls-silent-while-moving", "what was asked for is found in its records; nobody is asked for twice", 4,
+        |w| { w.at(T, Fault::Panic(0)); for r in 0..3 { w.at(T, Fault::Once(asked_for, Box::new(Fault::NovaUnheard(r, true))));
+              w.at(T + 240_000, Fault::NovaUnheard(r, false)); } }, 900,
+        |w| { recovered(w, 0)?; once_each(w, 4) }),
+    row("p41-device-obeys-in-silence", "off, and nobody hears so: no guest moves before it was read twice", 2,
+        |w| { w.at(T, Fault::BmcUnheard(0, true)); w.at(T, Fault::Panic(0)); w.at(T + 600_000, Fault::BmcUnheard(0, false)); }, 1200,
+        |w| { ensure(w.struck.contains_key("a device does it, and nobody hears of it"), "it was heard")?;
+              let off = w.power_offs[0].0; let fenced = written(w, |e| matches!(e, Entry::Fenced { .. }))[0];
+              ensure(fenced >= off + 2000, "taken for off at its word")?; not_before(w, fenced / 1000)?; recovered(w, 0)?; once_each(w, 2) }),
+    row("p42-kubernetes-obeys-in-silence", "its leader acts no more; another one finds what it did, and goes on", 2,
+        |w| { let r = leader(w); w.at(T, Fault::Panic(0)); w.at(T, Fault::Once(|e| matches!(e, Entry::Opened { .. }), Box::new(Fault::KubernetesUnheard(r, true)))); }, 600,
+        |w| { recovered(w, 0)?; once_each(w, 2)?; kept(w, 0)?; ensure(w.power_offs.len() == 1, "not switched off once")?;
+              ensure(w.terms.len() > 1, "nobody else led") }),
+    row("p43-record-written-and-not-known", "its term ends; the next finds the record, looks, and does it once", 2,
+        |w| { w.at(T, Fault::Panic(0)); for r in 0..3 { w.at(T, Fault::Once(asked_for, Box::new(Fault::KubernetesUnheard(r, true))));
+              w.at(T + 120_000, Fault::KubernetesUnheard(r, false)); } }, 600,
+        |w| { recovered(w, 0)?; once_each(w, 2)?; ensure(w.terms.len() > 1, "its term went on") }),
+    row("p44-journal-disk-full", "no step without its record; gone on with when there is room", 2,
+        |w| { w.at(T, Fault::Panic(0)); w.at(T, Fault::Once(|e| matches!(e, Entry::Opened { .. }), Box::new(Fault::JournalFull(true))));
+              w.at(T + 200_000, Fault::JournalFull(false)); }, 700,
+        |w| { not_before(w, (T + 200_000) / 1000)?; ensure(w.power_offs.iter().all(|(at, _)| *at > T + 200_000), "switched off without a record")?;
+              recovered(w, 0)?; once_each(w, 2) }),
+    row("p45-journal-cut", "nobody decides by half a journal; gone on with when it is restored", 2,
+        |w| { w.at(T, Fault::Panic(0)); w.at(T, Fault::Once(|e| matches!(e, Entry::Opened { .. }), Box::new(Fault::JournalCut(true))));
+              w.at(T + 200_000, Fault::JournalCut(false)); }, 700,
+        |w| { not_before(w, (T + 200_000) / 1000)?; recovered(w, 0)?; once_each(w, 2)?;
+              ensure(w.struck.contains_key("a journal cannot be read"), "somebody read it") }),
+    row("p46-guests-arrive-stopped", "each is started where it arrived, once; the one that was stopped is not", 3,
+        |w| { w.arrive_stopped = true; w.servers[2] = w.servers[2].clone().stopped(); w.at(T, Fault::PowerLoss(0)); }, 600,
+        |w| { recovered(w, 0)?; once_each(w, 3)?; ensure(w.reboots == 2, &format!("{} starts", w.reboots))?;
+              ensure(w.servers[2].runs_on.is_empty(), "its owner had stopped it")?; state(w, 0, IncidentState::Recovered) }),
+    row("p47-old-host-switched-on-before-the-start", "nothing is started before it is off again", 6,
+        // One guest after the other, so that there is always one that has arrived and does not run.
+        |w| { w.arrive_stopped = true; for n in 0..6 { w.servers[n].anti_affinity = Some("g".to_owned()); }
+              w.at(T, Fault::PowerLoss(0)); w.at(T, Fault::Once(asked_for, Box::new(Fault::Story(vec![(12_000, Fault::PowerOn(0))])))); }, 1200,
+        |w| { held(w, HeldReason::FenceLost)?; ensure(!w.power_offs.is_empty(), "not fenced again")?; recovered(w, 0)?; kept(w, 0)?;
+              ensure(w.reboots == 6, &format!("{} starts", w.reboots)) }),
+    row("p48-term-ends-while-requests-wait", "what waits does not leave after the next term began; each guest is asked for once", 20,
+        // The journal is somebody else's for a moment, so the term is over long before its lease.
+        |w| { w.slow_sends = true; w.at(T, Fault::Panic(0)); w.at(T, Fault::Once(asked_for, Box::new(Fault::Story(vec![
+              (100, Fault::JournalCut(true)), (1500, Fault::JournalCut(false))])))); }, 1200,
+        |w| { recovered(w, 0)?; once_each(w, 20)?; ensure(w.terms.len() > 1, "its term went on") }),
 ];

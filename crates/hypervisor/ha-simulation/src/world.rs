@@ -18,6 +18,7 @@ use crate::cover::Covered;
 use crate::faults::Fault;
 use crate::hosts::{Host, Server};
 use crate::invariants::{Invariant, Violation};
+use crate::journal::Moment;
 use crate::replica::Replica;
 use crate::servers::Servers;
 use crate::streams::{Answered, Mistake, Parcel, Store, Stream};
@@ -112,6 +113,7 @@ pub(crate) enum Event {
     Commit(usize, u64),
     Send(usize, u64, Box<Action>),
     Exec(usize, u64, Box<Action>),
+    LateWrite(Vec<Record>),
     Outcome(
         usize,
         u64,
@@ -138,6 +140,8 @@ pub(crate) struct World {
     pub(crate) rng: fastrand::Rng,
     /// For the way of records, so that the rest of a world does not depend on it.
     pub(crate) dice: fastrand::Rng,
+    /// For what becomes of writes to the journal, for the same reason.
+    pub(crate) ways: fastrand::Rng,
     agenda: Agenda<Event>,
     events: u64,
     pub(crate) options: Options,
@@ -164,6 +168,7 @@ pub(crate) struct World {
     /// An agent notices something in one of so many signs of life.
     pub(crate) quiet: u16,
     pub(crate) journal: Vec<Record>,
+    pub(crate) trouble: crate::journal::Trouble,
     /// What the journal says.
     pub(crate) durable: Ledger,
     pub(crate) lease: crate::replica::Lease,
@@ -174,6 +179,8 @@ pub(crate) struct World {
     /// Its credentials no longer suffice for moving guests.
     pub(crate) nova_refuses_moves: bool,
     pub(crate) nova_old: bool,
+    /// Guests arrive stopped, and whoever wants them to run starts them.
+    pub(crate) arrive_stopped: bool,
     pub(crate) rabbit_up: bool,
     pub(crate) list_complete: bool,
     pub(crate) capacity: bool,
@@ -204,9 +211,11 @@ pub(crate) struct World {
     pub(crate) reboots: usize,
     /// What went wrong, or right again, and how often.
     pub(crate) struck: BTreeMap<String, u64>,
-    pub(crate) crash_at_record: Option<(u64, bool)>,
-    /// The replica that dies as soon as it did what it intended.
-    pub(crate) dying: Option<usize>,
+    pub(crate) crash_at_record: Option<(u64, Moment)>,
+    /// The replica that dies as soon as it did what it intended, or heard of it.
+    pub(crate) dying: Option<(usize, Moment)>,
+    /// When a leader last died.
+    pub(crate) leader_died: Option<u64>,
     /// Nobody has died where somebody was to.
     pub(crate) dies_once: bool,
     /// What leaders did, if somebody wants to know where one died.
@@ -228,6 +237,7 @@ impl World {
             now: 0,
             rng,
             dice: fastrand::Rng::with_seed(options.seed ^ 0x0005_7EA8),
+            ways: fastrand::Rng::with_seed(options.seed ^ 0x0000_3A15),
             agenda: Agenda::default(),
             events: 0,
             config,
@@ -256,6 +266,7 @@ impl World {
             dropped: 0,
             quiet: 8,
             journal: Vec::new(),
+            trouble: crate::journal::Trouble::default(),
             durable: Ledger::default(),
             lease: crate::replica::Lease::default(),
             kubernetes_up: true,
@@ -264,6 +275,7 @@ impl World {
             nova_refuses_service: false,
             nova_refuses_moves: false,
             nova_old: false,
+            arrive_stopped: false,
             rabbit_up: true,
             list_complete: true,
             capacity: true,
@@ -290,6 +302,7 @@ impl World {
             struck: BTreeMap::new(),
             crash_at_record: None,
             dying: None,
+            leader_died: None,
             dies_once: true,
             acts: Vec::new(),
             steps: 0,
@@ -408,7 +421,7 @@ impl World {
         match event {
             Event::Beat(h) => self.beat(h),
             Event::ComputeBeat(h) => {
-                if self.hosts[h].compute_works() && self.rabbit_up {
+                if self.hosts[h].compute_speaks() && self.rabbit_up {
                     self.hosts[h].service_seen = self.now;
                     self.hosts[h].service_updated = self.now;
                 }
@@ -416,7 +429,7 @@ impl World {
             }
             Event::KubeletBeat(h) => {
                 let host = &mut self.hosts[h];
-                if host.user && host.kubelet && host.mgmt && self.kubernetes_up {
+                if host.user && host.kubelet && host.mgmt.back && self.kubernetes_up {
                     host.node_lease = self.now;
                 }
                 self.schedule(10_000, Event::KubeletBeat(h));
@@ -427,11 +440,12 @@ impl World {
             Event::Lease(r) => self.replica_lease(r),
             Event::Deliver(r, incarnation, input) => self.deliver(r, incarnation, *input),
             Event::Commit(r, incarnation) => self.commit(r, incarnation),
+            Event::LateWrite(records) => self.late_write(&records),
             Event::Send(r, incarnation, action) => self.send_action(r, incarnation, *action),
             Event::Exec(r, incarnation, action) => self.exec(r, incarnation, *action),
             Event::Outcome(r, incarnation, outcome) => {
                 let (id, result) = *outcome;
-                self.deliver(r, incarnation, Input::Outcome { id, result });
+                self.answered_by(r, incarnation, id, result);
             }
             Event::PowerDown(h, generation) => {
                 if self.hosts[h].power_generation == generation {
@@ -458,7 +472,9 @@ impl World {
         let now = self.now;
         let host = &self.hosts[h];
         let answers = host.kernel && host.user && host.kubelet && (0..3).any(|r| self.reaches(r, h));
+        let speaks = host.agent_speaks() && self.uplinks[host.rack];
         let host = &mut self.hosts[h];
+        host.speaks_since = speaks.then(|| host.speaks_since.unwrap_or(now));
         host.well_since = well.then(|| host.well_since.unwrap_or(now));
         host.answers_since = answers.then(|| host.answers_since.unwrap_or(now));
         self.watch_agent(h);
@@ -542,13 +558,6 @@ impl World {
         }
     }
 
-    // --- reach
-
-    pub(crate) fn reaches(&self, r: usize, h: usize) -> bool {
-        let host = &self.hosts[h];
-        self.replicas[r].alive() && self.replicas[r].to_hosts && self.uplinks[host.rack] && host.mgmt
-    }
-
     // --- people
 
     /// Once called, a person looks at what is held, every minute, and decides rightly.
@@ -581,7 +590,7 @@ impl World {
                         | HeldReason::AwaitingApproval
                         | HeldReason::OperatorCleared,
                     ),
-                ) if !self.hosts[h].shows_life() => Decision::Approve,
+                ) if !self.hosts[h].shows_life() || self.stranded(h, Some(&incident.id)) => Decision::Approve,
                 // It was repaired: take it back.
                 (IncidentState::Recovered | IncidentState::Failed, None) if self.hosts[h].user => {
                     Decision::Release
@@ -662,5 +671,5 @@ impl World {
 
 /// One random world with random faults.
 pub fn run_seed(options: Options) -> Run {
-    crate::faults::random_run(options).into_run()
+    crate::random::random_run(options).into_run()
 }

@@ -62,6 +62,7 @@ fn all() -> Vec<Mutant> {
         HoldSilently,
         ReleaseSilently,
         IgnoreUnheld,
+        StartUnfenced,
     ]
 }
 
@@ -100,7 +101,8 @@ fn hunt(broken: Breakage) -> Option<(Violation, String)> {
     }
     for row in scenarios() {
         // Rows about leaders depend on the moment.
-        let moments = if row.name.starts_with("f54") { 30 } else { 1 };
+        let about_leaders = ["f54", "p48"].iter().any(|name| row.name.starts_with(name));
+        let moments = if about_leaders { 30 } else { 1 };
         for seed in 7..7 + moments {
             let play =
                 |broken: Breakage| run_scenario(row.name, broken.options(seed)).and_then(|run| run.violation);

@@ -10,7 +10,7 @@ use cobaltcore_ha_simulation::{
 
 /// What random worlds are made of: hosts and their parts, networks, replicas, the cloud, devices, people, guests, clocks,
 /// messages and stores.
-const KINDS: [&str; 55] = [
+const KINDS: [&str; 66] = [
     "PowerLoss",
     "PowerOn",
     "Panic",
@@ -26,6 +26,17 @@ const KINDS: [&str; 55] = [
     "ReplicaKubernetes",
     "ReplicaNova",
     "ReplicaPeers",
+    "ReplicaDeaf",
+    "ReplicaMute",
+    "ReplicaClosed",
+    "HostDeaf",
+    "HostMute",
+    "KubernetesUnheard",
+    "NovaUnheard",
+    "BmcUnheard",
+    "JournalFull",
+    "JournalFlaky",
+    "JournalCut",
     "CrashReplica",
     "CrashLeader",
     "Freeze",
@@ -68,12 +79,26 @@ const KINDS: [&str; 55] = [
     "Nova fails after the effect",
 ];
 /// What comes of them only in the middle of a recovery.
-const CONSEQUENCES: [&str; 6] = [
+const CONSEQUENCES: [&str; 20] = [
     "a destination hears late",
     "a destination fails",
     "a destination is gone",
     "a device says Off too early",
+    "a leader dies before a record",
     "a leader dies at a record",
+    "a leader dies after the effect",
+    "a leader dies after the answer",
+    "Kubernetes does it, and nobody hears of it",
+    "Nova does it, and nobody hears of it",
+    "a device does it, and nobody hears of it",
+    "a guest runs, and Nova is not told",
+    "a guest that was moved is started",
+    "a lease is renewed, and its holder does not know",
+    "a record is written, and its writer does not know",
+    "a record comes late",
+    "a record is refused",
+    "a journal cannot be read",
+    "a term ends for want of a journal",
     "another level is tried",
 ];
 
@@ -108,8 +133,8 @@ fn every_row_of_the_failure_matrix_ends_as_it_must() {
     assert_eq!(rows('f'), 60, "all rows");
     assert_eq!(
         rows('p'),
-        35,
-        "and what people, watchdogs, spares and leaders bring about"
+        48,
+        "and what people, watchdogs, spares, leaders, one-way streets and journals bring about"
     );
 }
 
@@ -120,7 +145,7 @@ fn every_scenario_of_acceptance_ends_as_it_must() {
 
 #[test]
 fn a_leader_may_crash_at_any_step() {
-    for seed in 0..48 {
+    for seed in 0..96 {
         let run = run_scenario("f14-leader-crashes-at-a-step", options(seed, false)).unwrap();
         assert!(run.violation.is_none(), "seed {seed}: {}", run.violation.unwrap());
         assert_eq!(run.recovered, 2, "seed {seed}: each guest moves once");
@@ -153,7 +178,8 @@ fn a_guest_may_crash_at_any_moment() {
 /// maintenance that is still on its way back when its host turns out to be dead; a device that says Off of a host that
 /// somebody switched on while its guests are moved; a host that lives and whose device is that of a dead one; a hold that was
 /// on its way when the fence was lost, and counted for the next; a
-/// guest on its way to a host that had booted lately and was taken for one of its own.
+/// guest on its way to a host that had booted lately and was taken for one of its own; a host that was left to itself with our
+/// taint on it, and whose rack is at its limit.
 #[test]
 fn seeds_that_once_broke_a_promise_keep_it() {
     for seed in [
@@ -175,6 +201,7 @@ fn seeds_that_once_broke_a_promise_keep_it() {
         111_003_486,
         91_003_189,
         703_659,
+        5_004_194,
     ] {
         let run = run_seed(options(seed, false));
         assert!(run.violation.is_none(), "seed {seed}: {}", run.violation.unwrap());

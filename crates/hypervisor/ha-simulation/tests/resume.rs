@@ -20,7 +20,7 @@ struct Step {
     times: usize,
 }
 
-const STEPS: [Step; 14] = [
+const STEPS: [Step; 15] = [
     Step {
         name: "claim",
         scenario: "f14",
@@ -95,6 +95,14 @@ const STEPS: [Step; 14] = [
         effect: |effect| matches!(effect, Effect::Stop { .. }),
         look: Some(|effect| matches!(effect, Effect::ReadServer { .. })),
         times: 1,
+    },
+    Step {
+        name: "start of a moved guest",
+        scenario: "p46",
+        intent: |entry| matches!(entry, Entry::VmIntended { what, .. } if what == "start"),
+        effect: |effect| matches!(effect, Effect::Start { .. }),
+        look: Some(|effect| matches!(effect, Effect::ReadServer { .. })),
+        times: 2,
     },
     Step {
         name: "unlock",

@@ -21,7 +21,16 @@ impl Engine {
             return;
         };
         let alive = host.evidence.of(Group::A).verdict == Verdict::Alive;
-        let nova_down = alive && host.evidence.of(Group::N).verdict == Verdict::Dead;
+        // An agent that reports before the compute service of its host is up is normal; one that never comes up is
+        // for those who watch reboots.
+        let starts = self.config.monitors.host_rebooted;
+        let starting = starts.enabled
+            && host
+                .signals
+                .agent
+                .up_for(mono)
+                .is_some_and(|up| up < starts.compute_after);
+        let nova_down = alive && !starting && host.evidence.of(Group::N).verdict == Verdict::Dead;
         let monitors = &mut host.monitors;
         // Its agent, the node agent and metrics each look for themselves; two of them must agree.
         let accusers = [

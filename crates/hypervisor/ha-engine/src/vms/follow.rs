@@ -187,10 +187,16 @@ impl Engine {
         waited: Duration,
         now: Now,
     ) {
-        // Where guests arrive stopped, nothing runs twice before this: the host must still be kept off.
-        if vm.wanted == Wanted::Running && self.fence_holds(id, now).is_none() {
-            return;
-        }
+        // Where guests arrive stopped, nothing runs twice before this: the host must still be kept off, and be known to
+        // be when the request leaves.
+        let until = match vm.wanted {
+            Wanted::Stopped => Mono(u64::MAX),
+            Wanted::Running if self.broken.is(Mutation::StartUnfenced) => Mono(u64::MAX),
+            Wanted::Running => match self.fence_holds(id, now) {
+                Some(until) => until,
+                None => return,
+            },
+        };
         if waited > SECOND * 300 {
             self.not_verified(id, vm, true, now);
             return;
@@ -203,7 +209,7 @@ impl Engine {
             Wanted::Running => ("start", Effect::Start { server }),
             Wanted::Stopped => ("stop", Effect::Stop { server }),
         };
-        self.intend(id, &vm.server, what, effect, now);
+        self.intend_until(id, &vm.server, what, effect, until, now);
     }
 
     /// Whether the agent of the destination says otherwise than Nova.

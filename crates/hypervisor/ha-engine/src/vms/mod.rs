@@ -234,6 +234,19 @@ impl Engine {
 
     /// Writes an intent about a guest and acts; what was read before is the past.
     fn intend(&mut self, id: &IncidentId, server: &ServerId, what: &str, effect: Effect, now: Now) {
+        self.intend_until(id, server, what, effect, Mono(u64::MAX), now);
+    }
+
+    /// The same, of something that must not leave after `until`.
+    fn intend_until(
+        &mut self,
+        id: &IncidentId,
+        server: &ServerId,
+        what: &str,
+        effect: Effect,
+        until: Mono,
+        now: Now,
+    ) {
         let slot = Slot::Vm(server.clone());
         if self.busy(Some(id), &slot) {
             return;
@@ -245,6 +258,6 @@ impl Engine {
         };
         self.write(entry, now);
         self.vm_run(id, server, now).read = None;
-        self.act(Some(id), slot, effect, now);
+        self.act_until(Some(id), slot, effect, until, now);
     }
 }

@@ -168,17 +168,23 @@ pub(super) fn service(service: &nova::ComputeService) -> Option<ServiceFacts> {
 }
 
 /// How long ago the owner asked for something that must be respected, if that is the last thing
-/// they asked for. What Nova did by itself and what we did is nobody's wish.
-pub(super) fn by_owner(actions: &[nova::InstanceAction], us: &UserId, now: Timestamp) -> Option<u64> {
+/// they asked for. What Nova did by itself and what we did is nobody's wish. The age is by Nova's clock alone: by ours,
+/// which may be wrong by an hour, a guest that was stopped a moment ago would be started. Where Nova does not say what
+/// time it is, the wish is taken for a fresh one.
+pub(super) fn by_owner(history: &nova::History, us: &UserId) -> Option<u64> {
     let asked = |action: &&nova::InstanceAction| action.user_id.as_ref().is_some_and(|user| user != us);
-    let last = actions
+    let last = history
+        .actions
         .iter()
         .filter(asked)
         .max_by_key(|action| action.start_time.unwrap_or(Timestamp::UNIX_EPOCH))?;
     if !BY_OWNER.contains(&last.action.as_str()) {
         return None;
     }
-    let ago = now.duration_since(last.start_time?).as_millis();
+    let (Some(now), Some(then)) = (history.told_at, last.start_time) else {
+        return Some(0);
+    };
+    let ago = now.duration_since(then).as_millis();
     Some(u64::try_from(ago.max(0)).unwrap_or(u64::MAX))
 }
 
@@ -276,7 +282,7 @@ mod tests {
 
     #[test]
     fn only_the_last_wish_of_an_owner_counts() {
-        let now: Timestamp = "2026-01-01T00:10:00Z".parse().unwrap();
+        let told_at: Timestamp = "2026-01-01T00:10:00Z".parse().unwrap();
         let action = |action: &str, user: Option<&str>, minute: u32| {
             serde_json::from_value(json!({
                 "action": action, "request_id": "r", "user_id": user,
@@ -285,7 +291,11 @@ mod tests {
             .unwrap()
         };
         let us = UserId::from("us");
-        let ago = |actions: &[nova::InstanceAction]| by_owner(actions, &us, now);
+        let told = |actions: &[nova::InstanceAction], told_at| {
+            let actions = actions.to_vec();
+            by_owner(&nova::History { actions, told_at }, &us)
+        };
+        let ago = |actions: &[nova::InstanceAction]| told(actions, Some(told_at));
         assert_eq!(ago(&[action("stop", Some("u1"), 9)]), Some(60_000));
         assert_eq!(
             ago(&[action("start", Some("u1"), 9), action("stop", Some("u1"), 8)]),
@@ -298,5 +308,8 @@ mod tests {
             Some(120_000)
         );
         assert_eq!(ago(&[]), None);
+        // Nova's clock is years behind ours, and a wish whose age nobody knows is a fresh one.
+        assert_eq!(told(&[action("stop", Some("u1"), 9)], None), Some(0));
+        assert_eq!(told(&[action("start", Some("u1"), 9)], None), None);
     }
 }

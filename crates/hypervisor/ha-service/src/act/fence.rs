@@ -72,7 +72,7 @@ impl Executor {
         }
     }
 
-    pub(super) async fn power_off(&self, host: &HostName, level: usize, bounds: Bounds) -> Outcome {
+    pub(super) async fn power_off(&self, host: &HostName, level: usize, bounds: Bounds<'_>) -> Outcome {
         let level = self.level(host, level).await?;
         bounds.check()?;
         level

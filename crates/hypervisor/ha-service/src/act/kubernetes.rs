@@ -47,7 +47,7 @@ impl Executor {
         host: &HostName,
         expected: &Maintenance,
         incident: Option<&IncidentId>,
-        bounds: Bounds,
+        bounds: Bounds<'_>,
     ) -> Outcome {
         let Some(client) = self.cluster(host) else {
             return self.change_locally(host, expected, &Maintenance::Ha);
@@ -63,7 +63,7 @@ impl Executor {
         host: &HostName,
         value: &Maintenance,
         incident: Option<&IncidentId>,
-        bounds: Bounds,
+        bounds: Bounds<'_>,
     ) -> Outcome {
         let Some(client) = self.cluster(host) else {
             return self.change_locally(host, &Maintenance::Ha, value);
@@ -276,7 +276,7 @@ async fn change_maintenance(
     host: &HostName,
     expected: &Maintenance,
     value: &Maintenance,
-    bounds: Bounds,
+    bounds: Bounds<'_>,
 ) -> Result<Hypervisor, Trouble> {
     let all: Api<Hypervisor> = Api::all(client.clone());
     for n in 0..TRIES {

@@ -9,6 +9,7 @@
 //! | [`kubernetes`](self) | maintenance, conditions, taints, evictions |
 //! | [`fence`](self) | power, through the devices of `cobaltcore-ha-fencing` |
 //! | [`pace`](self) | how fast Nova is asked |
+//! | [`terms`](self) | which terms are over, and what of them is still under way |
 //!
 //! Nothing here repeats a request that may have had an effect. What could not be found out is
 //! answered as unknown, and the engine looks before it acts again.
@@ -18,13 +19,14 @@ mod fence;
 pub(crate) mod kubernetes;
 mod nova;
 mod pace;
+mod terms;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use cobaltcore_ha_engine::{Action, Answer, Effect, IncidentId, Input, Mono, Trouble};
+use cobaltcore_ha_engine::{Action, Answer, Effect, Epoch, IncidentId, Input, Mono, Trouble};
 use cobaltcore_ha_fencing::Fences;
 use parking_lot::RwLock;
 use tokio::sync::mpsc;
@@ -36,6 +38,7 @@ use crate::error::Error;
 
 use nova::Cloud;
 pub(crate) use nova::microversion;
+pub use terms::Terms;
 
 /// How long an action may take altogether. A leader that lost its lease is done with all of them
 /// before another may lead.
@@ -52,6 +55,7 @@ pub struct Executor {
     /// Made anew when the configuration changes.
     fences: Arc<RwLock<Arc<Fences>>>,
     cloud: Option<Cloud>,
+    terms: Terms,
 }
 
 impl Executor {
@@ -63,6 +67,7 @@ impl Executor {
         Ok(Self {
             fences: Arc::new(RwLock::new(fences)),
             cloud,
+            terms: Terms::default(),
             deps,
         })
     }
@@ -80,12 +85,19 @@ impl Executor {
         }
     }
 
+    /// Which terms are over, and what is under way.
+    pub fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
     /// Starts an action and returns at once; the outcome comes through `reply`.
     pub fn start(&self, action: Action, reply: mpsc::Sender<Input>) {
         let this = self.clone();
+        let under_way = self.terms.enter();
         tokio::spawn(async move {
             let id = action.id;
             let result = this.run(&action).await;
+            drop(under_way);
             if let Err(trouble) = result {
                 tracing::warn!(
                     action = ?action.effect, ?trouble, incident = action.incident.map(|id| id.to_string()),
@@ -101,7 +113,9 @@ impl Executor {
     pub async fn run(&self, action: &Action) -> Outcome {
         let bounds = Bounds {
             not_after: action.not_after,
+            term: action.id.epoch,
             clock: self.deps.clock,
+            terms: &self.terms,
         };
         bounds.check()?;
         match tokio::time::timeout(LONGEST, self.carry_out(action, bounds)).await {
@@ -111,7 +125,7 @@ impl Executor {
         }
     }
 
-    async fn carry_out(&self, action: &Action, bounds: Bounds) -> Outcome {
+    async fn carry_out(&self, action: &Action, bounds: Bounds<'_>) -> Outcome {
         let incident = action.incident.as_ref();
         match &action.effect {
             Effect::Investigate { host, peers } => {
@@ -158,17 +172,19 @@ fn fences(config: &Config, deps: &Deps) -> Result<Arc<Fences>, Error> {
         .map_err(|error| Error::Setup(format!("fencing.{error}")))
 }
 
-/// Until when a request may leave.
+/// Until when a request may leave, and in whose term.
 #[derive(Clone, Copy)]
-pub(crate) struct Bounds {
+pub(crate) struct Bounds<'a> {
     not_after: Mono,
+    term: Epoch,
     clock: crate::clock::Clock,
+    terms: &'a Terms,
 }
 
-impl Bounds {
+impl Bounds<'_> {
     /// To be asked right before a request leaves.
     pub(crate) fn check(self) -> Result<(), Trouble> {
-        if self.clock.mono() > self.not_after {
+        if self.clock.mono() > self.not_after || self.terms.is_over(self.term) {
             Err(Trouble::NotStarted)
         } else {
             Ok(())

@@ -105,7 +105,7 @@ impl Cloud {
         &self,
         effect: &Effect,
         incident: Option<&IncidentId>,
-        bounds: Bounds,
+        bounds: Bounds<'_>,
     ) -> Outcome {
         let result = match effect {
             Effect::ReadService { host } => self.read_service(host).await,
@@ -148,7 +148,7 @@ impl Cloud {
     }
 
     /// Waits until Nova may be asked to change something, and gives up if that takes too long.
-    async fn turn(&self, lane: Lane, bounds: Bounds) -> Result<(), Trouble> {
+    async fn turn(&self, lane: Lane, bounds: Bounds<'_>) -> Result<(), Trouble> {
         self.pace.turn(lane).await;
         bounds.check()
     }
@@ -204,7 +204,7 @@ impl Cloud {
         host: &HostName,
         change: ServiceChange,
         incident: Option<&IncidentId>,
-        bounds: Bounds,
+        bounds: Bounds<'_>,
     ) -> Result<Answer, Failure> {
         let service = self.service(host).await?;
         if service.id.as_str().is_empty() {
@@ -307,12 +307,8 @@ impl Cloud {
 
     async fn by_owner(&self, server: &ServerId) -> Result<Option<u64>, Failure> {
         let us = UserId::from(self.session.identity().await?.user.id.as_str());
-        let actions = self.nova().instance_actions(&id(server)).await.optional()?;
-        Ok(facts::by_owner(
-            &actions.unwrap_or_default(),
-            &us,
-            Timestamp::now(),
-        ))
+        let history = self.nova().history(&id(server)).await.optional()?;
+        Ok(facts::by_owner(&history.unwrap_or_default(), &us))
     }
 
     /// A server with what its image, aggregates and groups say of it.
@@ -430,7 +426,7 @@ impl Cloud {
         server: &ServerId,
         from: &HostName,
         known: &[MigrationId],
-        bounds: Bounds,
+        bounds: Bounds<'_>,
     ) -> Result<Answer, Failure> {
         self.turn(Lane::Evacuation, bounds).await?;
         let nova_host = self.nova_host(from)?;

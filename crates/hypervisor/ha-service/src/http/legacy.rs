@@ -60,21 +60,20 @@ pub(super) async fn switch(call: Call) -> Answer {
         )?;
         Ok(())
     });
-    match tokio::time::timeout(ANSWER_WITHIN, written).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => return Err(problem(503, "Not stored", error.to_string())),
-        Err(_) => {
-            return Err(problem(
-                503,
-                "Not stored",
-                "the database takes too long; try again",
-            ));
-        }
-    }
+    in_time(written).await?;
     call.app
         .directory
         .change_known(&host, |entry| entry.switch(Some(enabled)));
     json(&object!({}))
+}
+
+/// The caller has an answer within ten seconds, whatever the database does. It repeats what failed.
+async fn in_time<E: std::fmt::Display>(written: impl Future<Output = Result<(), E>>) -> Result<(), Problem> {
+    let refused = |why: String| problem(503, "Not stored", why);
+    match tokio::time::timeout(ANSWER_WITHIN, written).await {
+        Ok(stored) => stored.map_err(|error| refused(error.to_string())),
+        Err(_) => Err(refused("the database takes too long; try again".to_owned())),
+    }
 }
 
 pub(super) async fn list(call: Call) -> Answer {
@@ -104,4 +103,28 @@ pub(super) async fn get(call: Call) -> Answer {
         last_seen: call.app.heard.last(&name),
         name,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn there_is_an_answer_within_ten_seconds_whatever_the_database_does() {
+        let began = tokio::time::Instant::now();
+        let stuck = std::future::pending::<Result<(), &str>>();
+        let refused = in_time(stuck).await.unwrap_err();
+        assert_eq!(refused.status, 503);
+        assert!(refused.detail.contains("too long"), "{}", refused.detail);
+        // The clock of this test goes on when everybody waits.
+        assert!(began.elapsed() < Duration::from_secs(10));
+        let refused = in_time(std::future::ready(Err("the disk is full")))
+            .await
+            .unwrap_err();
+        assert_eq!(
+            (refused.status, refused.detail.as_str()),
+            (503, "the disk is full")
+        );
+        assert!(in_time(std::future::ready(Ok::<(), &str>(()))).await.is_ok());
+    }
 }

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use rusqlite::{Connection, params};
 
 use super::cut::cut;
-use super::{AppendError, continues};
+use super::{AppendError, continues, incomplete};
 use crate::error::Error;
 
 /// The layout this program writes.
@@ -127,15 +127,27 @@ impl FileJournal {
     }
 }
 
+/// Every record, in order. One that is cut or missing is nobody's to guess.
 fn all(connection: &Connection) -> Result<Vec<Record>, AppendError> {
-    let read = || -> rusqlite::Result<Vec<String>> {
-        let mut all = connection.prepare("select record from journal order by seq")?;
-        all.query_map([], |row| row.get(0))?.collect()
+    let read = || -> rusqlite::Result<Vec<(i64, String)>> {
+        let mut all = connection.prepare("select seq, record from journal order by seq")?;
+        let rows = all.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        rows.collect()
     };
-    let lines = read().map_err(unavailable)?;
-    let records = lines.iter().map(|line| serde_json::from_str(line));
-    let records: Result<Vec<Record>, serde_json::Error> = records.collect();
-    records.map_err(|error| AppendError::Unavailable(error.to_string()))
+    let mut records: Vec<Record> = Vec::new();
+    for (seq, line) in read().map_err(unavailable)? {
+        let record: Record = serde_json::from_str(&line)
+            .map_err(|error| incomplete(format!("record {seq} in journal.db: {error}")))?;
+        let after = records.last().map_or(0, Record::until);
+        if record.seq != after + 1 {
+            let found = record.seq;
+            return Err(incomplete(format!(
+                "record {found} follows record {after} in journal.db"
+            )));
+        }
+        records.push(record);
+    }
+    Ok(records)
 }
 
 fn insert(connection: &Connection, record: &Record) -> Result<(), AppendError> {

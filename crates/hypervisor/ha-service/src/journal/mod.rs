@@ -94,5 +94,12 @@ fn continues(last: (u64, u64), records: &[Record]) -> Result<(), AppendError> {
     Ok(())
 }
 
+/// A part of the journal is missing. Nobody decides by the rest of it.
+fn incomplete(why: String) -> AppendError {
+    AppendError::Unavailable(format!(
+        "the journal is incomplete: {why}; restore it before going on"
+    ))
+}
+
 #[cfg(test)]
 mod tests;

@@ -18,7 +18,7 @@ use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use tokio::sync::Mutex;
 
 use super::cut::cut;
-use super::{AppendError, News, continues};
+use super::{AppendError, News, continues, incomplete};
 
 /// Bytes of one object; etcd takes a megabyte and a half, and each append sends one whole.
 const SEGMENT: usize = 256 << 10;
@@ -124,7 +124,7 @@ impl ObjectJournal {
         for segment in &segments {
             for record in &segment.records {
                 if record.seq != after + 1 {
-                    return Err(broken(format!(
+                    return Err(incomplete(format!(
                         "record {} follows record {after} in {}",
                         record.seq,
                         self.segment_name(segment.number)
@@ -336,7 +336,7 @@ impl Segment {
         let name = map.name_any();
         let number = name.rsplit('-').next().and_then(|digits| digits.parse().ok());
         let Some(number) = number else {
-            return Err(broken(format!("{name} has no number")));
+            return Err(incomplete(format!("{name} has no number")));
         };
         let text = text_of(map);
         let read = text.lines().map(serde_json::from_str);
@@ -346,7 +346,7 @@ impl Segment {
             version: map.resource_version().unwrap_or_default(),
             sealed: sealed(map),
             text: text.to_owned(),
-            records: records.map_err(|error| broken(format!("{name}: {error}")))?,
+            records: records.map_err(|error| incomplete(format!("{name}: {error}")))?,
         })
     }
 
@@ -379,12 +379,6 @@ fn text_of(map: &ConfigMap) -> &str {
 
 fn sealed(map: &ConfigMap) -> bool {
     map.data.as_ref().is_some_and(|data| data.contains_key(SEALED))
-}
-
-fn broken(why: String) -> AppendError {
-    AppendError::Unavailable(format!(
-        "the journal is incomplete: {why}; restore it before going on"
-    ))
 }
 
 async fn timed<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, AppendError> {

@@ -311,3 +311,96 @@ async fn whoever_follows_reads_what_is_new() {
     }
     assert_eq!(follower.follow(&mut place).await.unwrap(), News::All(Vec::new()));
 }
+
+/// Power fails in the middle of an append: whatever part of it reached the disk, it is there as a whole or not at all.
+#[tokio::test]
+async fn an_append_that_was_torn_never_happened() {
+    let folder = tempfile::tempdir().unwrap();
+    let journal = Journal::File(FileJournal::open(folder.path()).unwrap());
+    let appends: Vec<Vec<Record>> = vec![
+        vec![record(1, 1)],
+        life(2, 4, "n1"),
+        vec![record(6, 1), record(7, 1)],
+        life(8, 3, "n2"),
+    ];
+    let mut ends = BTreeSet::from([0]);
+    for append in &appends {
+        ends.insert(append.last().unwrap().seq);
+        journal.append(append.clone()).await.unwrap();
+    }
+    let whole = std::fs::read(folder.path().join("journal.db-wal")).unwrap();
+    let mut found = BTreeSet::new();
+    for size in (0..=whole.len()).step_by(509).chain([whole.len()]) {
+        let torn = tempfile::tempdir().unwrap();
+        std::fs::copy(folder.path().join("journal.db"), torn.path().join("journal.db")).unwrap();
+        std::fs::write(torn.path().join("journal.db-wal"), &whole[..size]).unwrap();
+        let Ok(opened) = FileJournal::open(torn.path()) else {
+            panic!("a torn append is no damage: {size} of {} bytes", whole.len());
+        };
+        let next = Journal::File(opened);
+        let records = next.load().await.unwrap();
+        let last = records.last().map_or(0, |record| record.seq);
+        assert!(
+            ends.contains(&last),
+            "half an append: up to {last} with {size} bytes"
+        );
+        found.insert(last);
+        next.append(vec![record(last + 1, 2)]).await.unwrap();
+    }
+    assert_eq!(found, ends, "every append was torn once");
+}
+
+#[tokio::test]
+async fn a_file_whose_last_record_is_cut_is_read_by_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let journal = Journal::File(FileJournal::open(folder.path()).unwrap());
+    journal.append(life(1, 3, "n1")).await.unwrap();
+    let other = rusqlite::Connection::open(folder.path().join("journal.db")).unwrap();
+    let cut = "update journal set record = substr(record, 1, length(record) / 2) where seq = 3";
+    other.execute(cut, []).unwrap();
+    let error = journal.load().await.unwrap_err().to_string();
+    assert!(
+        error.contains("record 3 in journal.db") && error.contains("restore it"),
+        "{error}"
+    );
+    other.execute("delete from journal where seq = 2", []).unwrap();
+    other.execute("delete from journal where seq = 3", []).unwrap();
+    assert_eq!(journal.load().await.unwrap().len(), 1, "what is left is a whole");
+    let skipped =
+        "insert into journal select 3, epoch, replace(record, '\"seq\":1', '\"seq\":3') from journal";
+    other.execute(skipped, []).unwrap();
+    let error = journal.load().await.unwrap_err().to_string();
+    assert!(error.contains("record 3 follows record 1"), "{error}");
+}
+
+#[tokio::test]
+async fn an_object_whose_last_record_is_cut_is_read_and_continued_by_nobody() {
+    let server = TestServer::start().await;
+    let open = || Journal::Objects(Box::new(ObjectJournal::new(server.client(), "default", "ha")));
+    let journal = open();
+    journal.load().await.unwrap();
+    journal.append(life(1, 3, "n1")).await.unwrap();
+    let maps: kube::Api<ConfigMap> = kube::Api::namespaced(server.client(), "default");
+    let whole = maps.get("ha-journal-00000001").await.unwrap();
+    let mut cut = whole.clone();
+    for text in cut.data.as_mut().unwrap().values_mut() {
+        text.truncate(text.len() - 40);
+    }
+    let how = kube::api::PostParams::default();
+    let cut = maps.replace("ha-journal-00000001", &how, &cut).await.unwrap();
+    let error = journal.append(vec![record(4, 1)]).await.unwrap_err();
+    assert!(matches!(error, AppendError::Replaced(_)), "{error}");
+    let error = open().load().await.unwrap_err().to_string();
+    assert!(
+        error.contains("ha-journal-00000001") && error.contains("restore it"),
+        "{error}"
+    );
+    let mut restored = whole;
+    restored.metadata.resource_version = cut.metadata.resource_version;
+    maps.replace("ha-journal-00000001", &how, &restored)
+        .await
+        .unwrap();
+    let next = open();
+    assert_eq!(numbers(&next.load().await.unwrap()).len(), 3);
+    next.append(vec![record(4, 2)]).await.unwrap();
+}

@@ -10,7 +10,8 @@ use cobaltcore_api::{
     HaSnapshot, HaStep, HaSummary, HaVm,
 };
 use cobaltcore_ha_engine::{
-    Entry, Epoch, Group, HeldReason, Incident, IncidentKind, IncidentState, Record, VmProgress, VmRecord,
+    Entry, Epoch, Grade, Group, HeldReason, Incident, IncidentKind, IncidentState, Record, VmProgress,
+    VmRecord,
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -23,6 +24,9 @@ pub(super) const GUESTS: usize = 800;
 const STEPS: usize = 200;
 /// Bytes of a step's detail.
 const DETAIL: usize = 512;
+
+/// What is said of every incident in which nothing was switched off.
+const UNSAFE: &str = "nothing was switched off and nothing is verified: its guests may run twice";
 
 /// What the journal does not know of an incident.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -390,9 +394,10 @@ fn conditions(story: &Story) -> Vec<Condition> {
     let recovered = story.records.iter().any(
         |record| matches!(&record.entry, Entry::Moved { state, .. } if *state == IncidentState::Recovered),
     ) && incident.state >= IncidentState::Recovered;
-    let fence_word = match incident.grade {
-        Some(grade) => format!("{grade:?}"),
-        None => "NotVerified".to_owned(),
+    let (fence_word, fence_words) = match incident.grade {
+        Some(Grade::None) => ("Unsafe".to_owned(), UNSAFE),
+        Some(grade) => (format!("{grade:?}"), ""),
+        None => ("NotVerified".to_owned(), ""),
     };
     let moved =
         |entry: &Entry| matches!(entry, Entry::Moved { state, .. } if *state == IncidentState::Recovered);
@@ -409,16 +414,16 @@ fn conditions(story: &Story) -> Vec<Condition> {
         story.opened_at()
     };
     [
-        ("Open", open, state.clone(), opened_or_ended),
-        ("Fenced", fenced, fence_word, fenced_since),
-        ("Recovered", recovered, state, recovered_since),
+        ("Open", open, state.clone(), "", opened_or_ended),
+        ("Fenced", fenced, fence_word, fence_words, fenced_since),
+        ("Recovered", recovered, state, "", recovered_since),
     ]
     .into_iter()
-    .map(|(type_, holds, reason, since)| Condition {
+    .map(|(type_, holds, reason, words, since)| Condition {
         type_: type_.to_owned(),
         status: if holds { "True" } else { "False" }.to_owned(),
         reason,
-        message: String::new(),
+        message: words.to_owned(),
         last_transition_time: time(since),
         observed_generation: None,
     })
@@ -428,7 +433,7 @@ fn conditions(story: &Story) -> Vec<Condition> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cobaltcore_ha_engine::{Evidence, Grade, IncidentId, VERSION, VmState, Wanted};
+    use cobaltcore_ha_engine::{Evidence, IncidentId, VERSION, VmState, Wanted};
 
     use crate::chronicle::Chronicle;
 
@@ -485,6 +490,30 @@ mod tests {
             boot: None,
             evidence: Box::new(Evidence::default()),
         }
+    }
+
+    #[test]
+    fn an_incident_in_which_nothing_was_switched_off_is_labelled_unsafe() {
+        let fenced = |grade| {
+            let incident = id();
+            let entries = vec![
+                opened(),
+                Entry::Fenced {
+                    incident,
+                    level: 0,
+                    grade,
+                },
+            ];
+            let shown = conditions(&story(entries));
+            let found = shown.into_iter().find(|condition| condition.type_ == "Fenced");
+            found
+                .map(|condition| (condition.reason, condition.message))
+                .unwrap()
+        };
+        assert_eq!(fenced(Grade::Power), ("Power".to_owned(), String::new()));
+        let (reason, words) = fenced(Grade::None);
+        assert_eq!(reason, "Unsafe");
+        assert!(words.contains("may run twice"), "{words}");
     }
 
     #[test]

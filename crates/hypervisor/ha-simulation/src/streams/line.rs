@@ -183,7 +183,7 @@ impl World {
                 }
             }
         }
-        if self.reaches(r, h) {
+        if self.hears(r, h) {
             self.schedule(takes, Event::Arrive(Box::new(parcel)));
         } else {
             let refused = self.dice.u64(5..5000);
@@ -270,7 +270,7 @@ impl World {
         if !self.is_process(h, got.process) || self.streams[h].lines[r].waiting != Some(got.number) {
             return;
         }
-        if !self.reaches(r, h) {
+        if !self.reaches(r, h) || self.replicas[r].closed {
             got.answer = Answer::Broken("the answer was lost".to_owned());
         }
         let chance = self.dice.f64();

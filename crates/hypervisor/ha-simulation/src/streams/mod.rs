@@ -49,11 +49,13 @@ pub enum Mistake {
     NeverRewind,
     /// The cover of a host is written when it changes, and not again if that fails.
     CoverOnce,
+    /// What a term that is over had wanted still leaves, and the next one does not wait for what is under way.
+    OldTermActs,
 }
 
 impl Mistake {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::AckBeforeCommit,
         Self::ForgetAfterOne,
         Self::ForgetNewest,
@@ -63,6 +65,7 @@ impl Mistake {
         Self::SlowReplay,
         Self::NeverRewind,
         Self::CoverOnce,
+        Self::OldTermActs,
     ];
 }
 

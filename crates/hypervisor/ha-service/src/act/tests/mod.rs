@@ -5,6 +5,7 @@
 mod devices;
 mod objects;
 mod servers;
+mod terms;
 
 use std::collections::BTreeMap;
 
