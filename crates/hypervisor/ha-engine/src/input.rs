@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{Config, VmPolicy};
 use crate::domains::Domains;
+pub use crate::identity::Identity;
 use crate::ids::{
     ActionId, AgentId, BootId, DeviceClass, Domain, Epoch, Grade, IncidentId, MigrationId, Mono, ReplicaId,
 };
@@ -226,30 +227,6 @@ pub struct Heartbeat {
     pub resets_after: Option<Duration>,
     /// Whether a shutdown was announced.
     pub planned_shutdown: bool,
-}
-
-/// What identifies a machine.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Identity {
-    /// The DMI system UUID.
-    pub system_uuid: Option<String>,
-    /// The serial number.
-    pub serial: Option<String>,
-}
-
-impl Identity {
-    /// Whether the two name one machine: something both know is equal, and nothing differs.
-    pub fn matches(&self, other: &Self) -> bool {
-        let pair = |a: &Option<String>, b: &Option<String>| match (a, b) {
-            (Some(a), Some(b)) => Some(a.eq_ignore_ascii_case(b)),
-            _ => None,
-        };
-        let answers = [
-            pair(&self.system_uuid, &other.system_uuid),
-            pair(&self.serial, &other.serial),
-        ];
-        answers.contains(&Some(true)) && !answers.contains(&Some(false))
-    }
 }
 
 /// The guests of a host.

@@ -41,6 +41,7 @@ mod evidence;
 mod fencing;
 mod gates;
 mod guests;
+mod identity;
 mod ids;
 mod input;
 mod journal;

@@ -177,6 +177,11 @@ impl Device for CephFence {
         format!("the storage addresses {}", self.cidrs.join(", "))
     }
 
+    fn switches(&self) -> Vec<String> {
+        let switched = |cidr| format!("the storage address {cidr}");
+        self.cidrs.iter().map(switched).collect()
+    }
+
     fn identify(&self) -> BoxFuture<'_, Result<Identity>> {
         ready(Ok(self.machine.clone())).boxed()
     }

@@ -297,6 +297,20 @@ impl Config {
         }
     }
 
+    /// All devices that are written down, those of single hosts as well.
+    pub(crate) fn devices(&self) -> impl Iterator<Item = &DeviceConfig> {
+        let own = self.hosts.values().flat_map(|host| &host.levels);
+        self.levels.iter().chain(own).flatten()
+    }
+
+    /// Whether a password goes to a BMC in the open.
+    pub(crate) fn unencrypted(&self) -> bool {
+        let open = |url: &str| url.starts_with("http://");
+        let mut by_bmc = self.devices().filter(|device| device.by_bmc()).peekable();
+        let own = by_bmc.peek().is_some() && self.hosts.values().any(|host| open(&host.bmc));
+        own || by_bmc.any(|device| open(&device.url))
+    }
+
     /// Everything that is wrong with it, each with its key below `fencing`.
     pub fn mistakes(&self) -> Vec<(String, String)> {
         let mut found = Vec::new();
@@ -401,11 +415,16 @@ impl DeviceConfig {
         self.timeout.0
     }
 
+    /// Whether a BMC is spoken to.
+    pub(crate) fn by_bmc(&self) -> bool {
+        let parks = self.driver == Driver::MetalOperator && self.mode == MetalMode::ParkRedfish;
+        self.driver == Driver::Redfish || parks
+    }
+
     fn mistakes(&self) -> Vec<(&'static str, String)> {
         let mut found = Vec::new();
         let mut say = |key, message: &str| found.push((key, message.to_owned()));
-        let bmc = self.driver == Driver::Redfish
-            || (self.driver == Driver::MetalOperator && self.mode == MetalMode::ParkRedfish);
+        let bmc = self.by_bmc();
         if bmc && self.url.is_empty() {
             say(
                 "url",
@@ -441,6 +460,16 @@ impl DeviceConfig {
                 "secrets do not belong into arguments; use credentials_file",
             );
         }
+        let secret = |key: &String| {
+            let key = key.to_ascii_lowercase();
+            key.contains("passw") || key.contains("secret") || key.contains("token")
+        };
+        if self.driver == Driver::Exec && self.options.keys().any(secret) {
+            say(
+                "options",
+                "secrets do not belong into options, which are shown; use credentials_file",
+            );
+        }
         if self.driver == Driver::CephFence {
             if self.cidrs.is_empty() || self.cidrs.iter().any(|cidr| !cidr.contains('/')) {
                 say(
@@ -469,6 +498,12 @@ impl DeviceConfig {
             say(
                 "accept_split_brain",
                 "this driver switches nothing off, so a guest can end up running twice and destroy its disk; set it to true where that is accepted",
+            );
+        }
+        if self.dwell.is_some_and(|dwell| dwell.0 < crate::nova_only::DWELL) {
+            say(
+                "dwell",
+                "must be at least 5m: until then a host that is only cut off looks dead as well",
             );
         }
         if self.limit() > Duration::from_secs(10) || self.limit().is_zero() {
@@ -522,6 +557,14 @@ mod tests {
             (
                 "levels: [[{driver: exec, command: x, args: [--password=x]}]]",
                 "levels.0.0.args",
+            ),
+            (
+                "levels: [[{driver: exec, command: x, options: {passwd: x}}]]",
+                "levels.0.0.options",
+            ),
+            (
+                "required_grade: none\nlevels: [[{driver: nova-force-down-only, accept_split_brain: true, dwell: 4m}]]",
+                "levels.0.0.dwell",
             ),
             ("levels: [[{driver: manual, timeout: 1m}]]", "levels.0.0.timeout"),
             (

@@ -35,6 +35,18 @@ impl fmt::Debug for Secret {
     }
 }
 
+/// A text in one line, without the secrets in it.
+pub(crate) fn hidden(text: &str, secrets: &[Secret]) -> String {
+    let line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut text = line(text);
+    for secret in secrets.iter().map(|secret| line(&secret.0)) {
+        if !secret.is_empty() {
+            text = text.replace(&secret, "***");
+        }
+    }
+    text
+}
+
 /// Who to be.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -24,8 +24,13 @@ pub trait Device: Send + Sync + Debug {
     /// The kind of device.
     fn driver(&self) -> Driver;
 
-    /// Where it is, without secrets. Two hosts that share it can both not be fenced.
+    /// Where it is, without secrets.
     fn address(&self) -> String;
+
+    /// Everything that is switched by it. Two hosts that share any of it can both not be fenced.
+    fn switches(&self) -> Vec<String> {
+        vec![self.address()]
+    }
 
     /// Whom it belongs to, as far as it can tell. Empty when it answers without knowing.
     fn identify(&self) -> BoxFuture<'_, Result<Identity>>;

@@ -12,7 +12,7 @@ use cobaltcore_ha_engine::{Identity, Power};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use serde::Deserialize;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
 use crate::config::{Driver, Protocol};
@@ -59,39 +59,42 @@ impl Exec {
         }
     }
 
+    /// Runs the program. Looking where it leads and waiting for one's turn count: whoever asks must have an answer in time.
     async fn run(&self, action: &'static str) -> Result<Ended> {
-        let credentials = self
-            .credentials
-            .as_ref()
-            .map(|source| source.of(&self.host))
-            .transpose()?;
         let late = || Error::TimedOut {
             what: "running a fencing program",
             device: format!("{} for {}", self.command, self.host),
             limit: self.limit,
         };
-        let begun = Instant::now();
+        let until = Instant::now() + self.limit;
+        let _turn = tokio::time::timeout_at(until, self.turn(action))
+            .await
+            .map_err(|_| late())??;
+        let source = self.credentials.as_ref();
+        let credentials = source.map(|source| source.of(&self.host)).transpose()?;
+        let program = self.program(action, credentials.as_ref());
+        match program.run(until.saturating_duration_since(Instant::now())).await {
+            Ok(mut ended) => {
+                if let Some(who) = &credentials {
+                    ended.hide(&who.password);
+                }
+                Ok(ended)
+            }
+            Err(Failure::Late) => Err(late()),
+            Err(Failure::Other(detail)) => Err(self.failed(action, detail)),
+        }
+    }
+
+    /// Waits for one's turn, once it is known that the program leads nowhere else.
+    async fn turn(&self, action: &'static str) -> Result<SemaphorePermit<'_>> {
         for target in &self.targets {
-            let inside = leads_inside(&self.networks, target);
-            if !tokio::time::timeout(self.limit, inside).await.unwrap_or(false) {
+            if !leads_inside(&self.networks, target).await {
                 let detail = format!("{target} is in none of fencing.allowed_networks; it is not begun");
                 return Err(self.failed(action, detail));
             }
         }
-        // Waiting for one's turn counts: whoever asks must have an answer in time.
-        let turn = tokio::time::timeout(self.limit, self.programs.acquire()).await;
-        let turn = turn.map_err(|_| late())?;
-        let _turn = turn.map_err(|_| self.failed(action, "the service is stopping"))?;
-        let program = self.program(action, credentials.as_ref());
-        let mut ended = match program.run(self.limit.saturating_sub(begun.elapsed())).await {
-            Ok(ended) => ended,
-            Err(Failure::Late) => return Err(late()),
-            Err(Failure::Other(detail)) => return Err(self.failed(action, detail)),
-        };
-        if let Some(who) = credentials.filter(|who| !who.password.reveal().is_empty()) {
-            ended.words = ended.words.replace(who.password.reveal(), "***");
-        }
-        Ok(ended)
+        let turn = self.programs.acquire().await;
+        turn.map_err(|_| self.failed(action, "the service is stopping"))
     }
 
     fn program<'a>(&'a self, action: &'a str, credentials: Option<&'a Credentials>) -> Program<'a> {
@@ -144,8 +147,15 @@ impl Exec {
         if ended.code != Some(0) {
             return Err(self.ended_badly(action, ended));
         }
-        serde_json::from_slice(&ended.output)
-            .map_err(|error| self.failed(action, format!("it did not print JSON: {error}")))
+        // What it printed instead is not told: it could be anything that it knows.
+        let wrong = |error: serde_json::Error| {
+            let (line, column) = (error.line(), error.column());
+            self.failed(
+                action,
+                format!("it did not print JSON of the right form: look at line {line}, column {column}"),
+            )
+        };
+        serde_json::from_slice(&ended.output).map_err(wrong)
     }
 
     async fn status(&self) -> Result<Power> {

@@ -3,7 +3,8 @@
 //! of programs that run at once) and notices when two hosts lead to one device or one machine:
 //! then neither is fenced, because nobody knows which one would go off.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use cobaltcore_api::names::HostName;
@@ -12,6 +13,7 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use crate::ceph::CephFence;
+use crate::claims::{Claims, What};
 use crate::config::{Config, DeviceConfig, Driver, HostConfig, MetalMode};
 use crate::credentials::Source;
 use crate::device::{Device, Target};
@@ -20,7 +22,7 @@ use crate::exec::Exec;
 use crate::level::Level;
 use crate::manual::Manual;
 use crate::metal::{Metal, Way};
-use crate::network::{Network, is_address};
+use crate::network::{Network, is_address, names_address};
 use crate::nova_only::NovaOnly;
 use crate::redfish::{Redfish, Wire};
 use crate::vigil::Vigil;
@@ -38,8 +40,7 @@ pub struct Fences {
     kube: Option<kube::Client>,
     programs: Arc<Semaphore>,
     vigil: Vigil,
-    /// Which hosts were led to a device or a machine, by the device's address or the machine's id.
-    claims: Mutex<BTreeMap<String, BTreeSet<HostName>>>,
+    claims: Claims,
 }
 
 impl std::fmt::Debug for Fences {
@@ -59,9 +60,7 @@ impl Fences {
         }
         let in_cluster =
             |device: &&DeviceConfig| matches!(device.driver, Driver::MetalOperator | Driver::CephFence);
-        let own = config.hosts.values().flat_map(|host| &host.levels);
-        let mut devices = config.levels.iter().chain(own).flatten();
-        if let Some(device) = devices.find(in_cluster).filter(|_| kube.is_none()) {
+        if let Some(device) = config.devices().find(in_cluster).filter(|_| kube.is_none()) {
             return Err(Error::Config {
                 key: "levels".to_owned(),
                 message: format!(
@@ -77,30 +76,40 @@ impl Fences {
             kube,
             programs: Arc::new(Semaphore::new(PROGRAMS)),
             vigil: Vigil::default(),
-            claims: Mutex::default(),
+            claims: Claims::default(),
         };
-        fences.warn_of_open_networks();
+        fences.warn_of_open_ways();
         // A file that cannot be used is told now, not in an emergency.
-        for device in fences.config.levels.iter().flatten() {
+        for device in fences.config.devices() {
             fences.wire(device)?;
         }
         fences.claim_configured();
         Ok(fences)
     }
 
-    /// Without networks, passwords go wherever a name or a label leads. That is told at every start.
-    fn warn_of_open_networks(&self) {
-        let own = self.config.hosts.values().flat_map(|host| &host.levels);
-        let mut devices = self.config.levels.iter().chain(own).flatten();
-        let led = |device: &DeviceConfig| match device.driver {
-            Driver::Redfish | Driver::Exec => true,
-            Driver::MetalOperator => device.mode == MetalMode::ParkRedfish,
-            Driver::Manual | Driver::CephFence | Driver::NovaForceDownOnly | Driver::WatchdogLease => false,
-        };
-        if self.networks.is_empty() && devices.any(led) {
+    /// What lets passwords be seen by others is told at every start: devices that may be anywhere, or need not prove
+    /// who they are.
+    fn warn_of_open_ways(&self) {
+        let led = |device: &&DeviceConfig| device.driver == Driver::Exec || device.by_bmc();
+        if self.networks.is_empty() && self.config.devices().any(|device| led(&device)) {
             tracing::warn!(
                 "fencing.allowed_networks is empty: passwords of fencing devices are sent wherever a name or a label leads; \
                  name the networks that the devices are in"
+            );
+        }
+        if self
+            .config
+            .devices()
+            .any(|device| device.by_bmc() && !device.verify_tls)
+        {
+            tracing::warn!(
+                "fencing: verify_tls is false: whoever answers in the place of a BMC is told its password; \
+                 give the BMCs' authorities as ca_file"
+            );
+        }
+        if self.config.unencrypted() {
+            tracing::warn!(
+                "fencing: a BMC is spoken to over http: its password can be read on the way; use https"
             );
         }
     }
@@ -135,10 +144,10 @@ impl Fences {
             .ok_or_else(missing)?;
         let mut devices = Vec::with_capacity(configs.len());
         for config in configs {
-            let device = self.device(target, config)?;
-            self.claim(&target.host, &device.address())?;
-            devices.push(device);
+            devices.push(self.device(target, config)?);
         }
+        let switched = devices.iter().flat_map(|device| device.switches()).collect();
+        self.claims.note(&target.host, level, What::Devices, switched)?;
         Ok(Level::new(target.host.clone(), devices))
     }
 
@@ -161,32 +170,23 @@ impl Fences {
                     )
                 })
             });
-        if let Some(uuid) = identity.system_uuid.as_ref().filter(|_| trusted) {
-            self.claim(&target.host, &format!("machine {}", uuid.to_ascii_lowercase()))?;
-        }
+        let Identity { system_uuid, serial } = identity.known();
+        let machine = match (system_uuid, serial) {
+            (Some(uuid), _) => Some(format!("machine {}", uuid.to_ascii_lowercase())),
+            // Two makers may give the same number.
+            (None, Some(serial)) => Some(format!("machine with the serial number {serial}")),
+            (None, None) => None,
+        };
+        let machine = machine.into_iter().filter(|_| trusted).collect();
+        self.claims.note(&target.host, level, What::Machine, machine)?;
         Ok(identity)
     }
 
-    /// A host left for good; its devices may become another's.
-    pub fn forget(&self, host: &HostName) {
-        self.claims.lock().retain(|_, hosts| {
-            hosts.remove(host);
-            !hosts.is_empty()
-        });
-    }
-
-    fn claim(&self, host: &HostName, address: &str) -> Result<()> {
-        let mut claims = self.claims.lock();
-        let hosts = claims.entry(address.to_owned()).or_default();
-        hosts.insert(host.clone());
-        match hosts.iter().find(|other| *other != host) {
-            None => Ok(()),
-            Some(other) => Err(Error::Shared {
-                host: host.clone(),
-                other: other.clone(),
-                address: address.to_owned(),
-            }),
-        }
+    /// Forgets the devices of hosts that left for good; they may become another's. Whoever has an entry of its own in the
+    /// configuration is expected back.
+    pub fn retain(&self, known: impl Fn(&HostName) -> bool) {
+        self.claims
+            .retain(|host| known(host) || self.config.hosts.contains_key(host.as_str()));
     }
 
     /// The connection of a device; devices that connect alike share one.
@@ -307,10 +307,11 @@ impl About<'_> {
             );
         }
         if text.contains("{internal_ip}") {
-            let ip = self.target.internal_ip.as_deref();
+            // It is what the host says of itself, and could be anything but an address.
+            let ip: Option<IpAddr> = self.target.internal_ip.as_deref().and_then(|ip| ip.parse().ok());
             let ip = ip
                 .ok_or_else(|| self.missing("its internal address", "status.internalIp of its Hypervisor"))?;
-            text = text.replace("{internal_ip}", ip);
+            text = text.replace("{internal_ip}", &ip.to_string());
         }
         while let Some((before, rest)) = text.split_once("{label/") {
             let Some((key, after)) = rest.split_once('}') else {
@@ -327,15 +328,21 @@ impl About<'_> {
         self.config.options.iter().map(filled).collect()
     }
 
-    /// Where a program is led to: the BMC or the host it is given, and every address among its words.
+    /// Where a program is led to: the BMC or the host it is given, what follows a word for an address, and every address
+    /// among its words.
     fn targets(&self) -> Result<Vec<String>> {
-        let templates = self.config.args.iter().chain(self.config.options.values());
+        let DeviceConfig { args, options, .. } = self.config;
+        let flags = args.iter().map(|arg| if arg.contains('=') { "" } else { arg });
+        let before = std::iter::once("").chain(flags);
+        let args = before.zip(args.iter().map(String::as_str));
+        let options = options.iter().map(|(key, value)| (key.as_str(), value.as_str()));
         let mut targets = Vec::new();
-        for template in templates {
-            let text = self.filled(template)?;
+        for (before, template) in args.chain(options) {
+            let (key, _) = template.rsplit_once('=').unwrap_or((before, ""));
             let named = template.contains("{bmc}") || template.contains("{internal_ip}");
+            let text = self.filled(template)?;
             let word = text.rsplit('=').next().unwrap_or_default();
-            if named || is_address(word) {
+            if !word.is_empty() && (named || names_address(key) || is_address(word)) {
                 targets.push(word.to_owned());
             }
         }
@@ -400,8 +407,66 @@ mod tests {
             fences.level(&host("n4"), 0).is_ok(),
             "two systems of one chassis are two devices"
         );
-        fences.forget(&HostName::new("n1").unwrap());
-        assert!(fences.level(&host("n2"), 0).is_ok());
+        fences.retain(|_| false);
+        let error = fences.level(&host("n2"), 0);
+        assert!(error.is_err(), "a host that is configured is expected back");
+    }
+
+    #[test]
+    fn hosts_that_share_a_part_of_their_devices_are_both_not_fenced() {
+        let fences = fences("levels: [[{driver: redfish, url: 'https://gateway.example/{host}'}]]\n");
+        fences.level(&host("n1"), 0).unwrap();
+        let error = fences.level(&host("n2"), 0).unwrap_err();
+        assert!(
+            matches!(error, Error::Shared { .. }),
+            "a BMC has the paths of Redfish, and no others: {error}"
+        );
+        fences.retain(|host| host.as_str() == "n2");
+        fences
+            .level(&host("n2"), 0)
+            .expect("its name before is known to nobody any more");
+    }
+
+    #[test]
+    fn what_a_host_says_of_itself_leads_nobody_astray() {
+        let fences = fences("levels: [[{driver: exec, command: x, options: {ip: '{internal_ip}'}}]]\n");
+        let mut host = host("n1");
+        for wrong in ["10.0.0.1\naction=on", "evil.example", "{label/x}", ""] {
+            host.internal_ip = Some(wrong.to_owned());
+            let error = fences.level(&host, 0).unwrap_err();
+            assert!(matches!(error, Error::Missing { .. }), "{wrong}: {error}");
+        }
+        host.internal_ip = Some("10.0.0.1".to_owned());
+        fences.level(&host, 0).unwrap();
+    }
+
+    #[test]
+    fn whatever_stands_where_an_address_belongs_is_looked_up() {
+        let targets = |options: &str| {
+            let fences = fences(&format!("levels: [[{{driver: exec, command: x, {options}}}]]\n"));
+            let mut target = host("n1");
+            target.labels.insert("pdu".to_owned(), "evil.example".to_owned());
+            let config = &fences.config.levels[0][0];
+            let about = About {
+                target: &target,
+                own: None,
+                config,
+            };
+            about.targets().unwrap()
+        };
+        assert_eq!(
+            targets("options: {ip: '{label/pdu}', plug: '{label/pdu}'}"),
+            ["evil.example"]
+        );
+        assert_eq!(targets("options: {ipaddr: pdu1, PDU_URL: x}"), ["x", "pdu1"]);
+        assert_eq!(
+            targets("args: [-H, '{host}.bmc', --ip=pdu2, -I, lanplus]"),
+            ["n1.bmc", "pdu2"]
+        );
+        assert_eq!(
+            targets("args: ['{host}'], options: {plug: '17', host: '{host}'}"),
+            [""; 0]
+        );
     }
 
     #[test]

@@ -42,11 +42,6 @@ impl Level {
         grades.min().unwrap_or(Grade::None)
     }
 
-    /// Where its devices are.
-    pub fn addresses(&self) -> impl Iterator<Item = String> {
-        self.devices.iter().map(|device| device.address())
-    }
-
     /// The one machine all devices belong to. Devices that contradict each other, and devices that
     /// answer without knowing, give an identity that matches nothing.
     pub async fn identify(&self) -> Result<Identity> {

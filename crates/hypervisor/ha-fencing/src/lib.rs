@@ -22,6 +22,7 @@
 mod ceph;
 mod ceph_caps;
 mod ceph_clients;
+mod claims;
 mod config;
 mod credentials;
 mod device;

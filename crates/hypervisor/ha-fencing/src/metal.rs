@@ -152,10 +152,15 @@ impl Metal {
 
     /// What the owner of the server wants of its power. One without an owner is wanted by nobody.
     async fn claimed_power(&self, server: &DynamicObject) -> Result<Option<String>> {
-        if self.way_is_legacy() && server.data["spec"]["serverClaimRef"].is_null() {
+        if self.nobody_owns(server) {
             return Ok(None);
         }
         self.claim(server).await.map(|(power, _)| Some(power))
+    }
+
+    /// Whether there is no claim, and none is needed.
+    fn nobody_owns(&self, server: &DynamicObject) -> bool {
+        self.way_is_legacy() && server.data["spec"]["serverClaimRef"].is_null()
     }
 
     /// What the claim of the server wants of its power, and in which generation.
@@ -236,9 +241,10 @@ impl Metal {
         }
         let server = self.get().await?;
         // The watch begins with the first look after the change, not with the last before it counts.
-        let kept = match &self.way {
-            Way::Claim => self.claim_is_kept(&server).await,
-            _ => Ok(()),
+        let kept = if self.nobody_owns(&server) {
+            Ok(())
+        } else {
+            self.claim_is_kept(&server).await
         };
         match server.data["status"]["powerState"].as_str() {
             Some("On" | "PoweringOn" | "PoweringOff" | "Paused") => return Ok(Power::On),
@@ -362,6 +368,14 @@ impl Device for Metal {
             Way::Park(bmc) => format!("{} at {}", self.device(), bmc.address()),
             Way::Claim | Way::SpecPower => self.device(),
         }
+    }
+
+    fn switches(&self) -> Vec<String> {
+        let mut all = vec![self.device()];
+        if let Way::Park(bmc) = &self.way {
+            all.push(bmc.address());
+        }
+        all
     }
 
     fn identify(&self) -> BoxFuture<'_, Result<Identity>> {

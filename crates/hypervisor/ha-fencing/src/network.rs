@@ -79,6 +79,17 @@ pub(crate) fn is_address(text: &str) -> bool {
     text.contains("://") || host_in(text).parse::<IpAddr>().is_ok()
 }
 
+/// Whether what follows this word is an address: the option of a fence agent (`ip`, `ipaddr`), or the argument of a
+/// program (`-a`, `-H`, `--ip`).
+pub(crate) fn names_address(word: &str) -> bool {
+    if matches!(word, "-a" | "-H") {
+        return true;
+    }
+    let word = word.to_ascii_lowercase();
+    let mut parts = word.split(|c: char| !c.is_ascii_alphanumeric());
+    parts.any(|part| matches!(part, "ip" | "ipaddr" | "address" | "url" | "endpoint"))
+}
+
 /// Whether everything that an address leads to is in one of the networks. A name that leads nowhere is not.
 pub(crate) async fn leads_inside(networks: &[Network], text: &str) -> bool {
     let host = host_in(text);

@@ -14,8 +14,8 @@ use crate::config::{DeviceConfig, Driver};
 use crate::device::{Device, Target, Witness};
 use crate::error::{Error, Result};
 
-/// How long everything must have been dead.
-const DWELL: Duration = Duration::from_secs(300);
+/// How long everything must have been dead, at least.
+pub(crate) const DWELL: Duration = Duration::from_secs(300);
 /// How many independent groups must say so.
 const GROUPS: usize = 3;
 

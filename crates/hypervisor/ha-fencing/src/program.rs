@@ -10,8 +10,12 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, Command};
 
+use crate::credentials::{Secret, hidden};
+
 /// Most bytes a program may print on either stream.
 const LONGEST_OUTPUT: u64 = 64 << 10;
+/// Most characters of its complaints that are told.
+const LONGEST_WORDS: usize = 300;
 /// Where programs are looked for.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -31,17 +35,23 @@ pub(crate) struct Ended {
     /// Its exit code; nothing if a signal ended it.
     pub(crate) code: Option<i32>,
     pub(crate) output: Vec<u8>,
-    /// What it said on its error stream, in one short line.
-    pub(crate) words: String,
+    /// What it said on its error stream.
+    words: String,
 }
 
 impl Ended {
-    /// How it ended, for whoever expected something else.
+    /// Takes what it was told in confidence out of what it said, before anything is cut off.
+    pub(crate) fn hide(&mut self, secret: &Secret) {
+        self.words = hidden(&self.words, std::slice::from_ref(secret));
+    }
+
+    /// How it ended, for whoever expected something else: with its complaints in one short line.
     pub(crate) fn badly(&self) -> String {
         let how = self
             .code
             .map_or("was killed".to_owned(), |code| format!("ended with {code}"));
-        format!("it {how}: {}", self.words)
+        let words: String = hidden(&self.words, &[]).chars().take(LONGEST_WORDS).collect();
+        format!("it {how}: {words}")
     }
 }
 
@@ -53,8 +63,11 @@ pub(crate) enum Failure {
 }
 
 impl Program<'_> {
-    /// Runs it to its end, or ends it after `limit`.
+    /// Runs it to its end, or ends it after `limit`. One that has no time left is not begun.
     pub(crate) async fn run(self, limit: Duration) -> Result<Ended, Failure> {
+        if limit.is_zero() {
+            return Err(Failure::Late);
+        }
         let ended = tokio::time::timeout(limit, self.ended()).await;
         ended.map_err(|_| Failure::Late)?.map_err(Failure::Other)
     }
@@ -90,12 +103,10 @@ impl Program<'_> {
             return Err(format!("it prints more than {LONGEST_OUTPUT} bytes"));
         };
         let status = child.wait().await.map_err(|error| error.to_string())?;
-        let words = String::from_utf8_lossy(&words);
-        let words: Vec<&str> = words.split_whitespace().collect();
         Ok(Ended {
             code: status.code(),
             output,
-            words: words.join(" ").chars().take(300).collect(),
+            words: String::from_utf8_lossy(&words).into_owned(),
         })
     }
 }
@@ -119,5 +130,22 @@ impl Drop for Family {
         if let Some(group) = id.and_then(rustix::process::Pid::from_raw) {
             let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_program_that_has_no_time_left_is_not_begun() {
+        let program = || Program {
+            command: "/nowhere/at/all",
+            ..Program::default()
+        };
+        let begun = program().run(Duration::from_secs(10)).await;
+        assert!(matches!(begun, Err(Failure::Other(_))), "{begun:?}");
+        let late = program().run(Duration::ZERO).await;
+        assert!(matches!(late, Err(Failure::Late)), "{late:?}");
     }
 }

@@ -90,8 +90,9 @@ impl Redfish {
         })
     }
 
+    /// Where the BMC is. What stands behind the port does not matter: paths are the BMC's own.
     fn device(&self) -> String {
-        self.url.as_str().trim_end_matches('/').to_owned()
+        self.url.origin().ascii_serialization()
     }
 
     fn bad(&self, what: &'static str, detail: impl Into<String>) -> Error {
@@ -147,26 +148,22 @@ impl Redfish {
             .get(WHAT, "/redfish/v1/Systems")
             .await?
             .json(WHAT, &self.device())?;
-        let members: Vec<&str> = all["Members"]
-            .as_array()
-            .map(|members| {
-                members
-                    .iter()
-                    .filter_map(|member| member["@odata.id"].as_str())
-                    .collect()
-            })
-            .unwrap_or_default();
-        match members.as_slice() {
-            [only] => {
-                self.wire.learn_system(&self.url, only);
-                Ok((*only).to_owned())
+        let members = all["Members"].as_array().map_or(&[][..], Vec::as_slice);
+        // A list may be told in parts; then its first part says how many there are.
+        let told = all["Members@odata.count"].as_u64().unwrap_or_default();
+        let more = !all["Members@odata.nextLink"].is_null() || told > 1;
+        match members {
+            [only] if !more => {
+                let path = only["@odata.id"].as_str();
+                let path = path.ok_or_else(|| self.bad(WHAT, "the BMC does not say where its system is"))?;
+                self.wire.learn_system(&self.url, path);
+                Ok(path.to_owned())
             }
-            [] => Err(self.bad(WHAT, "the BMC has no system")),
-            many => Err(self.bad(
+            [] if !more => Err(self.bad(WHAT, "the BMC has no system")),
+            _ => Err(self.bad(
                 WHAT,
                 format!(
-                    "the BMC has {} systems; name the right one in fencing.hosts.{}.system",
-                    many.len(),
+                    "the BMC has several systems; name the right one in fencing.hosts.{}.system",
                     self.host
                 ),
             )),
@@ -175,7 +172,12 @@ impl Redfish {
 
     async fn read(&self, what: &'static str) -> Result<System> {
         let path = self.path().await?;
-        let answer = self.get(what, &path).await?;
+        let answer = self.send(what, Method::GET, &path, None, None).await?;
+        if answer.status == 404 {
+            // Another board, or another firmware: where the system is has to be asked again.
+            self.wire.forget_system(&self.url);
+        }
+        let answer = answer.good(what, &self.device())?;
         let tag = answer.header(&header::ETAG);
         let body = answer.json(what, &self.device())?;
         let mut system: System = serde_json::from_value(body)
@@ -217,7 +219,8 @@ impl Redfish {
     async fn switch_off(&self) -> Result<()> {
         const WHAT: &str = "switching off";
         let system = self.read(WHAT).await?;
-        if self.state(&system)? == Power::Off {
+        // A BMC that cannot tell whether the system is on can still switch it off.
+        if self.state(&system).is_ok_and(|power| power == Power::Off) {
             return Ok(());
         }
         self.press(WHAT, &system, &["ForceOff"], Power::Off).await
@@ -328,7 +331,7 @@ impl Redfish {
                     let words = body["Messages"][0]["Message"]
                         .as_str()
                         .unwrap_or("the task of the BMC failed");
-                    return Err(self.bad(what, wire::line(words)));
+                    return Err(self.bad(what, task.words(words)));
                 }
                 Some("New" | "Starting" | "Running" | "Pending" | "Service") => {}
                 _ => return Ok(()),

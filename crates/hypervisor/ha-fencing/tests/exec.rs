@@ -144,6 +144,10 @@ async fn what_is_no_answer_is_no_power_state() {
         ("echo '{\"power\": \"unknown\"}'", "json"),
         ("echo '{}'", "json"),
         ("echo off", "json"),
+        (":", "json"),
+        ("echo '[]'", "json"),
+        ("echo '{\"power\": [\"off\"]}'", "json"),
+        ("echo '{\"power\": \"off\"} {\"power\": \"on\"}'", "json"),
         ("echo '{\"power\": \"off\"}'; exit 1", "json"),
     ] {
         let rig = Rig::new(script, &format!(", protocol: {protocol}"), "");
@@ -188,6 +192,18 @@ async fn what_a_program_complains_about_is_told_without_the_password() {
     );
     let error = rig.device().power_off().await.unwrap_err().to_string();
     assert!(error.contains("login root/*** failed"), "{error}");
+    // Cut off in the middle of it, or printed where JSON belongs.
+    let filler = "x".repeat(295);
+    let rig = Rig::new(
+        &format!("cat >/dev/null; echo '{filler} hunter2' >&2; exit 1"),
+        "",
+        "",
+    );
+    let error = rig.device().power_off().await.unwrap_err().to_string();
+    assert!(!error.contains("hun"), "{error}");
+    let rig = Rig::new("echo '\"hunter2\"'", ", protocol: json", "");
+    let error = rig.device().power().await.unwrap_err().to_string();
+    assert!(error.contains("line 1") && !error.contains("hunter2"), "{error}");
     let rig = Rig::new("", "", "");
     std::fs::remove_file(rig.file("fence_test")).unwrap();
     let error = rig.device().power().await.unwrap_err().to_string();

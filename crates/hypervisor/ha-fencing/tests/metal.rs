@@ -272,6 +272,9 @@ async fn an_old_operator_is_asked_by_the_servers_own_power() {
         "wanted off is not off yet"
     );
     rig.status("Off").await;
+    let error = device.power().await.unwrap_err().to_string();
+    assert!(error.contains("whoever owns the claim may revert it"), "{error}");
+    after(31).await;
     assert_eq!(device.power().await.unwrap(), Power::Off);
     device.hold().await.unwrap();
     // Somebody wants it on: the reading is worth nothing, and the hold is renewed.
@@ -280,6 +283,16 @@ async fn an_old_operator_is_asked_by_the_servers_own_power() {
     assert!(device.power().await.is_err());
     assert!(!device.holds().await.unwrap());
     device.hold().await.unwrap();
+    assert_eq!(device.power().await.unwrap(), Power::Off);
+    // The owner of the claim as well; after that nothing is known for half a minute.
+    rig.api.admin().merge(CLAIM, &revert).await;
+    assert!(device.power().await.is_err());
+    device.hold().await.unwrap();
+    assert!(
+        device.power().await.is_err(),
+        "it was reverted once, and is watched anew"
+    );
+    after(31).await;
     assert_eq!(device.power().await.unwrap(), Power::Off);
     device.release().await.unwrap();
     assert_eq!(rig.server().await["spec"]["power"], "On");
@@ -305,6 +318,28 @@ async fn a_newer_operator_erases_the_servers_power_and_the_error_says_which_mode
     };
     assert!(matches!(error, Error::NotOffered { .. }), "{error}");
     assert!(error.to_string().contains("park+redfish"), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_or_a_bmc_that_two_hosts_lead_to_switches_neither() {
+    let rig = Rig::new("park+redfish").await;
+    let target = |host: &str, server: &str| {
+        let mut target = Target::new(HostName::new(host).unwrap());
+        target.labels = BTreeMap::from([(LABEL.to_owned(), server.to_owned())]);
+        target
+    };
+    let text = "levels: [[{driver: metal-operator, server_from: label/LABEL, url: 'https://{bmc}'}]]\n\
+                hosts: {n1: {bmc: a}, n2: {bmc: a}, n3: {bmc: b}, n4: {bmc: c}}\n";
+    let config: Config = cobaltcore_kit::config::Config::new()
+        .text("t.yaml", &text.replace("LABEL", LABEL))
+        .load()
+        .unwrap();
+    let fences = Fences::new(config, Some(rig.api.client())).unwrap();
+    fences.level(&target("n1", "metal-1"), 0).unwrap();
+    let shared = |level: Result<Level, Error>| matches!(level, Err(Error::Shared { .. }));
+    assert!(shared(fences.level(&target("n2", "metal-2"), 0)), "one BMC");
+    fences.level(&target("n3", "metal-3"), 0).unwrap();
+    assert!(shared(fences.level(&target("n4", "metal-3"), 0)), "one Server");
 }
 
 #[tokio::test]

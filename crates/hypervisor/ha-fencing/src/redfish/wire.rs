@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use url::Url;
 
 use crate::config::{Auth, DeviceConfig};
-use crate::credentials::{Credentials, Secret};
+use crate::credentials::{Credentials, Secret, hidden};
 use crate::error::{Error, Result};
 use crate::network::{Guarded, Network, allowed};
 
@@ -118,6 +118,10 @@ impl Wire {
             .insert(url.as_str().to_owned(), path.to_owned());
     }
 
+    pub(super) fn forget_system(&self, url: &Url) {
+        self.systems.lock().remove(url.as_str());
+    }
+
     pub(super) async fn send(&self, ask: Ask<'_>) -> Result<Answer> {
         if self.auth == Auth::Basic || ask.credentials.is_none() {
             return self.once(&ask, None).await;
@@ -151,7 +155,9 @@ impl Wire {
             credentials: None,
         };
         let device = ask.url.as_str().trim_end_matches('/').to_owned();
-        let answer = self.once(&login, None).await?.good(WHAT, &device)?;
+        let mut answer = self.once(&login, None).await?;
+        answer.secrets.push(password);
+        let answer = answer.good(WHAT, &device)?;
         let Some(token) = answer.header(&TOKEN) else {
             return Err(Error::BadAnswer {
                 what: WHAT,
@@ -189,17 +195,16 @@ impl Wire {
             device: device.to_owned(),
             detail,
         };
-        // A BMC names paths; one that names another machine would be sent our password.
-        if !ask.path.starts_with('/') || ask.path.starts_with("//") {
+        // A BMC names paths; one that names another machine would be sent our password. What a path leads to is known
+        // when it was read as an address: backslashes and line breaks count as nobody would think.
+        let found = ask.url.join(ask.path).ok();
+        let own = |url: &Url| ask.path.starts_with('/') && url.origin() == ask.url.origin();
+        let Some(url) = found.filter(own) else {
             return Err(bad(format!(
                 "the BMC names {:?}, which is no path of its own",
                 line(ask.path)
             )));
-        }
-        let url = ask
-            .url
-            .join(ask.path)
-            .map_err(|error| bad(format!("{:?}: {error}", line(ask.path))))?;
+        };
         let mut request = self
             .client
             .request(ask.method.clone(), url)
@@ -231,8 +236,15 @@ impl Wire {
             status,
             headers,
             body: body.to_vec(),
+            secrets: secrets(ask, token),
         })
     }
+}
+
+/// What must not be heard again from the one it was told to: some repeat what they did not like.
+fn secrets(ask: &Ask<'_>, token: Option<&Secret>) -> Vec<Secret> {
+    let password = ask.credentials.map(|who| who.password.clone());
+    password.into_iter().chain(token.cloned()).collect()
 }
 
 /// What the BMC said.
@@ -241,6 +253,7 @@ pub(super) struct Answer {
     pub(super) status: u16,
     headers: HeaderMap,
     body: Vec<u8>,
+    secrets: Vec<Secret>,
 }
 
 impl Answer {
@@ -262,8 +275,13 @@ impl Answer {
             what,
             device: device.to_owned(),
             status: self.status,
-            message: format!("{}{hint}", line(words.unwrap_or("without a word"))),
+            message: format!("{}{hint}", self.words(words.unwrap_or("without a word"))),
         })
+    }
+
+    /// Words of the BMC in one line of bearable length, without what it was told in confidence.
+    pub(super) fn words(&self, text: &str) -> String {
+        line(&hidden(text, &self.secrets))
     }
 
     pub(super) fn header(&self, name: impl header::AsHeaderName) -> Option<String> {
@@ -290,8 +308,8 @@ fn sensitive(text: &str) -> http::HeaderValue {
     value
 }
 
-/// Words of a BMC in one line of bearable length.
-pub(super) fn line(text: &str) -> String {
+/// A text in one line of bearable length.
+fn line(text: &str) -> String {
     text.split_whitespace()
         .collect::<Vec<_>>()
         .join(" ")

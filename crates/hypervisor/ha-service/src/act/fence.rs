@@ -74,26 +74,36 @@ impl Executor {
 
     pub(super) async fn power_off(&self, host: &HostName, level: usize, bounds: Bounds<'_>) -> Outcome {
         let level = self.level(host, level).await?;
-        bounds.check()?;
-        level
-            .power_off()
-            .await
-            .map_err(|error| trouble(host, "switching it off", &error))?;
+        let done = bounds.within(level.power_off()).await?;
+        done.map_err(|error| trouble(host, "switching it off", &error))?;
         Ok(Answer::Done)
     }
 
-    pub(super) async fn hold(&self, host: &HostName, level: usize, incident: Option<&IncidentId>) -> Outcome {
+    pub(super) async fn hold(
+        &self,
+        host: &HostName,
+        level: usize,
+        incident: Option<&IncidentId>,
+        bounds: Bounds<'_>,
+    ) -> Outcome {
         self.mark_node(host, incident).await?;
-        let held = self.level(host, level).await?.hold().await;
+        let level = self.level(host, level).await?;
+        let held = bounds.within(level.hold()).await?;
         held.map_err(|error| trouble(host, "keeping it off", &error))?;
         Ok(Answer::Done)
     }
 
-    pub(super) async fn release_fence(&self, host: &HostName, level: usize) -> Outcome {
+    pub(super) async fn release_fence(&self, host: &HostName, level: usize, bounds: Bounds<'_>) -> Outcome {
         self.unmark_node(host).await?;
-        let released = self.level(host, level).await?.release().await;
+        let level = self.level(host, level).await?;
+        let released = bounds.within(level.release()).await?;
         released.map_err(|error| trouble(host, "switching it on", &error))?;
         Ok(Answer::Done)
+    }
+
+    /// Forgets the devices of hosts that left for good.
+    pub(crate) fn retain_fences(&self, known: impl Fn(&HostName) -> bool) {
+        self.fences().retain(known);
     }
 
     /// Whether a host could be fenced if it had to be: some level's device answers, says whether it

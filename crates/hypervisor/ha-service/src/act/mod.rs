@@ -145,8 +145,8 @@ impl Executor {
             Effect::ReadHold { host, level } => self.read_hold(host, *level).await,
             Effect::Identify { host, level } => self.identify(host, *level).await,
             Effect::PowerOff { host, level } => self.power_off(host, *level, bounds).await,
-            Effect::Hold { host, level } => self.hold(host, *level, incident).await,
-            Effect::ReleaseFence { host, level } => self.release_fence(host, *level).await,
+            Effect::Hold { host, level } => self.hold(host, *level, incident, bounds).await,
+            Effect::ReleaseFence { host, level } => self.release_fence(host, *level, bounds).await,
             Effect::ReadMaintenance { host } => self.read_maintenance(host).await,
             Effect::Claim { host, expected } => self.claim(host, expected, incident, bounds).await,
             Effect::SetDisabled { host } => self.set_disabled(host, incident).await,
@@ -189,6 +189,16 @@ impl Bounds<'_> {
         } else {
             Ok(())
         }
+    }
+
+    /// Does something that takes several requests. None of them leaves when the time is over; what had left by then may
+    /// have had its effect.
+    pub(crate) async fn within<T>(self, doing: impl Future<Output = T>) -> Result<T, Trouble> {
+        self.check()?;
+        let left = self.not_after.since(self.clock.mono());
+        tokio::time::timeout(left, doing)
+            .await
+            .map_err(|_| Trouble::Unknown)
     }
 }
 

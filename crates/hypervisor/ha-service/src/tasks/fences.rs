@@ -54,6 +54,16 @@ impl FenceChecks {
         check.at.elapsed() >= good_for
     }
 
+    /// Whose turn it is: those that were never checked, then those whose check is the oldest. Where many devices do not
+    /// answer, the others are not forgotten over them.
+    fn next(&self, all: impl Iterator<Item = (HostName, Identity)>) -> Vec<(HostName, Identity)> {
+        let mut due: Vec<_> = all.filter(|(host, machine)| self.due(host, machine)).collect();
+        let known = self.0.lock();
+        due.sort_by_key(|(host, _)| known.get(host).map(|check| check.at));
+        due.truncate(AT_ONCE);
+        due
+    }
+
     fn note(&self, host: &HostName, machine: &Identity, result: Result<(), String>) {
         let check = Check {
             at: Instant::now(),
@@ -81,16 +91,17 @@ pub async fn check(
             checks.0.lock().clear();
         }
         let all = directory.all();
-        let due = all
-            .iter()
-            .filter(|(host, entry)| checks.due(host, &entry.machine))
-            .take(AT_ONCE);
-        let looks = due.map(|(host, entry)| async {
+        let due = checks.next(
+            all.iter()
+                .map(|(host, entry)| (host.clone(), entry.machine.clone())),
+        );
+        let looks = due.iter().map(|(host, machine)| async {
             let found = tokio::time::timeout(ANSWER_TIME, executor.check_fence(host)).await;
             let found = found.unwrap_or_else(|_| Err(format!("no answer within {ANSWER_TIME:?}")));
-            checks.note(host, &entry.machine, found);
+            checks.note(host, machine, found);
         });
         futures::future::join_all(looks).await;
+        executor.retain_fences(|host| directory.get(host).is_some());
         let mut known = checks.0.lock();
         known.retain(|host, _| directory.get(host).is_some());
         let bad = known.values().filter(|check| check.result.is_err()).count();
@@ -103,6 +114,22 @@ pub async fn check(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn devices_that_do_not_answer_do_not_keep_others_from_being_checked() {
+        let checks = FenceChecks::default();
+        let hosts = || (0..100).map(|n| (HostName::new(format!("n{n:03}")).unwrap(), Identity::default()));
+        let mut seen = std::collections::BTreeSet::new();
+        for _ in 0..7 {
+            for (host, machine) in checks.next(hosts()) {
+                checks.note(&host, &machine, Err("no answer".into()));
+                seen.insert(host);
+            }
+            // As long as a round takes in which nobody answers.
+            tokio::time::advance(ANSWER_TIME + EVERY).await;
+        }
+        assert_eq!(seen.len(), 100);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_machine_that_was_replaced_has_to_be_checked_anew() {

@@ -7,7 +7,7 @@ use cobaltcore_ha_engine::{Answer, Effect, Identity, Power, Refusal, Trouble};
 use cobaltcore_sim::bmc::Trouble as Fault;
 use cobaltcore_sim::world::Power as Real;
 
-use super::{ONE, Rig, TWO, name};
+use super::{ONE, Rig, TWO, action, name};
 
 fn read(host: &str) -> Effect {
     Effect::ReadPower {
@@ -106,6 +106,22 @@ async fn what_cannot_have_had_an_effect_is_a_refusal() {
         rig.act(missing).await.unwrap_err(),
         Trouble::Refused(Refusal::Other)
     );
+}
+
+#[tokio::test]
+async fn no_order_leaves_for_a_device_when_the_lease_is_over() {
+    let rig = Rig::new().await;
+    // The way to the button takes three requests, and the time is over after the first.
+    rig.bmcs.set(ONE, Fault::Slow(Duration::from_secs(1)));
+    let off = Effect::PowerOff {
+        host: name(ONE),
+        level: 0,
+    };
+    let until = rig.deps.clock.mono().after(Duration::from_millis(1500));
+    let outcome = rig.executor.run(&action(off, until)).await;
+    assert_eq!(outcome.unwrap_err(), Trouble::Unknown, "it may have been sent");
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert_eq!(rig.world.read(|state| state.hosts[ONE].power), Real::On);
 }
 
 #[tokio::test]
