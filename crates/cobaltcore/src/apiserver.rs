@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
-use cobaltcore_apiserver::{Authorization, Config, Durability, Server};
+use cobaltcore_apiserver::{Authorization, Config, Durability, Keys, Server};
 use cobaltcore_kit::config::HumanDuration;
 use cobaltcore_kit::shutdown::Shutdown;
 
@@ -58,6 +58,9 @@ enum Command {
         /// The data directory
         #[arg(long, env = "COBALTCORE_KUBE_DATA_DIR", value_name = "DIR")]
         data_dir: Option<PathBuf>,
+        /// The keys that Secrets are sealed with, to read those too
+        #[arg(long, env = "COBALTCORE_KUBE_ENCRYPTION_KEY_FILE", value_name = "FILE")]
+        encryption_key_file: Option<PathBuf>,
     },
 }
 
@@ -105,6 +108,13 @@ pub(crate) struct ServeArgs {
     /// File with static tokens, lines of token,user,uid,"group1,group2"
     #[arg(long, env = "COBALTCORE_KUBE_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// Seal Secrets in the database with the key in this file (32 random bytes in base64, mode 0600)
+    ///
+    /// Make one with `(umask 077; head -c 32 /dev/urandom | base64 > FILE)` and keep a copy: without it nobody reads the
+    /// Secrets again. Of several lines the first key seals and all of them open; what is there is sealed anew at the
+    /// next start, history too. The word `plain` in the first line writes in the clear again.
+    #[arg(long, env = "COBALTCORE_KUBE_ENCRYPTION_KEY_FILE", value_name = "FILE")]
+    encryption_key_file: Option<PathBuf>,
     /// When a write counts as done
     #[arg(long, env = "COBALTCORE_KUBE_DURABILITY", value_enum, default_value = "full")]
     durability: Safety,
@@ -207,6 +217,7 @@ impl ServeArgs {
             authorization,
             anonymous,
             token_file,
+            encryption_key_file,
             durability,
             event_ttl,
             history,
@@ -245,6 +256,7 @@ impl ServeArgs {
             },
             anonymous,
             token_file,
+            encryption_key_file,
             durability: match durability {
                 Safety::Full => Durability::Full,
                 Safety::Relaxed => Durability::Relaxed,
@@ -284,8 +296,12 @@ pub(crate) fn run(log: &LogArgs, args: Args) -> ExitCode {
             let dir = data_dir.unwrap_or_else(|| run::state_dir("kube"));
             backup(&dir, &file).map_err(Failure::from)
         }),
-        Some(Command::Check { data_dir }) => run::block_on(log, "apiserver", async move {
-            check(&data_dir.unwrap_or_else(|| run::state_dir("kube"))).map_err(Failure::from)
+        Some(Command::Check {
+            data_dir,
+            encryption_key_file,
+        }) => run::block_on(log, "apiserver", async move {
+            let dir = data_dir.unwrap_or_else(|| run::state_dir("kube"));
+            check(&dir, encryption_key_file.as_deref()).map_err(Failure::from)
         }),
     }
 }
@@ -328,11 +344,18 @@ fn backup(dir: &Path, file: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn check(dir: &Path) -> anyhow::Result<()> {
+fn check(dir: &Path, keys: Option<&Path>) -> anyhow::Result<()> {
     let database = dir.join("state.db");
-    let report = cobaltcore_apiserver::check(&database)
+    let keys = keys.map_or_else(|| Ok(Keys::default()), Keys::read)?;
+    let report = cobaltcore_apiserver::check(&database, &keys)
         .with_context(|| format!("cannot read {}", database.display()))?;
     say!("{} objects, {} events of history", report.objects, report.events);
+    if report.sealed > 0 {
+        say!(
+            "sealed and not read: {} of the Secrets; --encryption-key-file opens them",
+            report.sealed
+        );
+    }
     if report.problems.is_empty() {
         say!("no problems found");
         return Ok(());

@@ -45,6 +45,8 @@ pub struct Config {
     pub kubeconfig: Option<PathBuf>,
     /// A kubeconfig of the user's own that gets a context for this server as well.
     pub kubeconfig_merge: Option<PathBuf>,
+    /// File with the keys that Secrets are sealed with in the database; absent, they lie there in the clear.
+    pub encryption_key_file: Option<PathBuf>,
     /// When a write counts as done.
     pub durability: Durability,
     /// Events older than this vanish.
@@ -89,6 +91,7 @@ impl Default for Config {
             context: "cobaltcore".into(),
             kubeconfig: None,
             kubeconfig_merge: None,
+            encryption_key_file: None,
             durability: Durability::Full,
             event_ttl: Duration::from_hours(1),
             history: Duration::from_mins(10),

@@ -73,4 +73,4 @@ pub use config::{Authorization, Config};
 pub use faults::{Effect, Fault, Faults};
 pub use http::ResponseBody;
 pub use server::{Server, ServerError};
-pub use store::{Durability, Report, StoreError, backup, check};
+pub use store::{Durability, Keys, Report, StoreError, backup, check};

@@ -27,7 +27,7 @@ use crate::config::{Authorization, Config};
 use crate::definitions;
 use crate::listen;
 use crate::registry::{Registry, Resource};
-use crate::store::{Durability, Op, Store, StoreError, StoreOptions};
+use crate::store::{Durability, Keys, Op, Store, StoreError, StoreOptions};
 
 /// Why a server did not start.
 #[derive(Debug, thiserror::Error)]
@@ -66,7 +66,7 @@ impl ServerError {
     /// The exit code of a process that fails for this reason.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Config(_) => 2,
+            Self::Config(_) | Self::Store(StoreError::Keys(_) | StoreError::Sealed { .. }) => 2,
             Self::InUse(_) => 3,
             Self::Store(StoreError::Damaged { .. } | StoreError::Corrupt(_) | StoreError::Newer { .. }) => 4,
             _ => 1,
@@ -344,6 +344,10 @@ fn open_pki(config: &Config, addresses: &[SocketAddr]) -> Result<Pki, ServerErro
 }
 
 fn open_api(config: Config, pki: &Arc<Pki>) -> Result<Api, ServerError> {
+    let keys = match &config.encryption_key_file {
+        None => Arc::default(),
+        Some(path) => Arc::new(Keys::read(path)?),
+    };
     let store = Store::open(&StoreOptions {
         path: config.data_dir.as_ref().map(|d| d.join("state.db")),
         durability: if config.data_dir.is_some() {
@@ -352,6 +356,7 @@ fn open_api(config: Config, pki: &Arc<Pki>) -> Result<Api, ServerError> {
             Durability::None
         },
         history: config.history,
+        keys,
     })?;
     let mut authenticator = Authenticator::new(pki.admin_token(), pki.sa_key());
     if let Some(path) = &config.token_file {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags};
 
 use super::StoreError;
+use super::seal::{Closed, Keys, Place};
 use super::sqlite::open;
 
 /// Copies a database, also while a server has it open.
@@ -28,14 +29,17 @@ pub fn backup(source: &Path, target: &Path) -> Result<(), StoreError> {
 pub struct Report {
     /// Objects found.
     pub objects: u64,
+    /// Of these, Secrets that nobody here can open.
+    pub sealed: u64,
     /// Events found.
     pub events: u64,
     /// Everything that is wrong, one sentence each.
     pub problems: Vec<String>,
 }
 
-/// Verifies a database as it is at one moment; a server may go on writing meanwhile.
-pub fn check(path: &Path) -> Result<Report, StoreError> {
+/// Verifies a database as it is at one moment; a server may go on writing meanwhile. Sealed Secrets are read where
+/// `keys` has theirs.
+pub fn check(path: &Path, keys: &Keys) -> Result<Report, StoreError> {
     let connection =
         Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(|source| {
             StoreError::Open {
@@ -58,18 +62,34 @@ pub fn check(path: &Path) -> Result<Report, StoreError> {
     report.events =
         connection.query_row("select count(*) from events", [], |row| row.get::<_, i64>(0))? as u64;
     let mut uids = std::collections::HashSet::new();
-    let mut statement = connection.prepare("select ns, name, uid, mod_rev, value from objects")?;
+    let mut statement = connection.prepare("select ns, name, uid, mod_rev, tag, value from objects")?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         report.objects += 1;
         let (ns, name, uid): (String, String, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
-        let (rev, body): (i64, Vec<u8>) = (row.get(3)?, row.get(4)?);
+        let (rev, tag, body): (i64, i64, Vec<u8>) = (row.get(3)?, row.get(4)?, row.get(5)?);
         let what = format!("{ns}/{name}");
         if !uids.insert(uid) {
             report
                 .problems
                 .push(format!("{what}: its uid belongs to another object too"));
         }
+        let place = Place {
+            namespace: &ns,
+            name: &name,
+            revision: rev as u64,
+        };
+        let body = match keys.open(place, tag, body) {
+            Ok(body) => body,
+            Err(Closed::UnknownKey(_)) => {
+                report.sealed += 1;
+                continue;
+            }
+            Err(why) => {
+                report.problems.push(format!("{what}: {why}"));
+                continue;
+            }
+        };
         match serde_json::from_slice::<serde_json::Value>(&body) {
             Err(error) => report.problems.push(format!("{what}: not JSON: {error}")),
             Ok(object) if object["metadata"]["resourceVersion"].as_str() != Some(&rev.to_string()) => {

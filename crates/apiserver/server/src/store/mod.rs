@@ -9,6 +9,7 @@ mod check;
 mod follow;
 mod layout;
 mod record;
+mod seal;
 mod sqlite;
 mod table;
 #[cfg(test)]
@@ -27,6 +28,7 @@ use tokio::sync::{oneshot, watch};
 pub use check::{Report, backup, check};
 pub(crate) use follow::{Missed, Subscription};
 pub(crate) use record::{Draft, Facts, Key, Record, Uid, serialize, without_envelope};
+pub use seal::Keys;
 
 pub(crate) use table::{Event, Op, Rendering, Since, Table, TooOld, TypeId};
 pub(crate) use writer::Statistics;
@@ -69,6 +71,17 @@ pub enum StoreError {
         /// The newest layout known here.
         known: i64,
     },
+    /// A Secret is sealed and its key is not known.
+    #[error("cannot read {}: {why}; start with a file that has it, or restore a copy made before", path.display())]
+    Sealed {
+        /// The file.
+        path: PathBuf,
+        /// What is sealed, and with which key.
+        why: String,
+    },
+    /// The file of keys cannot be used.
+    #[error("--encryption-key-file: {0}")]
+    Keys(String),
     /// A database operation failed.
     #[error("database: {0}")]
     Database(#[from] rusqlite::Error),
@@ -149,6 +162,8 @@ pub struct StoreOptions {
     pub durability: Durability,
     /// Least age of history before it may be dropped.
     pub history: Duration,
+    /// What Secrets are sealed with in the file.
+    pub keys: Arc<Keys>,
 }
 
 /// The store. Cheap to share; closes when the last handle and the writer are gone.
@@ -192,7 +207,7 @@ impl Store {
         let mut database = None;
         let mut history = None;
         if let (Some(path), true) = (&options.path, options.durability != Durability::None) {
-            let mut db = sqlite::Database::open(path, options.durability)?;
+            let mut db = sqlite::Database::open(path, options.durability, options.keys.clone())?;
             let last = db.last_revision()?;
             shared.published.store(last, Ordering::Release);
             shared.announced.send_replace(last);

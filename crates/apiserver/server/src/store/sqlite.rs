@@ -3,6 +3,7 @@
 //! Current state and history live in separate tables, so neither a busy lease nor a long history
 //! slows reading the present.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,10 +14,10 @@ use parking_lot::Mutex;
 use rusqlite::hooks::Wal;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, params};
 
-use super::layout;
 use super::record::{Facts, Key, Record};
+use super::seal::{self, Closed, Keys, Place};
 use super::table::{Event, Op, Table, TypeId};
-use super::{Durability, StoreError};
+use super::{Durability, StoreError, layout};
 
 /// Revisions are reserved in blocks when commits are not synced, so that none is ever reused.
 const BLOCK: u64 = 100_000;
@@ -33,9 +34,6 @@ const BUSY: Duration = Duration::from_secs(5);
 const READER_WAIT: Duration = Duration::from_millis(20);
 /// Rows deleted per compaction step, so that clients never wait long behind one.
 const SLICE: usize = 500;
-
-/// How the value column is encoded; leaves room for encrypted values.
-const TAG_PLAIN: i64 = 0;
 
 /// A type as stored.
 #[derive(Debug)]
@@ -55,6 +53,9 @@ pub(super) struct Database {
     writer: Connection,
     checkpointer: Connection,
     path: PathBuf,
+    keys: Arc<Keys>,
+    /// The type whose values are sealed.
+    secrets: Option<TypeId>,
     relaxed: bool,
     ceiling: u64,
     /// Pages in the log after the last commit, and how many of them were left there by the last attempt
@@ -65,7 +66,10 @@ pub(super) struct Database {
 
 /// The read side for history that left the rings.
 #[derive(Debug)]
-pub(super) struct History(Mutex<Connection>);
+pub(super) struct History {
+    connection: Mutex<Connection>,
+    keys: Arc<Keys>,
+}
 
 pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
@@ -100,8 +104,8 @@ fn make_private(path: &Path) -> Result<(), StoreError> {
 }
 
 impl Database {
-    /// Opens or creates the database.
-    pub(super) fn open(path: &Path, durability: Durability) -> Result<Self, StoreError> {
+    /// Opens or creates the database. Secrets that were written with another key, or in the clear, are written anew.
+    pub(super) fn open(path: &Path, durability: Durability, keys: Arc<Keys>) -> Result<Self, StoreError> {
         let mut writer = open(path)?;
         let fresh: bool = writer
             .query_row("select count(*) = 0 from sqlite_master", [], |row| row.get(0))
@@ -132,15 +136,72 @@ impl Database {
             Ok(())
         }))?;
         let checkpointer = open(path)?;
-        Ok(Self {
+        let secrets = writer
+            .query_row(
+                "select id from types where grp = '' and plural = 'secrets'",
+                [],
+                |row| Ok(TypeId(row.get::<_, i64>(0)? as u32)),
+            )
+            .optional()?;
+        let mut database = Self {
             writer,
             checkpointer,
             path: path.to_owned(),
+            keys,
+            secrets,
             relaxed,
             ceiling: 0,
             log,
             left: 0,
-        })
+        };
+        database.reseal()?;
+        Ok(database)
+    }
+
+    /// Writes every Secret of the present and of history as new ones are written, all of them or none, and leaves
+    /// nothing behind of what stood there.
+    fn reseal(&mut self) -> Result<(), StoreError> {
+        if self.keys.seals() {
+            self.writer.pragma_update(None, "secure_delete", true)?;
+        }
+        let Some(secrets) = self.secrets else {
+            return Ok(());
+        };
+        let mut rewritten = 0;
+        let transaction = self.writer.transaction()?;
+        for (table, id, revision) in [("objects", "id", "mod_rev"), ("events", "rev", "rev")] {
+            let rows =
+                format!("select {id}, ns, name, {revision}, tag, value from {table} where type_id = ?1");
+            let mut rows = transaction.prepare(&rows)?;
+            let mut rows = rows.query([secrets.0])?;
+            let mut update = transaction.prepare(&format!(
+                "update {table} set tag = ?2, value = ?3 where {id} = ?1"
+            ))?;
+            while let Some(row) = rows.next()? {
+                let (namespace, name): (String, String) = (row.get(1)?, row.get(2)?);
+                let (tag, value): (i64, Vec<u8>) = (row.get(4)?, row.get(5)?);
+                if self.keys.is_current(tag, &value) {
+                    continue;
+                }
+                let place = Place {
+                    namespace: &namespace,
+                    name: &name,
+                    revision: row.get::<_, i64>(3)? as u64,
+                };
+                let value = self.keys.open(place, tag, value);
+                let value = value.map_err(|why| sealed(&self.path, place, &why))?;
+                let (tag, value) = self.keys.seal(place, &value)?;
+                update.execute(params![row.get::<_, i64>(0)?, tag, value])?;
+                rewritten += 1;
+            }
+        }
+        transaction.commit()?;
+        if rewritten > 0 {
+            self.writer
+                .query_row("pragma wal_checkpoint(truncate)", [], |_| Ok(()))?;
+            tracing::info!(path = %self.path.display(), rewritten, sealed = self.keys.seals(), "Secrets were written anew");
+        }
+        Ok(())
     }
 
     /// From now on every commit is synced, and with it everything before it. Called once the server
@@ -156,7 +217,10 @@ impl Database {
 
     /// A reader for events that left the rings.
     pub(super) fn history(&self) -> Result<History, StoreError> {
-        Ok(History(Mutex::new(open(&self.path)?)))
+        Ok(History {
+            connection: Mutex::new(open(&self.path)?),
+            keys: self.keys.clone(),
+        })
     }
 
     /// The first revision not yet used. After an unclean stop without synced commits it lies above
@@ -209,6 +273,10 @@ impl Database {
                 .execute(params![table.id.0, &*table.group, &*table.plural, floor as i64])?;
         }
         transaction.commit()?;
+        let secrets = tables
+            .iter()
+            .find(|table| table.group.is_empty() && &*table.plural == "secrets");
+        self.secrets = secrets.map(|table| table.id).or(self.secrets);
         Ok(())
     }
 
@@ -226,7 +294,7 @@ impl Database {
     pub(super) fn load(&self) -> Result<BTreeMap<TypeId, Objects>, StoreError> {
         let mut statement = self
             .writer
-            .prepare("select type_id, ns, name, mod_rev, schema, value from objects")?;
+            .prepare("select type_id, ns, name, mod_rev, schema, value, tag from objects")?;
         let mut rows = statement.query([])?;
         let mut objects: BTreeMap<TypeId, Objects> = BTreeMap::new();
         let mut namespaces = HashSet::new();
@@ -258,13 +326,20 @@ impl Database {
             namespaces.insert(new.clone());
             new
         };
-        let body: Vec<u8> = row.get(5)?;
+        let revision = row.get::<_, i64>(3)? as u64;
+        let place = Place {
+            namespace: &namespace,
+            name,
+            revision,
+        };
+        let body = self.keys.open(place, row.get(6)?, row.get(5)?);
+        let body = body.map_err(|why| sealed(&self.path, place, &why))?;
         let facts = Facts::scan(&body).map_err(|error| StoreError::Damaged {
             path: self.path.clone(),
             why: format!("object {namespace}/{name} is not JSON: {error}"),
         })?;
         let record = Record {
-            revision: row.get::<_, i64>(3)? as u64,
+            revision,
             body: body.into(),
             facts,
             schema: row.get::<_, i64>(4)? as u32,
@@ -314,6 +389,16 @@ impl Database {
         for (id, event) in events {
             let (ns, name) = (&*event.key.namespace, &*event.key.name);
             let body: &[u8] = &event.new.body;
+            let (tag, body) = if self.secrets == Some(*id) {
+                let place = Place {
+                    namespace: ns,
+                    name,
+                    revision: event.revision,
+                };
+                self.keys.seal(place, body)?
+            } else {
+                (seal::PLAIN, Cow::Borrowed(body))
+            };
             if event.op == Op::Deleted {
                 delete.execute(params![id.0, ns, name])?;
             } else {
@@ -325,7 +410,7 @@ impl Database {
                     uid,
                     event.revision as i64,
                     event.new.schema,
-                    TAG_PLAIN,
+                    tag,
                     body
                 ])?;
             }
@@ -339,7 +424,7 @@ impl Database {
                 prev as i64,
                 at,
                 event.new.schema,
-                TAG_PLAIN,
+                tag,
                 body
             ])?;
         }
@@ -459,9 +544,9 @@ impl History {
     /// Events of a type with `after < revision <= until`, each with the state before it where that
     /// is still known.
     pub(super) fn events(&self, id: TypeId, after: u64, until: u64) -> Result<Vec<Arc<Event>>, StoreError> {
-        let connection = self.0.lock();
+        let connection = self.connection.lock();
         let mut statement = connection.prepare_cached(
-            "select e.rev, e.ns, e.name, e.op, e.prev_rev, e.schema, e.value, p.value, p.schema
+            "select e.rev, e.ns, e.name, e.op, e.prev_rev, e.schema, e.value, p.value, p.schema, e.tag, p.tag
              from events e left join events p on p.rev = e.prev_rev
              where e.type_id = ?1 and e.rev > ?2 and e.rev <= ?3 order by e.rev",
         )?;
@@ -469,23 +554,43 @@ impl History {
         let mut events = Vec::new();
         while let Some(row) = rows.next()? {
             let prev = row.get::<_, i64>(4)? as u64;
-            let old = match row.get::<_, Option<Vec<u8>>>(7)? {
-                Some(body) => Some(Arc::new(record(prev, body, row.get::<_, i64>(8)? as u32)?)),
-                None => None,
-            };
             let revision = row.get::<_, i64>(0)? as u64;
             let namespace: String = row.get(1)?;
             let name: String = row.get(2)?;
+            let read = |revision, tag, body, schema: i64| {
+                let place = Place {
+                    namespace: &namespace,
+                    name: &name,
+                    revision,
+                };
+                let body = self.keys.open(place, tag, body);
+                let body = body.map_err(|why| StoreError::Corrupt(format!("{namespace}/{name}: {why}")))?;
+                Ok::<_, StoreError>(Arc::new(record(revision, body, schema as u32)?))
+            };
+            let old = match row.get::<_, Option<Vec<u8>>>(7)? {
+                Some(body) => Some(read(prev, row.get(10)?, body, row.get(8)?)?),
+                None => None,
+            };
+            let new = read(revision, row.get(9)?, row.get(6)?, row.get(5)?)?;
             events.push(Arc::new(Event {
                 revision,
                 key: Key::new(&namespace, &name),
                 op: op_of(row.get(3)?),
                 old,
-                new: Arc::new(record(revision, row.get(6)?, row.get::<_, i64>(5)? as u32)?),
+                new,
                 rendered: Mutex::default(),
             }));
         }
         Ok(events)
+    }
+}
+
+fn sealed(path: &Path, place: Place<'_>, why: &Closed) -> StoreError {
+    let told = format!("Secret {}/{}: {why}", place.namespace, place.name);
+    let path = path.to_owned();
+    match why {
+        Closed::UnknownKey(_) => StoreError::Sealed { path, why: told },
+        Closed::Broken => StoreError::Damaged { path, why: told },
     }
 }
 

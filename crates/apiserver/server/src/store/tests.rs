@@ -18,6 +18,7 @@ fn open(path: &Path) -> (Store, Arc<Table>) {
         path: Some(path.to_owned()),
         durability: Durability::Relaxed,
         history: Duration::from_mins(5),
+        keys: Arc::default(),
     };
     let store = Store::open(&options).unwrap();
     let table = store

@@ -3,7 +3,7 @@
 //! stops.
 
 use cobaltcore_apiserver::testkit::TestServer;
-use cobaltcore_apiserver::{Authorization, Config};
+use cobaltcore_apiserver::{Authorization, Config, Keys};
 use serde_json::json;
 
 fn on_disk(dir: &std::path::Path) -> Config {
@@ -168,7 +168,7 @@ async fn objects_and_definitions_survive_a_restart() {
         .unwrap();
     assert!(later > revision);
     let sound = || {
-        let report = cobaltcore_apiserver::check(&dir.path().join("state.db")).unwrap();
+        let report = cobaltcore_apiserver::check(&dir.path().join("state.db"), &Keys::default()).unwrap();
         assert!(report.problems.is_empty() && report.objects > 10, "{report:?}");
     };
     sound();

@@ -64,6 +64,7 @@ mod policies;
 mod quotas;
 mod roles;
 mod rules_more;
+mod sealed;
 mod second_reading;
 mod side_by_side;
 mod simulated;
