@@ -110,6 +110,14 @@ impl Scene {
             .publish(SERVER, &EventBody::MigrationIteration { iteration: 1 });
     }
 
+    /// The server begins to leave, for a host that nobody names.
+    async fn leave(&self) {
+        self.source.set_job(SERVER, job(2, 5, 4 << 30, 1 << 30));
+        let iteration = EventBody::MigrationIteration { iteration: 1 };
+        self.source.publish(SERVER, &iteration);
+        self.until("running", |status| status["phase"] == "Running").await;
+    }
+
     /// What both sides tell at a good end.
     fn complete(&self) {
         let end = job(3, 5, 4 << 30, 0);
@@ -347,12 +355,7 @@ async fn an_agent_that_was_away_finds_out_how_it_ended() {
 async fn an_end_that_nobody_saw_is_found_although_the_api_fails_at_first() {
     let scene = Scene::new().await;
     let one = scene.agent("one", &scene.source).await;
-    scene.source.set_job(SERVER, job(2, 5, 4 << 30, 1 << 30));
-    let iteration = EventBody::MigrationIteration { iteration: 1 };
-    scene.source.publish(SERVER, &iteration);
-    scene
-        .until("running", |status| status["phase"] == "Running")
-        .await;
+    scene.leave().await;
     one.stop().await;
     scene.source.set_job(SERVER, JobStats::default());
     let agent = rules::agent_on("one").name;
@@ -374,12 +377,7 @@ async fn an_end_that_nobody_saw_is_found_although_the_api_fails_at_first() {
 async fn a_server_that_left_unseen_is_found_where_it_runs() {
     let scene = Scene::new().await;
     let one = scene.agent("one", &scene.source).await;
-    scene.source.set_job(SERVER, job(2, 5, 4 << 30, 1 << 30));
-    let iteration = EventBody::MigrationIteration { iteration: 1 };
-    scene.source.publish(SERVER, &iteration);
-    scene
-        .until("running", |status| status["phase"] == "Running")
-        .await;
+    scene.leave().await;
     // While nobody watches, it leaves for a host that is not named in the object and that nobody saw it arrive at.
     one.stop().await;
     scene.source.forget(SERVER);
