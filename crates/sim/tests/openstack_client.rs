@@ -31,7 +31,7 @@ impl Shell {
             // Past the test harness, which swallows what tests print.
             writeln!(
                 std::io::stderr(),
-                "skipped: no {CLIENT} (Debian: python3-openstackclient)"
+                "SKIPPED: no {CLIENT} (Debian: python3-openstackclient)"
             )
             .ok();
             return None;

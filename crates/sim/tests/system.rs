@@ -2,6 +2,7 @@
 //! The simulated system bus as a client sees it that somebody else wrote.
 #![allow(clippy::unwrap_used)]
 
+use std::io::Write as _;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -25,7 +26,9 @@ async fn call(address: &str, service: &str, path: &str, method: &str, args: &[&s
             Some(String::from_utf8_lossy(&text).into_owned())
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            eprintln!("SKIPPED: dbus-send is not installed (Debian package dbus-bin)");
+            // Past the test harness, which hides what tests that pass say.
+            let _ = std::io::stderr()
+                .write_all(b"SKIPPED: dbus-send is not installed (Debian package dbus-bin)\n");
             None
         }
         Err(error) => panic!("{error}"),

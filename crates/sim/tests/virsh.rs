@@ -29,7 +29,7 @@ fn virsh_is_here() -> bool {
         // Past the test harness, which swallows what tests print.
         writeln!(
             std::io::stderr(),
-            "skipped: no /usr/bin/virsh (Debian: libvirt-clients)"
+            "SKIPPED: no /usr/bin/virsh (Debian: libvirt-clients)"
         )
         .ok();
     }

@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use cobaltcore_schema::{compile, default_crd, validate_crd};
@@ -33,7 +34,10 @@ fn every_reference_definition_registers() {
     let mut found = Vec::new();
     files(&directory(), &mut found);
     if found.is_empty() {
-        println!("SKIPPED: no reference definitions; name their folder in COBALTCORE_REFERENCE_CRDS");
+        // Past the test harness, which hides what tests that pass say.
+        let _ = std::io::stderr().write_all(
+            b"SKIPPED: no reference definitions; name their folder in COBALTCORE_REFERENCE_CRDS\n",
+        );
         return;
     }
     let mut kinds = 0;

@@ -5,7 +5,7 @@
 
 mod support;
 
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::process::Stdio;
 use std::sync::Arc;
 
@@ -73,7 +73,9 @@ async fn the_service_hears_of_a_shutdown_before_it_happens() {
     let mut daemon = match daemon {
         Ok(daemon) => daemon,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            eprintln!("SKIPPED: dbus-daemon is not installed (Debian package dbus)");
+            // Past the test harness, which hides what tests that pass say.
+            let _ =
+                std::io::stderr().write_all(b"SKIPPED: dbus-daemon is not installed (Debian package dbus)\n");
             return;
         }
         Err(error) => panic!("dbus-daemon does not start: {error}"),

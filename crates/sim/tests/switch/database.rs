@@ -150,14 +150,14 @@ async fn the_schema_is_that_of_the_real_server() {
     let Ok(text) = std::fs::read_to_string(REAL) else {
         writeln!(
             std::io::stderr(),
-            "skipped: no {REAL} (Debian: openvswitch-common)"
+            "SKIPPED: no {REAL} (Debian: openvswitch-common)"
         )
         .ok();
         return;
     };
     let real: Value = serde_json::from_str(&text).unwrap();
     if real["version"] != ours["result"]["version"] {
-        writeln!(std::io::stderr(), "skipped: {REAL} is of another version").ok();
+        writeln!(std::io::stderr(), "SKIPPED: {REAL} is of another version").ok();
         return;
     }
     let tables = real["tables"].as_object().unwrap();

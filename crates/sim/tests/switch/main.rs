@@ -98,7 +98,7 @@ fn installed(programs: &[&str]) -> bool {
         // Past the test harness, which swallows what tests print.
         writeln!(
             std::io::stderr(),
-            "skipped: no /usr/bin/{name} (Debian: openvswitch-common, openvswitch-switch)"
+            "SKIPPED: no /usr/bin/{name} (Debian: openvswitch-common, openvswitch-switch)"
         )
         .ok();
     }
