@@ -251,11 +251,12 @@ impl Engine {
 
     pub(crate) fn watch_storm(&mut self, now: Now) {
         self.note_trouble(now.mono);
-        let impacted = self.impacted(now).len();
+        let impacted = self.impacted(now);
         let limit = (self.hosts.len() * self.config.storm_percent as usize / 100).max(2);
-        if impacted > limit {
+        if impacted.len() > limit {
             self.storm_last = Some(now.mono);
         }
+        self.note_crowds(&impacted, now);
         let isolated = self.isolation_gate(None, now.mono).is_err();
         // Who has just begun to lead has heard nobody yet. The gate holds all the same; it is no news.
         let begins = self
@@ -320,19 +321,39 @@ impl Engine {
         {
             return Err(HeldReason::Storm);
         }
-        let impacted = self.impacted(now);
+        let crowded = self.runs.get(&incident.id).and_then(|run| run.crowded);
+        let lately = crowded.is_some_and(|last| now.mono.since(last) <= self.config.storm_cooldown);
+        if lately || self.crowded(incident, &self.impacted(now)) {
+            return Err(HeldReason::DomainLimit);
+        }
+        Ok(())
+    }
+
+    /// Whether as many hosts of one of its failure domains as may be in trouble were so before it.
+    fn crowded(&self, incident: &Incident, impacted: &BTreeSet<HostName>) -> bool {
         let facts = self
             .hosts
             .get(&incident.id.host)
             .and_then(|host| host.facts.as_ref());
         // The outermost domain is the fleet of this service; the storm limit speaks for it.
         let inner = facts.map_or(&[][..], |facts| facts.domains.get(1..).unwrap_or(&[]));
-        for domain in inner {
-            if self.ahead(incident, domain, &impacted) >= self.domain_limit(domain) {
-                return Err(HeldReason::DomainLimit);
-            }
+        inner
+            .iter()
+            .any(|domain| self.ahead(incident, domain, impacted) >= self.domain_limit(domain))
+    }
+
+    /// Remembers whose domains are crowded: like a storm, that is over when it has been calm for a while.
+    fn note_crowds(&mut self, impacted: &BTreeSet<HostName>, now: Now) {
+        if self.broken.is(Mutation::NoDomainCooldown) {
+            return;
         }
-        Ok(())
+        let waits = |incident: &&Incident| incident.state.open() && !incident.fence_intended;
+        let waiting = self.ledger.incidents.values().filter(waits);
+        let crowded = waiting.filter(|incident| self.crowded(incident, impacted));
+        let crowded: Vec<IncidentId> = crowded.map(|incident| incident.id.clone()).collect();
+        for id in crowded {
+            self.run(&id, now).crowded = Some(now.mono);
+        }
     }
 
     fn members<'a>(&'a self, domain: &'a Domain) -> impl Iterator<Item = &'a HostName> {

@@ -75,6 +75,8 @@ pub enum Mutation {
     IgnoreUnheld,
     /// A guest that arrived stopped is started whatever became of the fence of its old host.
     StartUnfenced,
+    /// The next host of a rack is switched off as soon as the one before it is well.
+    NoDomainCooldown,
 }
 
 #[cfg(feature = "mutants")]
@@ -115,6 +117,7 @@ impl Mutation {
         Self::ReleaseSilently,
         Self::IgnoreUnheld,
         Self::StartUnfenced,
+        Self::NoDomainCooldown,
     ];
 }
 

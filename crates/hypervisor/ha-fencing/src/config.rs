@@ -500,12 +500,6 @@ impl DeviceConfig {
                 "this driver switches nothing off, so a guest can end up running twice and destroy its disk; set it to true where that is accepted",
             );
         }
-        if self.dwell.is_some_and(|dwell| dwell.0 < crate::nova_only::DWELL) {
-            say(
-                "dwell",
-                "must be at least 5m: until then a host that is only cut off looks dead as well",
-            );
-        }
         if self.limit() > Duration::from_secs(10) || self.limit().is_zero() {
             say(
                 "timeout",
@@ -561,10 +555,6 @@ mod tests {
             (
                 "levels: [[{driver: exec, command: x, options: {passwd: x}}]]",
                 "levels.0.0.options",
-            ),
-            (
-                "required_grade: none\nlevels: [[{driver: nova-force-down-only, accept_split_brain: true, dwell: 4m}]]",
-                "levels.0.0.dwell",
             ),
             ("levels: [[{driver: manual, timeout: 1m}]]", "levels.0.0.timeout"),
             (

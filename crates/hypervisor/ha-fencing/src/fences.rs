@@ -23,7 +23,7 @@ use crate::level::Level;
 use crate::manual::Manual;
 use crate::metal::{Metal, Way};
 use crate::network::{Network, is_address, names_address};
-use crate::nova_only::NovaOnly;
+use crate::nova_only::{DWELL, NovaOnly};
 use crate::redfish::{Redfish, Wire};
 use crate::vigil::Vigil;
 use crate::watchdog::WatchdogLease;
@@ -87,8 +87,8 @@ impl Fences {
         Ok(fences)
     }
 
-    /// What lets passwords be seen by others is told at every start: devices that may be anywhere, or need not prove
-    /// who they are.
+    /// What is less safe than it could be is told at every start: devices that may be anywhere, or need not prove who they
+    /// are, and hosts that are given up too soon.
     fn warn_of_open_ways(&self) {
         let led = |device: &&DeviceConfig| device.driver == Driver::Exec || device.by_bmc();
         if self.networks.is_empty() && self.config.devices().any(|device| led(&device)) {
@@ -105,6 +105,15 @@ impl Fences {
             tracing::warn!(
                 "fencing: verify_tls is false: whoever answers in the place of a BMC is told its password; \
                  give the BMCs' authorities as ca_file"
+            );
+        }
+        if self
+            .config
+            .devices()
+            .any(|device| device.dwell.is_some_and(|dwell| dwell.0 < DWELL))
+        {
+            tracing::warn!(
+                "fencing: dwell is less than 5m: a host that is only cut off for a while is taken for dead, and its guests run twice"
             );
         }
         if self.config.unencrypted() {

@@ -124,7 +124,8 @@ impl Campaign {
             };
             // What failed before this term is no concern of it.
             let _ = tokio::time::timeout(Duration::ZERO, self.failed.notified()).await;
-            let next = records.last().map_or(0, |record| record.epoch.0) + 1;
+            let written = records.last().map_or(0, |record| record.epoch.0);
+            let next = self.terms.next(written + 1);
             let number = match &leading {
                 None => next,
                 Some(leading) => tokio::select! {

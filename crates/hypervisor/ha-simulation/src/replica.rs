@@ -424,8 +424,13 @@ impl World {
         if self.replicas[r].under_way > 0 && self.options.mistake != Some(Mistake::OldTermActs) {
             return;
         }
-        // A term is never begun twice: coming back takes a new number.
-        let epoch = epoch.max(self.journal.last().map_or(0, |record| record.epoch.0) + 1);
+        // A term is never begun twice: coming back takes a new number, also after one that could write nothing.
+        let written = self.journal.last().map_or(0, |record| record.epoch.0);
+        let over = match self.options.mistake {
+            Some(Mistake::TermTwice) => 0,
+            _ => self.replicas[r].over,
+        };
+        let epoch = epoch.max(written.max(over) + 1);
         self.lease.transitions = epoch;
         self.terms.insert(epoch, self.now);
         self.story(|| format!("replica {r} leads term {epoch}"));

@@ -66,7 +66,7 @@ pub fn run_scenario(name: &str, options: Options) -> Option<Run> {
     if row.name.starts_with("p3") {
         config.capacity = CapacityCheck::Hold;
     }
-    if row.name.starts_with("p5") {
+    if row.name.starts_with("p5-") {
         config.spares = ["n10", "n11"]
             .iter()
             .filter_map(|name| name.parse().ok())
@@ -831,4 +831,15 @@ const ROWS: &[Scenario] = &[
         |w| { w.slow_sends = true; w.at(T, Fault::Panic(0)); w.at(T, Fault::Once(asked_for, Box::new(Fault::Story(vec![
               (100, Fault::JournalCut(true)), (1500, Fault::JournalCut(false))])))); }, 1200,
         |w| { recovered(w, 0)?; once_each(w, 20)?; ensure(w.terms.len() > 1, "its term went on") }),
+    row("p49-next-of-a-rack", "held while the one before it is not well, and until it has been calm for a while", 2,
+        |w| { for h in [0, 3] { w.hosts[h].disabled = true; w.at(T, Fault::Panic(h)); } w.at(900_000, Fault::Release); }, 3000,
+        |w| { ensure(held_hosts(w, HeldReason::DomainLimit).len() == 1, "not one of them is held")?; recovered(w, 0)?; recovered(w, 3)?;
+              let well = *written(w, |e| matches!(e, Entry::Moved { state: IncidentState::Released, .. })).first().ok_or("not given back")?;
+              let next = w.power_offs.get(1).map(|(at, _)| *at).ok_or("only one was switched off")?;
+              ensure(next > well + 290_000, &format!("switched off {} s after the one before it was well", next.saturating_sub(well) / 1000)) }),
+    row("p50-term-that-wrote-nothing", "the next one has a number of its own, and acts", 2,
+        // Its first record is refused until somebody else is said to have written.
+        |w| { let r = leader(w); w.at(T, Fault::JournalFull(true)); w.at(T, Fault::CrashReplica(r)); w.at(T + 50_000, Fault::JournalCut(true));
+              w.at(T + 55_000, Fault::JournalFull(false)); w.at(T + 60_000, Fault::JournalCut(false)); w.at(T + 90_000, Fault::Panic(0)); }, 900,
+        |w| { ensure(w.struck.contains_key("a term ends for want of a journal"), "none did")?; recovered(w, 0)?; once_each(w, 2) }),
 ];

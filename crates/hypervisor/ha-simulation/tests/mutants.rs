@@ -63,6 +63,7 @@ fn all() -> Vec<Mutant> {
         ReleaseSilently,
         IgnoreUnheld,
         StartUnfenced,
+        NoDomainCooldown,
     ]
 }
 

@@ -233,6 +233,8 @@ pub(crate) struct Run {
     pub(crate) told_room: bool,
     /// Nova found no place for one of its guests since spare hosts were last thought of.
     pub(crate) no_place: bool,
+    /// When too many hosts of its failure domain were last in trouble before it.
+    pub(crate) crowded: Option<Mono>,
 }
 
 impl Run {
@@ -269,6 +271,7 @@ impl Run {
             investigated: None,
             told_room: false,
             no_place: false,
+            crowded: None,
         }
     }
 }

@@ -9,6 +9,7 @@ use cobaltcore_api::names::{HostName, ServerId};
 use cobaltcore_ha_engine::{
     MigrationFacts, MigrationId, MigrationKind, MigrationStatus, ServerFacts, ServiceFacts, VmState,
 };
+use cobaltcore_ha_wire::bounds;
 use cobaltcore_openstack::nova::{self, PowerState, Server, ServiceState, ServiceStatus};
 use cobaltcore_openstack::{UserId, glance};
 use jiff::Timestamp;
@@ -69,7 +70,8 @@ pub(super) fn server(
     };
     Some(ServerFacts {
         id,
-        name: server.name.clone(),
+        // What an owner may write without end is written down with an end.
+        name: bounds::clip(&server.name, bounds::NAME).to_owned(),
         host,
         state,
         task: server.task_state.clone().unwrap_or_default(),
@@ -80,7 +82,7 @@ pub(super) fn server(
         policy,
         excluded,
         priority,
-        group,
+        group: bounds::clip(&group, bounds::NAME).to_owned(),
         anti_affinity: around.anti_affinity.clone(),
         memory_mib: server.flavor.ram,
         local_disk: server.image.is_some() && local,
@@ -256,6 +258,16 @@ mod tests {
             EphemeralBackend::Rbd,
             json!({"ephemeral": 20, "swap": 512})
         ));
+    }
+
+    #[test]
+    fn names_that_have_no_end_are_cut() {
+        let long = "\u{1F98A}".repeat(255);
+        let metadata = json!({"name": long, "metadata": {"cobaltcore:ha_group": long}});
+        let facts = facts(&shown(metadata), &Around::default());
+        for text in [facts.name, facts.group] {
+            assert!(!text.is_empty() && text.len() <= bounds::NAME, "{}", text.len());
+        }
     }
 
     #[test]

@@ -40,6 +40,12 @@ impl Terms {
         self.over.fetch_max(term.0, Ordering::SeqCst);
     }
 
+    /// The number of the next term: `at_least` so much, and one that no term of this process had. The journal does not
+    /// know of one that could not write a single record.
+    pub(crate) fn next(&self, at_least: u64) -> u64 {
+        at_least.max(self.over.load(Ordering::SeqCst) + 1)
+    }
+
     pub(super) fn is_over(&self, term: Epoch) -> bool {
         term.0 <= self.over.load(Ordering::SeqCst)
     }

@@ -70,7 +70,7 @@ impl Journal {
         }
     }
 
-    /// Makes records durable, all or none.
+    /// Makes records durable, in order. Of very many, a beginning may be durable when it fails.
     pub async fn append(&self, records: Vec<Record>) -> Result<(), AppendError> {
         match self {
             Self::File(file) => file.append(records).await,

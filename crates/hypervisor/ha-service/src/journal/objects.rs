@@ -193,28 +193,34 @@ impl ObjectJournal {
 
     // --- writing
 
+    /// What does not fit into one object goes into several, one after the other: of an append that fails, a beginning may
+    /// have been written.
     pub(super) async fn append(&self, records: Vec<Record>) -> Result<(), AppendError> {
         let mut end = self.end.lock().await;
-        let last = end.as_ref().map_or((0, 0), |end| end.last);
-        continues(last, &records)?;
-        let more = text_of_records(&records)?;
-        let new_last = records.last().map_or(last, |record| (record.seq, record.epoch.0));
-        let next = match end.clone() {
-            None => self.create(1, more, new_last).await?,
-            Some(known) if known.sealed || known.text.len() + more.len() > SEGMENT => {
-                let number = known.number;
-                if !known.sealed {
-                    *end = Some(self.replace(&known, known.text.clone(), true, known.last).await?);
-                }
-                self.create(number + 1, more, new_last).await?
-            }
-            Some(known) => {
-                let text = known.text.clone() + &more;
-                self.replace(&known, text, false, new_last).await?
-            }
-        };
-        *end = Some(next);
+        continues(end.as_ref().map_or((0, 0), |end| end.last), &records)?;
+        for (text, last) in portions(&records)? {
+            *end = Some(self.append_text(&mut end, text, last).await?);
+        }
         Ok(())
+    }
+
+    async fn append_text(
+        &self,
+        end: &mut Option<End>,
+        more: String,
+        last: (u64, u64),
+    ) -> Result<End, AppendError> {
+        let Some(known) = end.clone() else {
+            return self.create(1, more, last).await;
+        };
+        if !known.sealed && known.text.len() + more.len() <= SEGMENT {
+            let text = known.text.clone() + &more;
+            return self.replace(&known, text, false, last).await;
+        }
+        if !known.sealed {
+            *end = Some(self.replace(&known, known.text.clone(), true, known.last).await?);
+        }
+        self.create(known.number + 1, more, last).await
     }
 
     /// Removes from sealed segments what is forgotten, the oldest first; says how many records left. The segment that is
@@ -368,6 +374,24 @@ fn text_of_records(records: &[Record]) -> Result<String, AppendError> {
         text.push('\n');
     }
     Ok(text)
+}
+
+/// Records as texts that fit into an object, each with the number and term of its last record. One that fits into none is
+/// alone.
+fn portions(records: &[Record]) -> Result<Vec<(String, (u64, u64))>, AppendError> {
+    let mut portions: Vec<(String, (u64, u64))> = Vec::new();
+    for record in records {
+        let line = text_of_records(std::slice::from_ref(record))?;
+        let last = (record.seq, record.epoch.0);
+        match portions.last_mut() {
+            Some((text, until)) if text.len() + line.len() <= SEGMENT => {
+                text.push_str(&line);
+                *until = last;
+            }
+            _ => portions.push((line, last)),
+        }
+    }
+    Ok(portions)
 }
 
 fn text_of(map: &ConfigMap) -> &str {

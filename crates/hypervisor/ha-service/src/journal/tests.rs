@@ -7,7 +7,8 @@ use super::*;
 use cobaltcore_apiserver::testkit::TestServer;
 use cobaltcore_apiserver::{Effect, Fault};
 use cobaltcore_ha_engine::{
-    Entry, Epoch, Evidence, IncidentId, IncidentKind, IncidentState, Ledger, VERSION,
+    Entry, Epoch, Evidence, IncidentId, IncidentKind, IncidentState, Ledger, VERSION, VmProgress, VmRecord,
+    VmState, Wanted,
 };
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt as _;
@@ -140,6 +141,59 @@ async fn a_long_journal_goes_over_many_objects_and_two_writers_never_fork_it() {
     let all = open().load().await.unwrap();
     let seqs: Vec<u64> = all.iter().map(|record| record.seq).collect();
     assert_eq!(seqs, (1..=7000).collect::<Vec<_>>());
+}
+
+/// The plan for a host full of guests with long names.
+fn plan(seq: u64, name: &str, guests: usize) -> Record {
+    let vm = |n: usize| VmRecord {
+        server: format!("00000000-0000-4000-8000-{n:012}").parse().unwrap(),
+        name: "n".repeat(255),
+        priority: 500,
+        group: String::new(),
+        anti_affinity: None,
+        memory_mib: 1024,
+        original: VmState::Active,
+        wanted: Wanted::Running,
+        progress: VmProgress::Pending,
+        attempt: 0,
+        known: Vec::new(),
+        locked: false,
+        losses: Vec::new(),
+        said: None,
+    };
+    let vms = (0..guests).map(vm).collect();
+    let incident = host(name);
+    says(seq, 1, Entry::Planned { incident, vms })
+}
+
+#[tokio::test]
+async fn what_is_too_much_for_one_object_goes_into_several() {
+    let server = TestServer::start().await;
+    let journal = || Journal::Objects(Box::new(ObjectJournal::new(server.client(), "default", "ha")));
+    let one = journal();
+    one.load().await.unwrap();
+    one.append(vec![record(1, 1)]).await.unwrap();
+    // Three hosts of 900 guests each are planned at the same moment: more than Kubernetes keeps in one object.
+    let plans = vec![
+        plan(2, "n1", 900),
+        plan(3, "n2", 900),
+        plan(4, "n3", 900),
+        record(5, 1),
+    ];
+    let size = |records: &[Record]| serde_json::to_string(records).unwrap().len();
+    assert!(size(&plans) > 1 << 20, "{}", size(&plans));
+    one.append(plans).await.unwrap();
+    one.append(vec![record(6, 1)]).await.unwrap();
+    let seen = journal().load().await.unwrap();
+    assert_eq!(
+        seen.iter().map(|record| record.seq).collect::<Vec<_>>(),
+        [1, 2, 3, 4, 5, 6]
+    );
+    let maps: kube::Api<ConfigMap> = kube::Api::namespaced(server.client(), "default");
+    for map in maps.list(&Default::default()).await.unwrap().items {
+        let bytes: usize = map.data.iter().flatten().map(|(_, text)| text.len()).sum();
+        assert!(bytes < 1 << 20, "{}: {bytes}", map.name_any());
+    }
 }
 
 #[tokio::test]

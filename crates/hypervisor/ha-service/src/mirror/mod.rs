@@ -108,6 +108,7 @@ impl Mirror {
         let Some((term, now)) = self.now().await else {
             return Ok(());
         };
+        let mut refused = Ok(());
         for (id, seq) in self.app.chronicle.ends() {
             let here = now.get(&id).cloned().unwrap_or_default();
             let known = self.shown.get(&id);
@@ -118,10 +119,15 @@ impl Mirror {
             let Some(story) = self.app.chronicle.story(&id.to_string()) else {
                 continue;
             };
-            self.show(&story, term, &here).await?;
-            self.shown.insert(id, (seq, here));
+            match self.show(&story, term, &here).await {
+                Ok(()) => drop(self.shown.insert(id, (seq, here))),
+                // That the cluster does not like one of them does not hide the others.
+                Err(error) if concerns_one(&error) => refused = Err(error),
+                Err(error) => return Err(error),
+            }
         }
-        self.forget_old().await
+        self.forget_old().await?;
+        refused
     }
 
     /// The term of this leader, and what the engine knows besides the journal. Nothing if it leads no more.
@@ -234,6 +240,11 @@ fn refusal(error: &kube::Error) -> Option<u16> {
     }
 }
 
+/// Whether it is this object that the cluster does not like, and not the writer or the moment.
+fn concerns_one(error: &kube::Error) -> bool {
+    matches!(refusal(error), Some(400 | 413 | 422))
+}
+
 /// How long an incident has been over.
 fn over_for(story: &Story) -> jiff::SignedDuration {
     if story.incident.state.open() {
@@ -256,4 +267,24 @@ async fn timed<T>(call: impl Future<Output = kube::Result<T>>) -> kube::Result<T
             format!("no answer within {CALL_TIME:?}").into(),
         ))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_that_is_refused_does_not_hide_the_others() {
+        let refused = |code| {
+            let status = kube::core::Status::failure("no", "no").with_code(code);
+            concerns_one(&kube::Error::Api(status.boxed()))
+        };
+        for code in [400, 413, 422] {
+            assert!(refused(code), "{code}");
+        }
+        for code in [401, 403, 404, 409, 429, 500, 503] {
+            assert!(!refused(code), "{code}");
+        }
+        assert!(!concerns_one(&kube::Error::Service("no answer".into())));
+    }
 }

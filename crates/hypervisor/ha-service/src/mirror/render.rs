@@ -22,6 +22,8 @@ use crate::chronicle::Story;
 pub(super) const GUESTS: usize = 800;
 /// Steps in one object; of more, the latest are shown.
 const STEPS: usize = 200;
+/// Fences in one object; of more, the latest are shown.
+const FENCES: usize = 50;
 /// Bytes of a step's detail.
 const DETAIL: usize = 512;
 
@@ -154,7 +156,7 @@ fn fences(records: &[Record], now: &Now, levels: &[String]) -> Vec<HaFence> {
     if let Some(last) = all.last_mut() {
         last.hold_checked_at = now.hold_checked.map(time);
     }
-    all
+    all.split_off(all.len().saturating_sub(FENCES))
 }
 
 // --- steps
@@ -514,6 +516,26 @@ mod tests {
         let (reason, words) = fenced(Grade::None);
         assert_eq!(reason, "Unsafe");
         assert!(words.contains("may run twice"), "{words}");
+    }
+
+    #[test]
+    fn a_host_that_is_fenced_again_and_again_does_not_outgrow_its_object() {
+        let mut entries = vec![opened()];
+        for n in 0..500 {
+            entries.push(Entry::Fenced {
+                incident: id(),
+                level: n,
+                grade: Grade::Power,
+            });
+            entries.push(Entry::FenceLost { incident: id() });
+        }
+        let (status, _) = status(&story(entries), Epoch(7), &Now::default(), &[]);
+        assert_eq!((status.fence.len(), status.steps.len()), (FENCES, STEPS));
+        assert_eq!(
+            status.fence.last().map(|fence| fence.level),
+            Some(499),
+            "the latest stay"
+        );
     }
 
     #[test]

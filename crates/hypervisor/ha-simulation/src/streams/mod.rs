@@ -51,11 +51,13 @@ pub enum Mistake {
     CoverOnce,
     /// What a term that is over had wanted still leaves, and the next one does not wait for what is under way.
     OldTermActs,
+    /// The number of a term that could write nothing is given to the next.
+    TermTwice,
 }
 
 impl Mistake {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::AckBeforeCommit,
         Self::ForgetAfterOne,
         Self::ForgetNewest,
@@ -66,6 +68,7 @@ impl Mistake {
         Self::NeverRewind,
         Self::CoverOnce,
         Self::OldTermActs,
+        Self::TermTwice,
     ];
 }
 

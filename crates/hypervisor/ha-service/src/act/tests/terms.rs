@@ -4,14 +4,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use cobaltcore_apiserver::testkit::TestServer;
+use cobaltcore_apiserver::{Effect as Strike, Fault};
 use cobaltcore_ha_engine::{Effect, Engine, Entry, Epoch, Input, Mono, Record, ReplicaId, Trouble, VERSION};
+use cobaltcore_kit::startup::Component;
+use cobaltcore_kit::telemetry::Telemetry;
 use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::{ONE, Rig, action};
-use crate::brain::{Brain, Parts, channels};
+use crate::brain::{Brain, BrainHandle, Parts, channels};
 use crate::chronicle::Chronicle;
-use crate::journal::{FileJournal, Journal};
+use crate::journal::{FileJournal, Journal, ObjectJournal};
+use crate::leadership::Campaign;
 
 #[tokio::test]
 async fn what_a_term_wanted_does_not_leave_after_its_end() {
@@ -46,20 +52,8 @@ async fn what_a_term_wanted_does_not_leave_after_its_end() {
     assert_eq!(rig.executor.run(&lock()).await.unwrap_err(), Trouble::NotStarted);
 }
 
-/// Somebody else wrote to the journal: the term is over for its actions as well, and for them first.
-#[tokio::test]
-async fn a_term_whose_records_cannot_be_written_is_over_for_its_actions() {
-    let rig = Rig::new().await;
-    let folder = tempfile::tempdir().unwrap();
-    let journal = Journal::File(FileJournal::open(folder.path()).unwrap());
-    let other = Record {
-        version: VERSION,
-        seq: 1,
-        epoch: Epoch(9),
-        at: jiff::Timestamp::now(),
-        entry: Entry::Led,
-    };
-    journal.append(vec![other]).await.unwrap();
+/// The loop around an engine with this journal; how it is spoken to, what rings when a term fails, and how it ends.
+fn begin(rig: &Rig, journal: Journal) -> (BrainHandle, Arc<Notify>, CancellationToken, JoinHandle<()>) {
     let (handle, ends) = channels();
     let failed = Arc::new(Notify::new());
     let (brain, _notices) = Brain::new(Parts {
@@ -75,6 +69,74 @@ async fn a_term_whose_records_cannot_be_written_is_over_for_its_actions() {
     });
     let stop = CancellationToken::new();
     let running = tokio::spawn(brain.run(stop.clone()));
+    (handle, failed, stop, running)
+}
+
+/// The journal knows nothing of a term that could not write its first record. The next one gets another number all the
+/// same: what has the number of a term that is over does not leave.
+#[tokio::test]
+async fn a_term_after_one_that_wrote_nothing_has_a_number_of_its_own() {
+    let rig = Rig::new().await;
+    let server = TestServer::start().await;
+    let conflict = Strike::Refuse {
+        code: 409,
+        reason: "Conflict",
+        retry_after: None,
+    };
+    let fault = Fault::new(conflict)
+        .verb("create")
+        .resource("configmaps")
+        .times(1);
+    server.faults().inject(fault);
+    let journal = || Journal::Objects(Box::new(ObjectJournal::new(server.client(), "default", "ha")));
+    let written = journal();
+    let (brain, failed, stop, running) = begin(&rig, written.clone());
+    let campaign = Campaign {
+        election: None,
+        journal: written,
+        brain,
+        clock: rig.deps.clock,
+        leadership: rig.deps.leadership.clone(),
+        failed,
+        terms: rig.executor.terms().clone(),
+        telemetry: Telemetry::new(&Component {
+            name: "kvm-ha-service",
+            version: "0",
+            commit: "none",
+        }),
+    };
+    let leads = tokio::spawn(campaign.run(stop.clone()));
+    let term = loop {
+        if let Some(record) = journal().load().await.unwrap().first() {
+            break record.epoch;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    };
+    let terms = rig.executor.terms();
+    assert!(
+        !terms.is_over(term),
+        "nothing that it wants would ever leave: {term:?}"
+    );
+    stop.cancel();
+    running.await.unwrap();
+    leads.await.unwrap().unwrap();
+}
+
+/// Somebody else wrote to the journal: the term is over for its actions as well, and for them first.
+#[tokio::test]
+async fn a_term_whose_records_cannot_be_written_is_over_for_its_actions() {
+    let rig = Rig::new().await;
+    let folder = tempfile::tempdir().unwrap();
+    let journal = Journal::File(FileJournal::open(folder.path()).unwrap());
+    let other = Record {
+        version: VERSION,
+        seq: 1,
+        epoch: Epoch(9),
+        at: jiff::Timestamp::now(),
+        entry: Entry::Led,
+    };
+    journal.append(vec![other]).await.unwrap();
+    let (handle, failed, stop, running) = begin(&rig, journal);
     let sent_at = rig.deps.clock.mono();
     let lead = Input::Lead {
         epoch: Epoch(3),
