@@ -411,6 +411,9 @@ fn job_selector(object: &mut Value) {
     }
     let name = text(object, "metadata.name").to_owned();
     let uid = text(object, "metadata.uid").to_owned();
+    // A job without labels of its own has those of its pods, also those they get here.
+    let own = map(object, "metadata.labels").filter(|labels| !labels.is_empty());
+    let shared = own.is_none_or(|own| Some(own) == map(object, "spec.template.metadata.labels"));
     let labels = ensure(object, "spec.template.metadata.labels");
     for (key, value) in [
         ("job-name", &name),
@@ -424,8 +427,7 @@ fn job_selector(object: &mut Value) {
     selector
         .entry("batch.kubernetes.io/controller-uid")
         .or_insert_with(|| json!(uid));
-    // A job without labels of its own has those of its pods.
-    if map(object, "metadata.labels").is_none_or(serde_json::Map::is_empty) {
+    if shared {
         let labels = map(object, "spec.template.metadata.labels").cloned();
         *ensure(object, "metadata.labels") = labels.unwrap_or_default();
     }

@@ -249,16 +249,17 @@ fn retain_keys_switches_a_volume_source() {
 }
 
 #[test]
-fn directives_in_new_elements_leave_no_trace() {
+fn directives_in_new_elements_are_fields() {
     let patch = pod(&json!({"volumes": [{"$retainKeys": ["name"], "name": "v", "emptyDir": null}]}));
     let object = pod(&json!({"volumes": [{"name": "w"}]}));
+    let new = json!({"$retainKeys": ["name"], "name": "v"});
     assert_eq!(
         patched(&object, &patch),
-        Ok(pod(&json!({"volumes": [{"name": "v"}, {"name": "w"}]})))
+        Ok(pod(&json!({"volumes": [new, {"name": "w"}]})))
     );
     assert_eq!(
         patched(&json!({}), &patch),
-        Ok(pod(&json!({"volumes": [{"name": "v"}]})))
+        Ok(pod(&json!({"volumes": [{"$retainKeys": ["name"], "name": "v"}]})))
     );
 }
 

@@ -143,7 +143,7 @@ impl Call {
 
     /// Decodes the body by its media type. `kind` is named in errors.
     pub fn decode_body(&self, kind: &str) -> ApiResult<Decoded> {
-        self.decode_with(kind, decode::json)
+        self.decode_with(kind, decode::exact_json)
     }
 
     /// Decodes the body as an object of a resource.

@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 use crate::api::Api;
 use crate::call::{Answer, Call};
 use crate::meta;
-use crate::negotiate::Form;
-use crate::registry::{Group, Registry, Resource};
+use crate::negotiate::{self, Form};
+use crate::registry::{Group, Registry, Resource, VersionEntry};
 use crate::status::{ApiError, ApiResult};
 use crate::view;
 
@@ -21,6 +21,14 @@ impl Api {
     /// `/api`, `/apis` and what lies below them without naming a resource.
     pub fn discover(&self, call: &Call, segments: &[&str]) -> ApiResult<Answer> {
         let registry = self.types();
+        let of_builtins = match segments {
+            ["api", ..] => true,
+            ["apis", group, version] => registry.tells_builtins(group, version)?,
+            _ => false,
+        };
+        if of_builtins && !negotiate::takes_objects(&call.headers) {
+            return Err(ApiError::no_representation("get"));
+        }
         match segments {
             ["api" | "apis"] => {
                 let core = segments == ["api"];
@@ -74,17 +82,7 @@ impl Api {
         group: &str,
         version: &str,
     ) -> ApiResult<Answer> {
-        let known = registry
-            .group(group)
-            .filter(|g| !g.is_empty())
-            .ok_or_else(ApiError::no_such_path)?;
-        let entry = known.served().find(|v| *v.name == *version).ok_or_else(|| {
-            if known.has_builtins() {
-                ApiError::no_such_resource()
-            } else {
-                ApiError::no_such_path()
-            }
-        })?;
+        let (_, entry) = registry.served_version(group, version)?;
         let resources: Vec<Value> = entry.served().flat_map(resource_entries).collect();
         let mut document = json!({
             "kind": "APIResourceList",
@@ -96,6 +94,30 @@ impl Api {
             document["apiVersion"] = json!("v1");
         }
         self.document(call, &document)
+    }
+}
+
+impl Registry {
+    /// A version that is served, with its group.
+    fn served_version(&self, group: &str, version: &str) -> ApiResult<(&Group, &VersionEntry)> {
+        let known = self
+            .group(group)
+            .filter(|g| !g.is_empty())
+            .ok_or_else(ApiError::no_such_path)?;
+        let entry = known.served().find(|v| *v.name == *version);
+        let entry = entry.ok_or_else(|| {
+            if known.has_builtins() {
+                ApiError::no_such_resource()
+            } else {
+                ApiError::no_such_path()
+            }
+        })?;
+        Ok((known, entry))
+    }
+
+    /// Whether what is told about a version is about built-in kinds; 404 when nothing is told.
+    pub(crate) fn tells_builtins(&self, group: &str, version: &str) -> ApiResult<bool> {
+        Ok(self.served_version(group, version)?.0.has_builtins())
     }
 }
 

@@ -189,18 +189,17 @@ impl Api {
         {
             call.warn(warning.clone());
         }
-        if let Some(warning) = resource
-            .as_builtin()
-            .and_then(cobaltcore_builtins::Kind::deprecation)
-        {
-            call.warn(warning);
-        }
         if !info.rest.is_empty() {
             return Err(resource.no_such_route());
         }
-        // Objects are asked for with GET; no handler listens to HEAD.
+        if let Some(kind) = resource.as_builtin()
+            && (info.subresource.is_empty() || resource.has_subresource(&info.subresource))
+            && let Some(warning) = kind.deprecation()
+        {
+            call.warn(warning);
+        }
         if call.method == Method::HEAD {
-            return Err(ApiError::method_not_allowed());
+            self.check_head(call, &resource)?;
         }
         if path_names_object(call)
             && let Some(why) = cobaltcore_schema::names::path_segment(&info.name).first()
@@ -218,6 +217,19 @@ impl Api {
         } else {
             self.subresource(call, &registry, &resource).await
         }
+    }
+
+    /// Objects of built-in kinds are asked for with GET; no handler listens to HEAD. For custom kinds
+    /// it is a GET whose body is not sent, unless it would never end.
+    fn check_head(&self, call: &Call, resource: &Resource) -> ApiResult<()> {
+        let info = &call.info;
+        if resource.as_custom().is_some() && info.verb != "watch" {
+            return Ok(());
+        }
+        if !info.subresource.is_empty() && !resource.has_subresource(&info.subresource) {
+            return Err(resource.no_such_route());
+        }
+        Err(ApiError::method_not_allowed())
     }
 
     /// Namespaced kinds need a namespace except for list and watch; others must have none.

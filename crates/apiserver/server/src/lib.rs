@@ -44,6 +44,7 @@ mod negotiate;
 mod nonresource;
 mod openapi;
 mod options;
+mod parts;
 mod patience;
 mod read;
 mod registry;

@@ -49,28 +49,7 @@ impl Api {
         if exact && call.info.path.ends_with('/') {
             return Err(ApiError::no_such_path());
         }
-        // Groups are told to whoever asks, however they ask; so are all of them together.
-        if matches!(segments.as_slice(), ["apis"] | ["apis", _]) {
-            return self.discover(call, &segments);
-        }
-        if !matches!(call.method, Method::GET | Method::HEAD) {
-            // Health is told to whoever asks, however they ask.
-            if let ["healthz" | "livez" | "readyz", rest @ ..] = segments.as_slice() {
-                return self.told_health(call, rest, segments.first() == Some(&"readyz"));
-            }
-            let known = matches!(
-                segments.first(),
-                Some(&("api" | "apis" | "version" | "openapi" | "metrics")) | None
-            );
-            return Err(if known {
-                ApiError::method_not_allowed()
-            } else {
-                ApiError::no_such_path()
-            });
-        }
-        if call.method == Method::HEAD && matches!(segments.first(), Some(&("api" | "apis" | "version"))) {
-            return Err(ApiError::method_not_allowed());
-        }
+        self.check_method(call, &segments)?;
         match segments.as_slice() {
             [] | ["index.html"] => Ok(Answer::readable(200, &json!({"paths": self.paths()}))),
             ["healthz" | "livez", rest @ ..] => self.told_health(call, rest, false),
@@ -104,6 +83,22 @@ impl Api {
             ["debug", "rbac"] => self.rbac_report(call),
             _ => Err(ApiError::no_such_path()),
         }
+    }
+
+    /// Groups, health, documents and the paths themselves are told to whoever asks, however they ask.
+    /// What else is there is only read, and most of it only with GET.
+    fn check_method(&self, call: &Call, segments: &[&str]) -> ApiResult<()> {
+        let allowed = match segments {
+            ["api"] | ["version"] => call.method == Method::GET,
+            [".well-known", "openid-configuration"] | ["openid", "v1", "jwks"] => call.method == Method::GET,
+            ["api", version] => call.method == Method::GET || !self.types().tells_builtins("", version)?,
+            ["apis", group, version] => {
+                call.method == Method::GET || !self.types().tells_builtins(group, version)?
+            }
+            ["metrics"] => matches!(call.method, Method::GET | Method::HEAD),
+            _ => true,
+        };
+        allowed.then_some(()).ok_or_else(ApiError::method_not_allowed)
     }
 
     fn paths(&self) -> Vec<String> {

@@ -170,9 +170,26 @@ impl DeleteOptions {
     }
 
     fn from_body(body: &Value) -> ApiResult<Self> {
-        let kind = body["kind"].as_str().unwrap_or_default();
+        let text = |key: &str| match &body[key] {
+            Value::Null => Ok(""),
+            Value::String(text) => Ok(text.as_str()),
+            other => Err(ApiError::bad_request(format!(
+                "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go struct field .{key} of type string",
+                crate::decode::json_type(other)
+            ))),
+        };
+        let (version, kind) = (text("apiVersion")?, text("kind")?);
+        if version.matches('/').count() > 1 {
+            return Err(ApiError::bad_request(format!(
+                "unexpected GroupVersion string: {version}"
+            )));
+        }
         if !kind.is_empty() && kind != "DeleteOptions" {
-            let version = body["apiVersion"].as_str().unwrap_or_default();
+            let version = if version.is_empty() {
+                "meta.k8s.io/v1"
+            } else {
+                version
+            };
             let (group, version) = crate::meta::split_api_version(version);
             let shown = crate::meta::api_version(group, version);
             return Err(ApiError::bad_request(format!(
@@ -184,17 +201,10 @@ impl DeleteOptions {
         Self::from_value(body.clone())
     }
 
-    fn from_value(raw: Value) -> ApiResult<Self> {
+    /// Reads options that are a part of something else, whatever kind they call themselves.
+    pub fn from_value(raw: Value) -> ApiResult<Self> {
         let mut errors = Vec::new();
-        let typed = |field: &str, ok: bool, wanted: &str| -> ApiResult<()> {
-            if ok {
-                return Ok(());
-            }
-            let found = crate::decode::json_type(&raw[field]);
-            Err(ApiError::bad_request(format!(
-                "json: cannot unmarshal {found} into Go struct field DeleteOptions.{field} of type {wanted}"
-            )))
-        };
+        check_types(&raw)?;
         let dry: Vec<&str> = raw["dryRun"]
             .as_array()
             .into_iter()
@@ -210,23 +220,6 @@ impl DeleteOptions {
         }
         let policy = raw.get("propagationPolicy").filter(|v| !v.is_null());
         let orphan = raw.get("orphanDependents").filter(|v| !v.is_null());
-        typed(
-            "propagationPolicy",
-            policy.is_none_or(Value::is_string),
-            "v1.DeletionPropagation",
-        )?;
-        typed("orphanDependents", orphan.is_none_or(Value::is_boolean), "bool")?;
-        typed(
-            "gracePeriodSeconds",
-            raw["gracePeriodSeconds"].is_null() || raw["gracePeriodSeconds"].is_i64(),
-            "int64",
-        )?;
-        let preconditions = &raw["preconditions"];
-        typed(
-            "preconditions",
-            matches!(preconditions, Value::Null | Value::Object(_)),
-            "v1.Preconditions",
-        )?;
         if policy.is_some() && orphan.is_some() {
             errors.push(FieldError::invalid(
                 "propagationPolicy",
@@ -258,6 +251,66 @@ impl DeleteOptions {
             resource_version: precondition("resourceVersion"),
             raw,
         })
+    }
+}
+
+/// Refuses options whose fields are not of their types. Not reading them would delete more than asked.
+fn check_types(raw: &Value) -> ApiResult<()> {
+    let wrong = |value: &Value, field: &str, wanted: &str| {
+        let found = match value {
+            Value::Number(number) if wanted == "int64" => format!("number {number}"),
+            other => crate::decode::json_type(other).to_owned(),
+        };
+        Err(ApiError::bad_request(format!(
+            "json: cannot unmarshal {found} into Go struct field {field} of type {wanted}"
+        )))
+    };
+    let fits = |value: &Value, wanted: &str| match wanted {
+        "[]string" => value.is_array(),
+        "bool" => value.is_boolean(),
+        "int64" => value.is_i64(),
+        "v1.Preconditions" => value.is_object(),
+        _ => value.is_string(),
+    };
+    let preconditions = &raw["preconditions"];
+    for (value, field, wanted) in [
+        (&raw["dryRun"], "DeleteOptions.dryRun", "[]string"),
+        (
+            &raw["propagationPolicy"],
+            "DeleteOptions.propagationPolicy",
+            "v1.DeletionPropagation",
+        ),
+        (&raw["orphanDependents"], "DeleteOptions.orphanDependents", "bool"),
+        (
+            &raw["gracePeriodSeconds"],
+            "DeleteOptions.gracePeriodSeconds",
+            "int64",
+        ),
+        (
+            &raw["ignoreStoreReadErrorWithClusterBreakingPotential"],
+            "DeleteOptions.ignoreStoreReadErrorWithClusterBreakingPotential",
+            "bool",
+        ),
+        (preconditions, "DeleteOptions.preconditions", "v1.Preconditions"),
+        (
+            &preconditions["uid"],
+            "Preconditions.preconditions.uid",
+            "types.UID",
+        ),
+        (
+            &preconditions["resourceVersion"],
+            "Preconditions.preconditions.resourceVersion",
+            "string",
+        ),
+    ] {
+        if !value.is_null() && !fits(value, wanted) {
+            return wrong(value, field, wanted);
+        }
+    }
+    let mut named = raw["dryRun"].as_array().into_iter().flatten();
+    match named.find(|stage| !stage.is_string() && !stage.is_null()) {
+        Some(stage) => wrong(stage, "DeleteOptions.dryRun", "string"),
+        None => Ok(()),
     }
 }
 

@@ -296,6 +296,11 @@ impl Resource {
             .collect()
     }
 
+    /// Whether a subresource is served.
+    pub fn has_subresource(&self, name: &str) -> bool {
+        self.subresources().iter().any(|(known, _)| known == name)
+    }
+
     /// Where `/scale` finds its numbers.
     pub fn scale_paths(&self) -> ScalePaths {
         match &self.model {

@@ -158,6 +158,8 @@ fn lex(text: &str) -> Vec<Token> {
     while let Some(c) = chars.next() {
         let token = match c {
             c if c.is_whitespace() => continue,
+            // Nobody reads on behind the character that ends texts elsewhere.
+            '\0' => break,
             '(' => Token::Open,
             ')' => Token::Close,
             ',' => Token::Comma,

@@ -16,6 +16,7 @@ use crate::meta;
 use crate::modify::{Edit, Patch};
 use crate::negotiate::{self, Form, Shape};
 use crate::options::{DeleteOptions, WriteOptions};
+use crate::parts;
 use crate::registry::{Registry, Resource};
 use crate::status::{ApiError, ApiResult};
 use crate::view;
@@ -244,8 +245,7 @@ impl Api {
     ) -> ApiResult<Answer> {
         let options = WriteOptions::parse(&call.query, "CreateOptions", false)?;
         let form = Form::negotiate(&call.headers, &call.query, false)?;
-        let mut binding = call.decode_body("Binding")?.value;
-        fill_envelope(&mut binding, "v1", "Binding");
+        let mut binding = parts::BINDING.read(call, options.validation)?;
         // `POST bindings` is a resource of its own to admission.
         let own = if call.info.subresource.is_empty() {
             registry.get("", "v1", "bindings")
@@ -346,8 +346,7 @@ impl Api {
     ) -> ApiResult<Answer> {
         let write_options = WriteOptions::parse(&call.query, "CreateOptions", false)?;
         let form = Form::negotiate(&call.headers, &call.query, false)?;
-        let mut eviction = call.decode_body("Eviction")?.value;
-        fill_envelope(&mut eviction, "policy/v1", "Eviction");
+        let mut eviction = parts::EVICTION.read(call, write_options.validation)?;
         let name = &call.info.name;
         let asked = Write {
             call,
@@ -364,8 +363,8 @@ impl Api {
             ));
         }
         self.validate(&attempt, Some(&eviction)).await?;
-        let body = eviction.get("deleteOptions").filter(|v| !v.is_null());
-        let mut options = DeleteOptions::parse(&call.query, Some(body.unwrap_or(&json!({}))))?;
+        let asked_for = eviction.get("deleteOptions").filter(|v| !v.is_null());
+        let mut options = DeleteOptions::from_value(asked_for.cloned().unwrap_or_else(|| json!({})))?;
         options.dry_run |= write_options.dry_run;
         let key = crate::store::Key::new(&call.info.namespace, name);
         let record = pods.table.get(&key).ok_or_else(|| pods.not_found(name))?;
@@ -490,8 +489,7 @@ impl Api {
     ) -> ApiResult<Answer> {
         let options = WriteOptions::parse(&call.query, "CreateOptions", false)?;
         let form = Form::negotiate(&call.headers, &call.query, false)?;
-        let mut body = call.decode_body("TokenRequest")?.value;
-        fill_envelope(&mut body, "authentication.k8s.io/v1", "TokenRequest");
+        let mut body = parts::TOKEN_REQUEST.read(call, options.validation)?;
         let namespace = meta::namespace(&body);
         if !namespace.is_empty() && namespace != call.info.namespace {
             return Err(ApiError::other_namespace());
@@ -541,21 +539,6 @@ fn created(form: Form) -> Answer {
 
 /// A change of the replicas is tried this often while others change the object.
 const SCALE_ATTEMPTS: usize = 5;
-
-/// kind and apiVersion of a body that left them to its endpoint.
-fn fill_envelope(body: &mut Value, api_version: &str, kind: &str) {
-    let map = meta::fields(body);
-    for (key, text) in [("apiVersion", api_version), ("kind", kind)] {
-        if map
-            .get(key)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .is_empty()
-        {
-            map.insert(key.into(), json!(text));
-        }
-    }
-}
 
 /// Takes over the replicas of a Scale.
 pub(crate) fn put_replicas(resource: &Resource, parent: &mut Value, scale: &Value) {

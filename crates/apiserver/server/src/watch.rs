@@ -105,7 +105,7 @@ impl Api {
             ));
         }
         let form = Form::negotiate_stream(&call.headers, &call.query)?;
-        let options = ListOptions::parse(&call.query, true)?;
+        let options = ListOptions::parse(&call.query, call.query.flag("watch"))?;
         let mut filter = Filter::parse(resource, &call.info.namespace, &options)?;
         if !call.info.name.is_empty() && filter.only_name().is_none() {
             // The old form /watch/.../name.

@@ -36,6 +36,7 @@ pub(super) static KINDS: &[Kind] = &[
         singular: "event",
         short_names: &["ev"],
         creates_on_update: true,
+        name_rule: NameRule::PathSegment,
         definition: "io.k8s.api.core.v1.Event",
         ..BASE
     },

@@ -9,7 +9,7 @@ use cobaltcore_schema::Schema;
 use cobaltcore_text::go;
 use serde_json::{Map, Value};
 
-use super::{PATCH, Strategy, bad_type, clean_map, merge_map, no_merge_key, unknown_directive};
+use super::{PATCH, Strategy, bad_type, merge_map, no_merge_key, unknown_directive, without_nulls};
 use crate::error::PatchError;
 
 /// What identifies an element: the merge key's value, or the element itself.
@@ -164,7 +164,8 @@ fn merge_elements(
             *old = merge_map(std::mem::take(old), new, element)?;
         } else {
             known.insert(value, original.len());
-            original.push(Value::Object(clean_map(new)));
+            // What is new among others is taken as it is, its directives too.
+            original.push(without_nulls(Value::Object(new)));
         }
     }
     Ok(original)

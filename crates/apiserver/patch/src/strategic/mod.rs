@@ -56,6 +56,16 @@ pub(crate) fn bad_type(expected: &str, actual: &Value) -> PatchError {
     ))
 }
 
+/// An order for a list the type does not have.
+fn no_such_field(schema: &Schema, field: &str) -> PatchError {
+    let definition = schema.definition.as_deref().unwrap_or_default();
+    let name = definition.rsplit('.').next().unwrap_or_default();
+    PatchError::Strategic(format!(
+        "unable to find api field in struct {name} for the json field {}",
+        go::quote(field)
+    ))
+}
+
 fn bad_format(what: &str) -> PatchError {
     PatchError::BadRequest(format!("invalid patch format of {what}"))
 }
@@ -138,8 +148,8 @@ fn merge_field(
     Ok(())
 }
 
-/// A value that meets nothing to merge with: nulls and directives mean nothing there. `None` for a
-/// map that is itself a directive.
+/// A value that meets nothing to merge with: nulls mean nothing there, and directives about lists and
+/// keys are fields nobody knows. `None` for a map that is itself a directive.
 pub(crate) fn cleaned(value: Value) -> Option<Value> {
     match value {
         Value::Object(map) if map.contains_key(PATCH) => None,
@@ -149,20 +159,23 @@ pub(crate) fn cleaned(value: Value) -> Option<Value> {
     }
 }
 
-pub(crate) fn clean_map(map: Map<String, Value>) -> Map<String, Value> {
-    map.into_iter()
-        .filter(|(key, value)| {
-            !value.is_null()
-                && key != RETAIN_KEYS
-                && !is_directive(key, SET_ORDER)
-                && !is_directive(key, DELETE_FROM)
-        })
-        .filter_map(|(key, value)| Some((key, cleaned(value)?)))
-        .collect()
+/// A value whose nulls, at any depth, are not there.
+fn without_nulls(value: Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let present = map.into_iter().filter(|(_, value)| !value.is_null());
+            present.map(|(key, value)| (key, without_nulls(value))).collect()
+        }
+        Value::Array(items) => items.into_iter().map(without_nulls).collect(),
+        other => other,
+    }
 }
 
-fn is_directive(key: &str, prefix: &str) -> bool {
-    key.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('/'))
+pub(crate) fn clean_map(map: Map<String, Value>) -> Map<String, Value> {
+    map.into_iter()
+        .filter(|(_, value)| !value.is_null())
+        .filter_map(|(key, value)| Some((key, cleaned(value)?)))
+        .collect()
 }
 
 fn retain_keys(original: &mut Map<String, Value>, patch: &mut Map<String, Value>) -> Result<(), PatchError> {
@@ -235,6 +248,9 @@ fn merge_ordered_lists(
             Some(other) => return Err(bad_type("[]interface {}", &other)),
         };
         let child = schema.and_then(|s| s.child(field));
+        if let (Some(schema), None) = (schema, child) {
+            return Err(no_such_field(schema, field));
+        }
         let how = strategy(child);
         lists::check_order(new.as_deref().unwrap_or_default(), &order, how.merge_key)?;
         let server_order = match (&old, &new, how.merge_key) {

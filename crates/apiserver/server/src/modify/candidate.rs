@@ -71,8 +71,11 @@ impl Api {
         if meta::name(&patched) != name {
             check_name(write.call, &patched)?;
         }
-        if meta::namespace(&patched) != meta::namespace(old) {
-            return Err(ApiError::other_namespace());
+        // Whoever leaves the namespace out means the one asked in.
+        match meta::namespace(&patched) {
+            "" if resource.namespaced => meta::copy(&mut patched, old, &["namespace"]),
+            other if other != meta::namespace(old) => return Err(ApiError::other_namespace()),
+            _ => {}
         }
         // A strategic patch is merged into the type itself: it is the patch that does not fit.
         let patched_text = match edit {

@@ -32,7 +32,13 @@ pub(super) fn read_patch(write: &Write<'_>, media: &str) -> ApiResult<Edit> {
         return read_configuration(write, decoded);
     }
     let strategic = media == "application/strategic-merge-patch+json";
-    let mut decoded = decode::json(body).map_err(|e| {
+    // A strategic patch is merged by its values, the others as they are written.
+    let read = if strategic || write.resource.as_custom().is_some() {
+        decode::json
+    } else {
+        decode::exact_json
+    };
+    let mut decoded = read(body).map_err(|e| {
         ApiError::bad_request(if strategic {
             e
         } else {
@@ -153,7 +159,9 @@ fn read_configuration(write: &Write<'_>, decoded: Decoded) -> ApiResult<Edit> {
     if let Some(Value::String(api_version)) = config.get_mut("apiVersion") {
         *api_version = crate::write::plain_version(std::mem::take(api_version));
     }
-    if !meta::name(&config).is_empty() {
+    // What is of another kind is told so first, when it is applied.
+    let fits = config["kind"] == *resource.kind && config["apiVersion"] == *resource.api_version();
+    if fits && !meta::name(&config).is_empty() {
         check_name(write.call, &config)?;
     }
     let namespace = meta::namespace(&config);

@@ -73,6 +73,7 @@ mod strictness;
 mod structure;
 mod subresources;
 mod tables;
+mod third_reading;
 mod tokens;
 mod transport;
 mod watch;

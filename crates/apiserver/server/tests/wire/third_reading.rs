@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a third reading beside the reference brought up: options and requests that were not read by
+//! their types, methods asked of paths that are not there, and patches that say more than they may.
+
+use cobaltcore_apiserver::testkit::TestServer;
+use serde_json::{Value, json};
+
+use super::requests::{
+    DEPLOYMENTS, JOBS, JSON_PATCH, MAPS, MERGE_PATCH, PODS, STRATEGIC_PATCH, WIDGETS, call, deployment, made,
+    map, pod, widget, widgets,
+};
+use super::words::install;
+
+const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
+const EVENTS: &str = "/api/v1/namespaces/default/events";
+
+/// Options that are not of their type are refused: passing over them would delete what was to stay.
+#[tokio::test]
+async fn options_of_a_deletion_are_read_by_their_types() {
+    let server = TestServer::start().await;
+    let admin = server.admin();
+    made(&admin, MAPS, &map("kept")).await;
+    let path = format!("{MAPS}/kept");
+    for (body, message) in [
+        (
+            r#"{"dryRun":"All"}"#,
+            "json: cannot unmarshal string into Go struct field DeleteOptions.dryRun of type []string",
+        ),
+        (
+            r#"{"dryRun":["All",1]}"#,
+            "json: cannot unmarshal number into Go struct field DeleteOptions.dryRun of type string",
+        ),
+        (
+            r#"{"preconditions":{"uid":5}}"#,
+            "json: cannot unmarshal number into Go struct field Preconditions.preconditions.uid of type types.UID",
+        ),
+        (
+            r#"{"preconditions":{"resourceVersion":5}}"#,
+            "json: cannot unmarshal number into Go struct field Preconditions.preconditions.resourceVersion of type string",
+        ),
+        (
+            r#"{"gracePeriodSeconds":1.0}"#,
+            "json: cannot unmarshal number 1.0 into Go struct field DeleteOptions.gracePeriodSeconds of type int64",
+        ),
+        (
+            r#"{"ignoreStoreReadErrorWithClusterBreakingPotential":"x"}"#,
+            "json: cannot unmarshal string into Go struct field DeleteOptions.ignoreStoreReadErrorWithClusterBreakingPotential of type bool",
+        ),
+        (
+            r#"{"kind":1}"#,
+            "couldn't get version/kind; json parse error: json: cannot unmarshal number into Go struct field .kind of type string",
+        ),
+        (
+            r#"{"kind":"DeleteOptions","apiVersion":"a/b/c"}"#,
+            "unexpected GroupVersion string: a/b/c",
+        ),
+    ] {
+        let reply = call(&admin, "DELETE", &path, "application/json", body).await;
+        assert_eq!(
+            (reply.code, &reply.body["message"]),
+            (400, &json!(message)),
+            "{body}"
+        );
+    }
+    assert_eq!(admin.get(&path).await.code, 200);
+    let reply = call(&admin, "DELETE", &path, "application/json", r#"{"dryRun":null}"#).await;
+    assert_eq!(reply.code, 200, "{}", reply.body);
+}
+
+/// What asks something of an object is read as strictly as an object.
+#[tokio::test]
+async fn requests_about_objects_are_read_by_their_types() {
+    let server = TestServer::start().await;
+    let admin = server.admin();
+    made(&admin, PODS, &pod("p")).await;
+    let binding = format!("{PODS}/p/binding");
+    let eviction = format!("{PODS}/p/eviction");
+    let token = format!("{ACCOUNTS}/default/token");
+    let handled =
+        |kind: &str, why: &str| format!("{kind} in version \"v1\" cannot be handled as a {kind}: {why}");
+    for (path, kind, body, why) in [
+        (
+            &binding,
+            "Binding",
+            r#"{"target":"x"}"#,
+            "json: cannot unmarshal string into Go struct field Binding.target of type v1.ObjectReference",
+        ),
+        (
+            &eviction,
+            "Eviction",
+            r#"{"metadata":{"name":"p"},"deleteOptions":{"dryRun":"All"}}"#,
+            "json: cannot unmarshal string into Go struct field DeleteOptions.deleteOptions.dryRun of type []string",
+        ),
+        (
+            &eviction,
+            "Eviction",
+            r#"{"metadata":{"name":"p"},"deleteOptions":"x"}"#,
+            "json: cannot unmarshal string into Go struct field Eviction.deleteOptions of type v1.DeleteOptions",
+        ),
+        (
+            &token,
+            "TokenRequest",
+            r#"{"spec":{"audiences":"x"}}"#,
+            "json: cannot unmarshal string into Go struct field TokenRequestSpec.spec.audiences of type []string",
+        ),
+        (
+            &token,
+            "TokenRequest",
+            r#"{"spec":{"expirationSeconds":1000.5}}"#,
+            "json: cannot unmarshal number 1000.5 into Go struct field TokenRequestSpec.spec.expirationSeconds of type int64",
+        ),
+    ] {
+        let reply = call(&admin, "POST", path, "application/json", body).await;
+        assert_eq!(
+            (reply.code, &reply.body["message"]),
+            (400, &json!(handled(kind, why))),
+            "{body}"
+        );
+    }
+    let strange = r#"{"zz":1,"spec":{"expirationSeconds":700,"expirationSeconds":800}}"#;
+    let reply = call(&admin, "POST", &token, "application/json", strange).await;
+    assert_eq!(reply.code, 201, "{}", reply.body);
+    assert_eq!(
+        reply.warnings(),
+        [
+            "299 - \"unknown field \\\"zz\\\"\"",
+            "299 - \"duplicate field \\\"spec.expirationSeconds\\\"\""
+        ]
+    );
+    let strict = format!("{token}?fieldValidation=Strict");
+    let reply = call(&admin, "POST", &strict, "application/json", strange).await;
+    assert_eq!(
+        (reply.code, &reply.body["message"]),
+        (
+            400,
+            &json!(handled(
+                "TokenRequest",
+                "strict decoding error: unknown field \"zz\", duplicate field \"spec.expirationSeconds\""
+            ))
+        )
+    );
+    let reply = call(&admin, "POST", &token, "application/json", "[]").await;
+    let message = reply.body["message"].as_str().unwrap();
+    assert!(
+        message.starts_with(
+            "the object provided is unrecognized (must be of type TokenRequest): couldn't get version/kind"
+        ),
+        "{message}"
+    );
+    // What a deletion inside calls itself is nobody's concern.
+    let named = r#"{"metadata":{"name":"p"},"deleteOptions":{"kind":"Foo","dryRun":["All"]}}"#;
+    assert_eq!(
+        call(&admin, "POST", &eviction, "application/json", named)
+            .await
+            .code,
+        201
+    );
+    assert_eq!(admin.get(&format!("{PODS}/p")).await.code, 200);
+}
+
+/// A job without labels has the very labels of its pods, those that select them included.
+#[tokio::test]
+async fn a_job_shares_its_labels_with_its_pods() {
+    let server = TestServer::start().await;
+    let admin = server.admin();
+    let job = |name: &str, labels: Value| {
+        json!({"metadata": {"name": name, "labels": labels}, "spec": {"template": {"metadata": {"labels": {"a": "b"}},
+            "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}})
+    };
+    let shared = made(&admin, JOBS, &job("shared", json!(null))).await;
+    assert_eq!(
+        shared["metadata"]["labels"],
+        shared["spec"]["template"]["metadata"]["labels"]
+    );
+    assert_eq!(shared["metadata"]["labels"]["job-name"], "shared");
+    let own = made(&admin, JOBS, &job("own", json!({"c": "d"}))).await;
+    assert_eq!(own["metadata"]["labels"], json!({"c": "d"}));
+}
+
+#[tokio::test]
+async fn events_bear_any_name_a_path_can_have() {
+    let server = TestServer::start().await;
+    let admin = server.admin();
+    let event = |name: &str| json!({"metadata": {"name": name}, "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"}});
+    assert_eq!(admin.post(EVENTS, &event("Pod_1.Started")).await.code, 201);
+    assert_eq!(admin.post(EVENTS, &event("a/b")).await.code, 422);
+    let strict = "/apis/events.k8s.io/v1/namespaces/default/events";
+    let newer = json!({"metadata": {"name": "Pod_2"}, "eventTime": "2026-01-01T00:00:00.000000Z", "type": "Normal",
+        "reportingController": "c", "reportingInstance": "i", "action": "a", "reason": "r"});
+    assert_eq!(admin.post(strict, &newer).await.code, 422);
+}
+
+/// What is not there is not there by any method; what is told, most of it, by any.
+#[tokio::test]
+async fn methods_are_judged_after_paths() {
+    let server = TestServer::start().await;
+    let admin = server.admin();
+    install(&admin, &widgets()).await;
+    made(&admin, WIDGETS, &widget("w", 1)).await;
+    for (method, path, code) in [
+        ("POST", "/", 200),
+        ("DELETE", "/apis/nobody.example.com/v1", 404),
+        ("POST", "/apis/apps/v9", 404),
+        ("PUT", "/api/v2", 404),
+        ("POST", "/api/v1", 405),
+        ("POST", "/apis/apps/v1", 405),
+        ("POST", "/apis/example.com/v1", 200),
+        ("POST", "/openapi", 404),
+        ("POST", "/openapi/v2", 200),
+        ("POST", "/openapi/v3/api/v1", 200),
+        ("POST", "/openapi/v3/apis/nobody.example.com/v1", 404),
+        ("POST", "/openid/v1/jwks", 405),
+        ("HEAD", "/.well-known/openid-configuration", 405),
+        ("HEAD", MAPS, 405),
+        ("HEAD", &format!("{MAPS}/x/status"), 404),
+        ("HEAD", WIDGETS, 200),
+        ("HEAD", &format!("{WIDGETS}/w"), 200),
+        ("HEAD", &format!("{WIDGETS}/missing"), 404),
+    ] {
+        assert_eq!(
+            call(&admin, method, path, "", "").await.code,
+            code,
+            "{method} {path}"
+        );
+    }
+    // What does not exist is not deprecated either.
+    let endpoints = "/api/v1/namespaces/default/endpoints";
+    assert!(
+        admin
+            .get(&format!("{endpoints}/kubernetes/status"))
+            .await
+            .warnings()
+            .is_empty()
+    );
+    assert_eq!(admin.get(endpoints).await.warnings().len(), 1);
+}
+
+/// The old paths of watches have the options of lists.
+#[tokio::test]
+async fn old_watches_are_asked_like_lists() {
+    let server = TestServer::start().await;
+    let admin = server.admin();
+    let path = "/api/v1/watch/namespaces/default/configmaps?resourceVersionMatch=NotOlderThan&sendInitialEvents=true";
+    let reply = admin.get(path).await;
+    assert_eq!(reply.code, 422, "{}", reply.body);
+    assert_eq!(
+        reply.body["details"]["causes"][0]["message"],
+        "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided"
+    );
+}
+
+#[tokio::test]
+async fn patches_say_no_more_than_they_may() {
+    let server = TestServer::start().await;
+    let admin = server.admin();
+    made(&admin, DEPLOYMENTS, &deployment("d")).await;
+    let path = format!("{DEPLOYMENTS}/d");
+    // A number is whole when it is written so.
+    let whole = r#"{"spec":{"replicas":2.0}}"#;
+    let reply = call(&admin, "PATCH", &path, MERGE_PATCH, whole).await;
+    assert_eq!(reply.code, 422, "{}", reply.body);
+    assert_eq!(
+        call(&admin, "PATCH", &path, STRATEGIC_PATCH, whole).await.code,
+        200
+    );
+    let test = r#"[{"op":"test","path":"/spec/replicas","value":2.0}]"#;
+    assert_eq!(call(&admin, "PATCH", &path, JSON_PATCH, test).await.code, 422);
+    // Lists that are not there have no order.
+    let order = r#"{"$setElementOrder/x":[]}"#;
+    let reply = call(&admin, "PATCH", &path, STRATEGIC_PATCH, order).await;
+    assert_eq!(
+        reply.body["message"],
+        "unable to find api field in struct Deployment for the json field \"x\""
+    );
+    // Where nothing is merged, directives are fields.
+    let retain = r#"{"spec":{"template":{"spec":{"volumes":[{"name":"v","$retainKeys":["name","emptyDir"],"emptyDir":{}}]}}}}"#;
+    let reply = call(&admin, "PATCH", &path, STRATEGIC_PATCH, retain).await;
+    assert_eq!(reply.code, 200, "{}", reply.body);
+    assert_eq!(
+        reply.warnings(),
+        ["299 - \"unknown field \\\"spec.template.spec.volumes[0].$retainKeys\\\"\""]
+    );
+    // Whoever leaves the namespace out means this one.
+    made(&admin, MAPS, &map("m")).await;
+    let anew = r#"[{"op":"replace","path":"","value":{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"m"},"data":{"a":"b"}}}]"#;
+    let reply = call(&admin, "PATCH", &format!("{MAPS}/m"), JSON_PATCH, anew).await;
+    assert_eq!(
+        (reply.code, &reply.body["data"]["a"]),
+        (200, &json!("b")),
+        "{}",
+        reply.body
+    );
+}
+
+/// What is applied is told of another kind before it is told of another name.
+#[tokio::test]
+async fn kinds_are_compared_before_names() {
+    let server = TestServer::start().await;
+    let admin = server.admin();
+    let path = format!("{MAPS}/a?fieldManager=me");
+    let other = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"b"}}"#;
+    let reply = call(&admin, "PATCH", &path, "application/apply-patch+yaml", other).await;
+    assert_eq!(reply.body["message"], "invalid object type: /v1, Kind=Pod");
+}
