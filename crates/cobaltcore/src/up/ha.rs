@@ -84,6 +84,7 @@ impl Ha {
             "kubernetes": {"node_lease": false},
             "ha_gate": "agent",
             "fencing": {
+                "allowed_networks": ["127.0.0.0/8"],
                 "levels": [[{"driver": "redfish", "url": "{bmc}", "credentials_file": credentials}]],
                 "hosts": agents.keys().filter_map(|name| Some((name.to_string(), json!({"bmc": bmcs.url(name.as_str())?}))))
                     .collect::<serde_json::Map<_, _>>(),

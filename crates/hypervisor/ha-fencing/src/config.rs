@@ -222,6 +222,9 @@ pub struct DeviceConfig {
     /// ceph-fence: the id of the Ceph cluster, as the driver knows it.
     #[serde(default)]
     pub cluster_id: String,
+    /// ceph-fence: the pools of that cluster that guests have their disks in; every pool of every cluster when empty.
+    #[serde(default)]
+    pub pools: Vec<String>,
     /// nova-force-down-only: somebody accepts that guests may run twice.
     #[serde(default)]
     pub accept_split_brain: bool,
@@ -297,15 +300,33 @@ impl Config {
         }
     }
 
+    /// Whether every level that cuts a host off from Ceph cuts it off from this pool.
+    pub fn cuts_off(&self, host: &str, pool: &str) -> bool {
+        let cuts = |device: &&DeviceConfig| device.driver == Driver::CephFence;
+        let reaches =
+            |device: &DeviceConfig| device.pools.is_empty() || device.pools.iter().any(|own| own == pool);
+        let levels = self.levels_of(host).iter();
+        let mut cutting = levels.filter(|level| level.iter().any(|device| cuts(&device)));
+        cutting.all(|level| level.iter().filter(cuts).any(reaches))
+    }
+
     /// All devices that are written down, those of single hosts as well.
     pub(crate) fn devices(&self) -> impl Iterator<Item = &DeviceConfig> {
         let own = self.hosts.values().flat_map(|host| &host.levels);
         self.levels.iter().chain(own).flatten()
     }
 
-    /// Whether a password goes to a BMC in the open.
+    /// Whether a password goes to a BMC in the open, where others than this machine could read it.
     pub(crate) fn unencrypted(&self) -> bool {
-        let open = |url: &str| url.starts_with("http://");
+        let here = |host: url::Host<&str>| match host {
+            url::Host::Ipv4(address) => address.is_loopback(),
+            url::Host::Ipv6(address) => address.is_loopback(),
+            url::Host::Domain(_) => false,
+        };
+        let open = |text: &str| {
+            let at = url::Url::parse(text);
+            text.starts_with("http://") && !at.is_ok_and(|url| url.host().is_some_and(here))
+        };
         let mut by_bmc = self.devices().filter(|device| device.by_bmc()).peekable();
         let own = by_bmc.peek().is_some() && self.hosts.values().any(|host| open(&host.bmc));
         own || by_bmc.any(|device| open(&device.url))
@@ -404,6 +425,7 @@ impl DeviceConfig {
             provisioner: String::new(),
             secret: String::new(),
             cluster_id: String::new(),
+            pools: Vec::new(),
             accept_split_brain: false,
             dwell: None,
         }
@@ -581,6 +603,34 @@ mod tests {
                 [key],
                 "{text}"
             );
+        }
+    }
+
+    #[test]
+    fn a_storage_fence_reaches_its_own_pools() {
+        let cut = |pools: &str| {
+            format!(
+                "{{driver: ceph-fence, cidrs: ['{{internal_ip}}/32'], provisioner: p, secret: a/b, cluster_id: c, pools: [{pools}]}}"
+            )
+        };
+        let text = format!(
+            "required_grade: storage\nlevels: [[{}], [{{driver: manual}}]]\nhosts: {{n2: {{levels: [[{}, {}]]}}, n3: {{levels: [[{}]]}}}}\n",
+            cut("vms, volumes"),
+            cut("fast"),
+            cut("slow"),
+            cut("")
+        );
+        let config = load(&text);
+        for (host, pool, wanted) in [
+            ("n1", "vms", true),
+            ("n1", "volumes", true),
+            ("n1", "fast", false),
+            ("n2", "fast", true),
+            ("n2", "slow", true),
+            ("n2", "vms", false),
+            ("n3", "anything", true),
+        ] {
+            assert_eq!(config.cuts_off(host, pool), wanted, "{host} {pool}");
         }
     }
 

@@ -407,7 +407,9 @@ fn on_error<R: Reconciler>(
 fn overtaken(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut at = Some(error);
     while let Some(cause) = at {
-        if let Some(kube::Error::Api(status)) = cause.downcast_ref::<kube::Error>() {
+        // Errors that hold one of the client hold it in a box.
+        let boxed = cause.downcast_ref::<Box<kube::Error>>().map(Box::as_ref);
+        if let Some(kube::Error::Api(status)) = cause.downcast_ref().or(boxed) {
             return status.code == 409;
         }
         at = cause.source();

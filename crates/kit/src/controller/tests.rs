@@ -171,3 +171,15 @@ fn plans_say_when_to_look_again() {
         }
     );
 }
+
+#[test]
+fn whoever_was_overtaken_is_known_by_the_answer_however_it_is_wrapped() {
+    let answer = |code| {
+        let status = serde_json::json!({"status": "Failure", "code": code, "message": "m", "reason": "r"});
+        kube::Error::Api(serde_json::from_value(status).unwrap())
+    };
+    assert!(overtaken(&answer(409)));
+    assert!(overtaken(&crate::Error::kube("changing", answer(409))));
+    assert!(!overtaken(&crate::Error::kube("changing", answer(500))));
+    assert!(!overtaken(&std::io::Error::other("no answer at all")));
+}
