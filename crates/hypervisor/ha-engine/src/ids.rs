@@ -161,6 +161,19 @@ pub enum Grade {
     Asserted,
 }
 
+impl Grade {
+    /// Its word in records and figures.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Storage => "storage",
+            Self::SelfFence => "self-fence",
+            Self::Power => "power",
+            Self::Asserted => "asserted",
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,7 +8,7 @@ use cobaltcore_api::names::{HostName, ServerId};
 use serde::{Deserialize, Serialize};
 
 use crate::evidence::{Assessment, Evidence};
-use crate::ids::{DeviceClass, IncidentId, Mono};
+use crate::ids::{DeviceClass, Grade, IncidentId, Mono};
 use crate::ledger::{IncidentState, Loss};
 
 /// Why an open incident does not go on.
@@ -314,6 +314,8 @@ pub struct IncidentStatus {
     pub state: IncidentState,
     /// Why it does not go on, if it does not.
     pub held: Option<HeldReason>,
+    /// What is certain of its host, while it is fenced.
+    pub fenced: Option<Grade>,
     /// When its fence was last seen to hold, in this term.
     pub hold_checked: Option<Mono>,
     /// Guests by how they stand: all, recovered, failed, skipped, blocked or in conflict.

@@ -19,10 +19,16 @@ fn rbd(disk: &Disk) -> bool {
     disk.kind == "network" && disk.source.starts_with("rbd:")
 }
 
-/// Whether all disks of a guest are in Ceph. A guest whose disks were not listed may have any.
-pub(crate) fn in_ceph(domain: &DomainEntry) -> bool {
+/// Whether all disks of a guest are in Ceph, in pools that are meant. A guest whose disks were not listed may have any.
+pub(crate) fn in_ceph(domain: &DomainEntry, meant: impl Fn(&str) -> bool) -> bool {
     let mut disks = held(domain).peekable();
-    disks.peek().is_some() && disks.all(rbd)
+    disks.peek().is_some() && disks.all(|disk| rbd(disk) && meant(pool(disk)))
+}
+
+/// The pool of a disk in Ceph.
+fn pool(disk: &Disk) -> &str {
+    let image = disk.source.strip_prefix("rbd:").unwrap_or_default();
+    image.split('/').next().unwrap_or_default()
 }
 
 /// Whether the disk that was made of the guest's image is certainly not in Ceph: none of its disks is, or one on the
@@ -83,8 +89,13 @@ mod tests {
 
     #[test]
     fn a_guest_is_in_ceph_when_all_its_disks_are() {
-        let ceph = |disks: &[(&str, &str)]| in_ceph(&guest(disks));
+        let ceph = |disks: &[(&str, &str)]| in_ceph(&guest(disks), |pool| pool == "vms");
         let rbd = ("network", "rbd:vms/a_disk");
+        assert!(
+            !ceph(&[rbd, ("network", "rbd:volumes/b")]) && !ceph(&[("network", "rbd:vms2/a_disk")]),
+            "a pool of another cluster"
+        );
+        assert!(ceph(&[("network", "rbd:vms/space/a_disk")]));
         assert!(ceph(&[rbd]) && ceph(&[rbd, ("file", "")]));
         assert!(!ceph(&[rbd, ("file", "/var/lib/x")]) && !ceph(&[("network", "iscsi:x")]));
         assert!(!ceph(&[]) && !ceph(&[("file", "")]), "nobody knows");

@@ -206,7 +206,9 @@ fn take_inventory(
     app.directory
         .change_known(host, |entry| entry.instances = inventory.domains.len());
     if fences_storage(&app.config()) {
-        let listed = inventory.domains.iter().filter(|domain| in_ceph(domain));
+        let config = app.config();
+        let fenced = |pool: &str| config.fencing.cuts_off(host.as_str(), pool);
+        let listed = inventory.domains.iter().filter(|domain| in_ceph(domain, fenced));
         app.directory.in_ceph.note(host, listed);
     }
     let outside = inventory

@@ -28,6 +28,8 @@ labels! {
     OfVerdict { group, verdict }
     /// By state and reason.
     OfIncident { state, held }
+    /// By grade.
+    OfGrade { grade }
     /// By type and result.
     OfEnd { r#type, result }
     /// By result and reason.
@@ -143,6 +145,7 @@ metrics! {
     "Which program this is" "build_info" build: Family<OfVersion, Gauge> = Family::default();
     "Hosts by state" "hosts" hosts: Family<OfState, Gauge> = Family::default();
     "Hosts without a usable fencing level" "hosts_unfenceable" hosts_unfenceable: Gauge = Gauge::default();
+    "Fenced hosts by what is certain of them" "hosts_fenced" hosts_fenced: Family<OfGrade, Gauge> = Family::default();
     "Hosts whose fencing device says off although they live" "hosts_contradicted" hosts_contradicted: Gauge = Gauge::default();
     "Readings of off by those devices, as long as it goes on" "contradictions" contradictions: Gauge = Gauge::default();
     "Age of the last sign of life, per group" "signal_age_seconds" signal_age: Timed<OfGroup> = timed();

@@ -368,6 +368,8 @@ impl World {
             replica.closed = false;
         }
         self.trouble = crate::journal::Trouble::default();
+        // Who was to die at a record that never came lives.
+        self.crash_at_record = None;
         self.kubernetes_up = true;
         self.nova_up = true;
         self.nova_flaky = 0;

@@ -116,6 +116,7 @@ impl Engine {
                 id: incident.id.clone(),
                 state: incident.state,
                 held: self.runs.get(&incident.id).and_then(|run| run.held),
+                fenced: incident.grade.filter(|_| !incident.fence_release_intended),
                 hold_checked: self.runs.get(&incident.id).and_then(|run| run.hold_ok),
                 guests: [
                     incident.vms.len(),

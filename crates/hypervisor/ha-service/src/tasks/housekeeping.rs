@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::http::{App, state_of};
 use crate::journal::{Journal, News};
 use crate::leadership::pause;
-use crate::metrics::{OfGroup, OfIncident, OfState, OfVerdict};
+use crate::metrics::{OfGrade, OfGroup, OfIncident, OfState, OfVerdict};
 use crate::store::Limits;
 
 const CLEAN_EVERY: Duration = Duration::from_secs(60);
@@ -285,6 +285,7 @@ pub(crate) fn verdict_word(verdict: Verdict) -> &'static str {
 
 fn show_incidents(app: &App, incidents: &[cobaltcore_ha_engine::IncidentStatus]) {
     app.metrics.incidents_open.clear();
+    app.metrics.hosts_fenced.clear();
     let mut storm = false;
     let mut stuck = 0;
     for incident in incidents.iter().filter(|incident| incident.state.open()) {
@@ -295,6 +296,10 @@ fn show_incidents(app: &App, incidents: &[cobaltcore_ha_engine::IncidentStatus])
         };
         app.metrics.incidents_open.get_or_create(&label).inc();
         stuck += incident.stuck;
+        if let Some(grade) = incident.fenced {
+            let grade = grade.as_str().to_owned();
+            app.metrics.hosts_fenced.get_or_create(&OfGrade { grade }).inc();
+        }
     }
     app.metrics
         .vms_stuck

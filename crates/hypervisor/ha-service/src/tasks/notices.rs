@@ -487,7 +487,7 @@ fn happening(notice: &Notice) -> Option<Happening> {
                     Happening::normal("FencingStarted", RECOVER, note("it is switched off"))
                 }
                 IncidentState::Fenced => {
-                    Happening::normal("FencingSucceeded", RECOVER, note("it is verified to be off"))
+                    Happening::normal("FencingSucceeded", RECOVER, note("its fence holds"))
                 }
                 IncidentState::Evacuating => {
                     Happening::normal("EvacuationStarted", RECOVER, note("its guests are moved"))
