@@ -148,12 +148,14 @@ impl Call {
 
     /// Decodes the body as an object of a resource.
     pub fn decode_object(&self, resource: &Resource) -> ApiResult<Decoded> {
-        let read = if resource.as_builtin().is_some() {
-            decode::exact_json
-        } else {
-            decode::json
-        };
-        self.decode_with(&resource.kind, read)
+        if resource.as_builtin().is_some() {
+            return self.decode_with(&resource.kind, decode::exact_json);
+        }
+        let mut decoded = self.decode_with(&resource.kind, decode::json)?;
+        if negotiate::body_type(&self.headers) == "application/json" {
+            crate::written::keep_fractions(resource, &self.body, &mut decoded.value);
+        }
+        Ok(decoded)
     }
 
     fn decode_with(&self, kind: &str, json: fn(&[u8]) -> Result<Decoded, String>) -> ApiResult<Decoded> {

@@ -63,6 +63,7 @@ mod view;
 mod virtuals;
 mod watch;
 mod write;
+mod written;
 mod yaml;
 
 pub use admission::Handler as WebhookHandler;

@@ -200,7 +200,7 @@ impl Api {
             crate::modify::judge_configuration(write, &decoded.repeated)?;
             return Ok(applied);
         }
-        let decoded = crate::decode::json(&call.body)
+        let decoded = crate::decode::exact_json(&call.body)
             .map_err(|e| ApiError::bad_request(format!("error decoding patch: {e}")))?;
         let strange = crate::modify::strange_parts(&media, &call.body, &decoded);
         let patch = decoded.value;

@@ -288,8 +288,14 @@ impl Api {
         }
         let why =
             format!("unable to create new content in namespace {namespace} because it is being terminated");
+        // What has no name yet is refused by what it will begin with.
+        let named = [meta::name(object), meta::text(object, "generateName"), "Unknown"];
+        let name = named
+            .into_iter()
+            .find(|name| !name.is_empty())
+            .unwrap_or_default();
         Err(
-            ApiError::forbidden(&resource.group, &resource.plural, meta::name(object), &why).with_cause(
+            ApiError::forbidden(&resource.group, &resource.plural, name, &why).with_cause(
                 "NamespaceTerminating",
                 &format!("namespace {namespace} is being terminated"),
                 "metadata.namespace",

@@ -12,6 +12,7 @@ use crate::meta;
 use crate::registry::Resource;
 use crate::status::{ApiError, ApiResult};
 use crate::write::Write;
+use crate::written;
 use crate::yaml;
 
 /// 400 for a configuration that is no YAML: the reference turns YAML into JSON before it reads it.
@@ -54,7 +55,12 @@ pub(super) fn read_patch(write: &Write<'_>, media: &str) -> ApiResult<Edit> {
         }
     }
     let problems = strange_parts(media, body, &decoded);
-    let patch = decoded.value;
+    let mut patch = decoded.value;
+    if media == "application/json-patch+json" {
+        written::keep_fractions_of_operations(write.resource, body, &mut patch);
+    } else if !strategic {
+        written::keep_fractions(write.resource, body, &mut patch);
+    }
     let found = decode::json_type(&patch);
     match media {
         "application/json-patch+json" if patch.is_array() => match strange_operation(&patch) {

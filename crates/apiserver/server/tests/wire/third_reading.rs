@@ -302,3 +302,96 @@ async fn kinds_are_compared_before_names() {
     let reply = call(&admin, "PATCH", &path, "application/apply-patch+yaml", other).await;
     assert_eq!(reply.body["message"], "invalid object type: /v1, Kind=Pod");
 }
+
+/// Replicas of a custom resource are whole numbers as they are written, not only in what they mean.
+#[tokio::test]
+async fn replicas_of_custom_resources_are_written_whole() {
+    let server = TestServer::start().await;
+    let admin = server.admin();
+    let mut definition = widgets();
+    let version = &mut definition["spec"]["versions"][0];
+    version["subresources"]["scale"] =
+        json!({"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.size"});
+    version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["other"] =
+        json!({"type": "integer"});
+    install(&admin, &definition).await;
+    made(&admin, WIDGETS, &widget("w", 1)).await;
+    let path = format!("{WIDGETS}/w");
+    let scale = format!("{path}/scale");
+    let refusal = "Invalid value: 0: .spec.size accessor error: 2 is of the type float64, expected int64";
+    let new =
+        r#"{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"n"},"spec":{"size":2.0}}"#;
+    for (method, path, media, body) in [
+        ("POST", WIDGETS, "application/json", new),
+        ("PATCH", &path, MERGE_PATCH, r#"{"spec":{"size":2.0}}"#),
+        (
+            "PATCH",
+            &path,
+            JSON_PATCH,
+            r#"[{"op":"replace","path":"/spec/size","value":2.0}]"#,
+        ),
+        (
+            "PATCH",
+            &path,
+            JSON_PATCH,
+            r#"[{"op":"replace","path":"/spec","value":{"size":2.0}}]"#,
+        ),
+    ] {
+        let reply = call(&admin, method, path, media, body).await;
+        assert_eq!(reply.code, 422, "{body}: {}", reply.body);
+        assert_eq!(reply.body["details"]["causes"][0]["message"], refusal, "{body}");
+    }
+    let reply = call(
+        &admin,
+        "PATCH",
+        &scale,
+        MERGE_PATCH,
+        r#"{"spec":{"replicas":2.0}}"#,
+    )
+    .await;
+    assert_eq!(reply.code, 422, "{}", reply.body);
+    // Elsewhere, and in YAML, two is two.
+    let reply = call(&admin, "PATCH", &path, MERGE_PATCH, r#"{"spec":{"other":2.0}}"#).await;
+    assert_eq!(
+        (reply.code, &reply.body["spec"]["other"]),
+        (200, &json!(2)),
+        "{}",
+        reply.body
+    );
+    assert_eq!(
+        call(&admin, "POST", WIDGETS, "application/yaml", new).await.code,
+        201
+    );
+}
+
+/// What is refused before it has a name is refused by what its name would begin with.
+#[tokio::test]
+async fn the_nameless_are_refused_too() {
+    let server = TestServer::start().await;
+    let admin = server.admin();
+    made(
+        &admin,
+        "/api/v1/namespaces",
+        &json!({"metadata": {"name": "leaving"}}),
+    )
+    .await;
+    let maps = "/api/v1/namespaces/leaving/configmaps";
+    made(
+        &admin,
+        maps,
+        &json!({"metadata": {"name": "held", "finalizers": ["example.com/hold"]}}),
+    )
+    .await;
+    assert_eq!(admin.delete("/api/v1/namespaces/leaving").await.code, 200);
+    for (metadata, name) in [
+        (json!({"generateName": "new-"}), "new-"),
+        (json!({}), "Unknown"),
+        (json!({"name": "late"}), "late"),
+    ] {
+        let reply = admin.post(maps, &json!({"metadata": metadata})).await;
+        let message = format!(
+            "configmaps \"{name}\" is forbidden: unable to create new content in namespace leaving because it is being terminated"
+        );
+        assert_eq!((reply.code, &reply.body["message"]), (403, &json!(message)));
+    }
+}

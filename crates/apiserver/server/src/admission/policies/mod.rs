@@ -320,8 +320,13 @@ fn refuse(subject: &Subject<'_>, denial: &Denial) -> ApiError {
         _ => (422, "Invalid"),
     };
     let (group, plural) = (&subject.resource.group, &subject.resource.plural);
-    let forbidden = ApiError::forbidden(group, plural, &subject.name, &message);
+    // A collection has no name to be refused by.
+    let name = match subject.name.as_str() {
+        "" => "Unknown",
+        name => name,
+    };
+    let forbidden = ApiError::forbidden(group, plural, name, &message);
     ApiError::new(code, reason, forbidden.message())
-        .about(group, plural, &subject.name)
+        .about(group, plural, name)
         .with_cause("", &message, "")
 }
