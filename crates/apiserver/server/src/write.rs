@@ -126,13 +126,7 @@ impl Api {
     ) -> ApiResult<Outcome> {
         let resource = write.resource;
         self.check_namespace_match(write.call, resource, &mut object)?;
-        // Anything that is no number is no version at all.
-        let version = meta::text(&object, "resourceVersion").parse::<u64>();
-        if version.is_ok_and(|version| version > 0) {
-            return Err(ApiError::bad_request(
-                "resourceVersion should not be set on objects to be created",
-            ));
-        }
+        check_versionless(&object)?;
         if let Some(custom) = resource.as_custom()
             && custom.terminating
         {
@@ -165,6 +159,7 @@ impl Api {
         self.admit_builtin(&mut attempt, &mut object)?;
         if self.mutate(&attempt, &mut object).await? {
             self.check_namespace_match(write.call, resource, &mut object)?;
+            check_versionless(&object)?;
             wipe_system_fields(&mut object);
         }
         self.stamp_new(resource, &mut object);
@@ -429,6 +424,17 @@ pub(crate) fn receive(write: &Write<'_>, decoded: Decoded) -> ApiResult<Value> {
         )?;
     }
     Ok(value)
+}
+
+/// A new object has no version yet. Anything that is no number is no version at all.
+fn check_versionless(object: &Value) -> ApiResult<()> {
+    let version = meta::text(object, "resourceVersion").parse::<u64>();
+    if version.is_ok_and(|version| version > 0) {
+        return Err(ApiError::bad_request(
+            "resourceVersion should not be set on objects to be created",
+        ));
+    }
+    Ok(())
 }
 
 /// What the reader of YAML says of keys that stand twice.

@@ -5,6 +5,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use cobaltcore_schema::FieldError;
 use cobaltcore_text::go;
 use serde_json::{Value, json};
 
@@ -12,6 +13,7 @@ use crate::admission::{Attempt, Operation};
 use crate::call::Call;
 use crate::meta;
 use crate::registry::{Registry, Resource};
+use crate::status::{ApiError, ApiResult};
 
 /// A kind by group, version and name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -158,6 +160,61 @@ impl Form {
             object: show(object),
             old: show(subject.old),
         }
+    }
+
+    /// A changed body that is still of its kind. What leaves its kind out is of the one it was; what
+    /// names another cannot be turned into it, and custom resources are told so by their definition.
+    pub(super) fn same_kind(&self, subject: &Subject<'_>, mut changed: Value) -> ApiResult<Value> {
+        let Some(map) = changed.as_object_mut() else {
+            return if changed.is_null() {
+                Ok(changed)
+            } else {
+                Err(ApiError::internal(format!(
+                    "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
+                    crate::decode::json_type(&changed)
+                )))
+            };
+        };
+        let expected = meta::api_version(&self.kind.group, &self.kind.version);
+        let text = |map: &serde_json::Map<String, Value>, key: &str| {
+            let given = map.get(key).and_then(Value::as_str);
+            given.unwrap_or_default().to_owned()
+        };
+        let custom = self.resource.as_custom().is_some() && subject.own_kind;
+        if !custom {
+            for (key, own) in [("kind", &*self.kind.name), ("apiVersion", &*expected)] {
+                if text(map, key).is_empty() {
+                    map.insert(key.into(), json!(own));
+                }
+            }
+        }
+        let (kind, api_version) = (text(map, "kind"), text(map, "apiVersion"));
+        if kind == *self.kind.name && api_version == expected {
+            return Ok(changed);
+        }
+        let (group, version) = meta::split_api_version(&api_version);
+        if custom && !kind.is_empty() && api_version == expected {
+            let must = format!("must be {}", self.kind.name);
+            let wrong = FieldError::invalid("kind", &json!(kind), &must);
+            return Err(ApiError::invalid(group, &kind, meta::name(&changed), &[wrong]));
+        }
+        if custom && !kind.is_empty() {
+            let why = format!(
+                "{group}/{version}, Kind={kind} is unstructured and is not suitable for converting to {}",
+                go::quote(&expected)
+            );
+            return Err(ApiError::new(500, "", why));
+        }
+        let known = subject.registry.by_kind(group, version, &kind);
+        if known.is_some_and(|known| known.as_builtin().is_some()) {
+            let why = format!(
+                "converting ({version}.{kind}) to ({}.{}): unknown conversion",
+                self.resource.package(),
+                self.kind.name
+            );
+            return Err(ApiError::new(500, "", why));
+        }
+        Ok(changed)
     }
 
     /// A changed body in its type's form again, and in the version the client asked for.

@@ -5,6 +5,7 @@
 use cobaltcore_apiserver::testkit::TestServer;
 use serde_json::{Value, json};
 
+use super::hooks::{World, patch, rule};
 use super::requests::{
     DEPLOYMENTS, JOBS, JSON_PATCH, MAPS, MERGE_PATCH, PODS, STRATEGIC_PATCH, WIDGETS, call, deployment, made,
     map, pod, widget, widgets,
@@ -394,4 +395,69 @@ async fn the_nameless_are_refused_too() {
         );
         assert_eq!((reply.code, &reply.body["message"]), (403, &json!(message)));
     }
+}
+
+/// A webhook that turns an object into another kind is not followed; one that only forgets to name
+/// the kind is.
+#[tokio::test]
+async fn webhooks_do_not_turn_objects_into_others() {
+    let world = World::new().await;
+    let admin = world.admin();
+    install(&admin, &widgets()).await;
+    let change = |path: &'static str, operation: Value| world.serve(path, move |_| patch(json!([operation])));
+    change(
+        "/kind",
+        json!({"op": "replace", "path": "/kind", "value": "Secret"}),
+    );
+    change("/nameless", json!({"op": "remove", "path": "/kind"}));
+    change(
+        "/version",
+        json!({"op": "add", "path": "/metadata/resourceVersion", "value": "7"}),
+    );
+    let registration = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
+    for (path, endpoint, group, object, code, message) in [
+        (
+            "/kind",
+            MAPS,
+            "",
+            map("a"),
+            500,
+            "converting (v1.Secret) to (core.ConfigMap): unknown conversion",
+        ),
+        (
+            "/kind",
+            WIDGETS,
+            "example.com",
+            widget("a", 1),
+            422,
+            "Secret.example.com \"a\" is invalid: kind: Invalid value: \"Secret\": must be Widget",
+        ),
+        (
+            "/version",
+            MAPS,
+            "",
+            map("a"),
+            400,
+            "resourceVersion should not be set on objects to be created",
+        ),
+    ] {
+        let rule = rule(group, &["*"], &["CREATE"]);
+        world.mutating("changes", path, rule, json!({})).await;
+        let reply = admin.post(endpoint, &object).await;
+        assert_eq!(
+            (reply.code, &reply.body["message"]),
+            (code, &json!(message)),
+            "{path}"
+        );
+        assert_eq!(admin.delete(&format!("{registration}/changes")).await.code, 200);
+    }
+    let rule = rule("", &["configmaps"], &["CREATE"]);
+    world.mutating("changes", "/nameless", rule, json!({})).await;
+    let reply = admin.post(MAPS, &map("b")).await;
+    assert_eq!(
+        (reply.code, &reply.body["kind"]),
+        (201, &json!("ConfigMap")),
+        "{}",
+        reply.body
+    );
 }

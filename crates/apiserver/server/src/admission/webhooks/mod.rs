@@ -344,6 +344,7 @@ fn patched(
         PatchError::Operation { reason, .. } => internal(reason),
         other => internal(other.to_string()),
     })?;
+    let changed = form.same_kind(subject, changed).map_err(Trouble::Internal)?;
     form.accept(subject, changed).map(Some).map_err(internal)
 }
 
