@@ -92,6 +92,13 @@ async fn a_host_that_lost_power_is_recovered_in_the_one_order_that_is_safe() {
         (&json!("disabled"), &json!(true))
     );
     assert_eq!(scene.asked("\"evacuate\""), 6);
+    // As Nova has seen it, and not only as it was written down.
+    let place = |word: &str| {
+        calls
+            .iter()
+            .position(|call| call.path.contains(word) || call.body.contains(word))
+    };
+    assert!(place("os-services") < place("\"evacuate\""), "{calls:?}");
     let states: Vec<String> = scene.world.read(|state| {
         guests
             .iter()

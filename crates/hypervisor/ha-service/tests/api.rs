@@ -58,6 +58,32 @@ async fn the_legacy_call_works_as_operators_send_it() {
     assert_eq!(legacy("/api/v1/incidents/bulk", "{}").await.0, 404);
 }
 
+/// Whoever can turn HA off can have guests lost: without another agreement, that is for operators.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_legacy_call_is_for_operators_unless_something_else_was_agreed() {
+    let fixture = fixture("").await;
+    let service = &fixture.service;
+    let path = format!("/api/hypervisors/{N1}");
+    let switch = |enabled: bool| Some(json!({"enabled": enabled}));
+    let enabled = async || service.get(&path).await.1["enabled"].clone();
+    for (token, code) in [(None, 401), (Some(common::VIEWER), 403)] {
+        assert_eq!(service.send("POST", &path, token, switch(false)).await.0, code);
+    }
+    let url = format!("http://{}{path}", service.legacy);
+    let unknown = common::client().post(url).json(&json!({"enabled": false}));
+    assert_eq!(
+        unknown.send().await.unwrap().status().as_u16(),
+        401,
+        "nor at the other port"
+    );
+    assert_eq!(enabled().await, json!(true), "nobody changed it");
+    for wanted in [false, false, true, true] {
+        let (code, body) = service.send("POST", &path, Some(OPERATOR), switch(wanted)).await;
+        assert_eq!((code, body), (200, json!({})));
+        assert_eq!(enabled().await, json!(wanted));
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn records_are_acknowledged_once_they_are_stored() {
     let fixture = fixture("").await;

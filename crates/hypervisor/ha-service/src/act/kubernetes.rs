@@ -162,7 +162,8 @@ impl Executor {
                 taints.push(Taint {
                     key: HA_FENCED.key.to_owned(),
                     effect: HA_FENCED.effect.as_str().to_owned(),
-                    value: Some(incident.clone()),
+                    // For whom it is says the annotation: a value may have 63 letters, and hosts have long names.
+                    value: None,
                     time_added: None,
                 });
             }

@@ -185,6 +185,13 @@ async fn the_node_is_marked_and_unmarked_without_touching_other_taints() {
         node["metadata"]["annotations"]["kvm.cloud.sap/ha-fenced"],
         "node001-bb1-3-1"
     );
+    let all = node["spec"]["taints"].as_array().unwrap();
+    let ours = all.iter().find(|taint| taint["key"] == "kvm.cloud.sap/ha-fenced");
+    assert_eq!(
+        ours.unwrap()["value"],
+        Value::Null,
+        "a value may have 63 letters, and an incident of a host with a long name has more"
+    );
     rig.act(Effect::ReleaseFence {
         host: name(ONE),
         level: 0,
