@@ -204,9 +204,10 @@ async fn a_system_that_moved_is_looked_for_again() {
     let moved = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let now = Arc::clone(&moved);
     let bmc = Bmc::new(move |asked| {
-        let path = match now.load(std::sync::atomic::Ordering::SeqCst) {
-            true => "/redfish/v1/Systems/System.Embedded.1",
-            false => SYSTEM,
+        let path = if now.load(std::sync::atomic::Ordering::SeqCst) {
+            "/redfish/v1/Systems/System.Embedded.1"
+        } else {
+            SYSTEM
         };
         match asked.line.strip_prefix("GET ") {
             Some("/redfish/v1/Systems") => (200, json!({"Members": [{"@odata.id": path}]})),

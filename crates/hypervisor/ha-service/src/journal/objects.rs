@@ -376,10 +376,13 @@ fn text_of_records(records: &[Record]) -> Result<String, AppendError> {
     Ok(text)
 }
 
+/// A text of records, and the number and term of the last of them.
+type Portion = (String, (u64, u64));
+
 /// Records as texts that fit into an object, each with the number and term of its last record. One that fits into none is
 /// alone.
-fn portions(records: &[Record]) -> Result<Vec<(String, (u64, u64))>, AppendError> {
-    let mut portions: Vec<(String, (u64, u64))> = Vec::new();
+fn portions(records: &[Record]) -> Result<Vec<Portion>, AppendError> {
+    let mut portions: Vec<Portion> = Vec::new();
     for record in records {
         let line = text_of_records(std::slice::from_ref(record))?;
         let last = (record.seq, record.epoch.0);

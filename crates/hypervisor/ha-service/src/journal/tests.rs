@@ -190,7 +190,7 @@ async fn what_is_too_much_for_one_object_goes_into_several() {
         [1, 2, 3, 4, 5, 6]
     );
     let maps: kube::Api<ConfigMap> = kube::Api::namespaced(server.client(), "default");
-    for map in maps.list(&Default::default()).await.unwrap().items {
+    for map in maps.list(&kube::api::ListParams::default()).await.unwrap().items {
         let bytes: usize = map.data.iter().flatten().map(|(_, text)| text.len()).sum();
         assert!(bytes < 1 << 20, "{}: {bytes}", map.name_any());
     }
