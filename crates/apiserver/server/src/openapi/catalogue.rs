@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use cobaltcore_builtins::{FieldType, Form, OpenApi as Edition, definitions, table};
 use serde_json::{Value, json};
 
+use super::names;
+
 /// Serialised definitions by name.
 #[derive(Debug)]
 pub(super) struct Catalogue {
@@ -35,8 +37,12 @@ impl Catalogue {
                 if let Some(items) = schema.pointer_mut("/properties/items/items") {
                     wrap(items);
                 }
+                if let Some(metadata) = schema.pointer_mut("/properties/metadata") {
+                    metadata["default"] = json!({});
+                }
             }
         }
+        all.insert(names::meta("WatchEvent"), watch_event(edition));
         let definitions = all
             .into_iter()
             .map(|(name, schema)| (name, write(&schema)))
@@ -55,6 +61,31 @@ impl Catalogue {
             .iter()
             .map(|(name, schema)| (name.as_str(), schema.as_slice()))
     }
+}
+
+/// Any object, whatever its kind.
+pub(super) const ANY: &str = "io.k8s.apimachinery.pkg.runtime.RawExtension";
+
+/// What a watch sends: no stored kind, so the type table does not know it.
+fn watch_event(edition: Edition) -> Value {
+    let text = "The object after the change, before its deletion, or a Status that says what went wrong.";
+    let (object, kind) = match edition {
+        Edition::V2 => (
+            json!({"description": text, "$ref": format!("#/definitions/{ANY}")}),
+            json!({"type": "string"}),
+        ),
+        Edition::V3 => (
+            json!({"description": text, "allOf": [{"$ref": format!("#/components/schemas/{ANY}")}]}),
+            json!({"type": "string", "default": ""}),
+        ),
+    };
+    json!({
+        "description": "One event of a watch.",
+        "type": "object",
+        "required": ["type", "object"],
+        "properties": {"object": object, "type": kind},
+        "x-kubernetes-group-version-kind": [{"group": "", "kind": "WatchEvent", "version": "v1"}],
+    })
 }
 
 /// JSON of a value that is our own; writing it into memory cannot fail.
@@ -97,12 +128,38 @@ fn add_defaults(schema: &mut Value, definition: &cobaltcore_builtins::Definition
 
 /// Defaults the API declares itself.
 fn stated(definition: &str, field: &str) -> Option<Value> {
-    match (definition, field) {
-        ("io.k8s.api.core.v1.ContainerPort" | "io.k8s.api.core.v1.ServicePort", "protocol") => {
-            Some(json!("TCP"))
+    let short = definition.strip_prefix("io.k8s.api.")?;
+    Some(match (short.strip_prefix("core.v1.").unwrap_or(short), field) {
+        ("ContainerPort" | "ServicePort", "protocol") => json!("TCP"),
+        ("ReplicationControllerSpec", "replicas") => json!(1),
+        ("ReplicationControllerSpec", "minReadySeconds") | ("autoscaling.v1.ScaleSpec", "replicas") => {
+            json!(0)
         }
-        _ => None,
-    }
+        (
+            "LocalObjectReference"
+            | "ConfigMapEnvSource"
+            | "ConfigMapKeySelector"
+            | "ConfigMapProjection"
+            | "ConfigMapVolumeSource"
+            | "SecretEnvSource"
+            | "SecretKeySelector"
+            | "SecretProjection",
+            "name",
+        )
+        | ("GRPCAction", "service") => json!(""),
+        ("FileKeySelector", "optional") | ("AzureDiskVolumeSource", "readOnly") => json!(false),
+        ("AzureDiskVolumeSource", "cachingMode") => json!("ReadWrite"),
+        ("AzureDiskVolumeSource", "fsType") => json!("ext4"),
+        ("AzureDiskVolumeSource", "kind") => json!("Shared"),
+        ("ISCSIPersistentVolumeSource" | "ISCSIVolumeSource", "iscsiInterface") => json!("default"),
+        ("RBDPersistentVolumeSource" | "RBDVolumeSource", "keyring") => json!("/etc/ceph/keyring"),
+        ("RBDPersistentVolumeSource" | "RBDVolumeSource", "pool") => json!("rbd"),
+        ("RBDPersistentVolumeSource" | "RBDVolumeSource", "user") => json!("admin"),
+        ("ScaleIOPersistentVolumeSource" | "ScaleIOVolumeSource", "fsType") => json!("xfs"),
+        ("ScaleIOPersistentVolumeSource" | "ScaleIOVolumeSource", "storageMode") => json!("ThinProvisioned"),
+        ("resource.v1.DeviceToleration", "operator") => json!("Equal"),
+        _ => return None,
+    })
 }
 
 fn element(schema: &mut Value, kind: &FieldType) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use cobaltcore_builtins::{OpenApi as Edition, reachable};
 use serde_json::{Value, json};
 
-use super::catalogue::{Catalogue, write};
+use super::catalogue::{self, Catalogue, write};
 use super::custom;
 use super::names;
 use super::paths;
@@ -101,7 +101,9 @@ impl<'a> Parts<'a> {
 
     /// Adds a built-in definition and what it refers to.
     fn need(&mut self, root: &str) {
-        for name in [root].into_iter().chain(reachable(root)) {
+        // Events are described beside the type table, with the one thing they refer to.
+        let carried = (root == names::meta("WatchEvent")).then_some(catalogue::ANY);
+        for name in [root].into_iter().chain(carried).chain(reachable(root)) {
             if let Some(schema) = self.catalogue.get(name)
                 && !self.definitions.contains_key(name)
             {

@@ -110,6 +110,21 @@ impl Site<'_> {
                         &[200],
                     )
                 }
+                "watch" | "watchlist" => {
+                    let text = format!(
+                        "watch objects of kind {}; deprecated, a list with the parameter watch does the same",
+                        resource.kind
+                    );
+                    (
+                        "get",
+                        if verb == "watch" { "watch" } else { "watchlist" },
+                        format!("watch{camel}{noun}"),
+                        text,
+                        parameters::LIST,
+                        names::meta("WatchEvent"),
+                        &[200],
+                    )
+                }
                 "create" => {
                     let id = format!("create{camel}{noun}");
                     (
@@ -291,6 +306,28 @@ pub(super) fn of(resource: &Resource) -> Vec<PathItem> {
             namespaced: *namespaced,
             operations,
         });
+    }
+    if resource.as_builtin().is_some() && resource.verbs().contains(&"watch") {
+        let watched = |path: String, noun: String, verb: &str, named: bool, namespaced: bool| PathItem {
+            path: path.replacen(&root, &format!("{root}/watch"), 1),
+            named: named.then(|| kind.to_string()),
+            namespaced,
+            operations: site(noun, String::new()).operation(verb).into_iter().collect(),
+        };
+        let list = format!("{scope}{kind}List");
+        items.push(watched(collection, list, "watchlist", false, *namespaced));
+        items.push(watched(
+            object,
+            format!("{scope}{kind}"),
+            "watch",
+            true,
+            *namespaced,
+        ));
+        if *namespaced {
+            let noun = format!("{kind}ListForAllNamespaces");
+            let path = format!("{root}/{plural}");
+            items.push(watched(path, noun, "watchlist", false, false));
+        }
     }
     items.retain(|item| !item.operations.is_empty());
     items

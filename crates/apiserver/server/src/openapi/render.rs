@@ -87,7 +87,7 @@ fn operation(edition: Edition, operation: &Operation, tag: &str) -> Value {
     }
     let media: Vec<&str> = MEDIA
         .into_iter()
-        .chain((operation.action == "list").then_some(STREAM))
+        .chain(matches!(operation.action, "list" | "watch" | "watchlist").then_some(STREAM))
         .collect();
     if edition == Edition::V2 {
         entry.insert("produces".into(), json!(media));

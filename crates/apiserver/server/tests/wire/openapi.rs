@@ -457,3 +457,62 @@ async fn the_version_document_describes_what_is_answered() {
     let answered: BTreeSet<&String> = answered.as_object().unwrap().keys().collect();
     assert_eq!(described, answered);
 }
+
+/// The old paths of watches are described beside those that took their place.
+#[tokio::test]
+async fn old_paths_of_watches_are_described() {
+    let server = TestServer::start().await;
+    let admin = server.admin();
+    let document = get(&admin, "/openapi/v3/apis/apps/v1", &[]).await.body;
+    for (path, id, action) in [
+        (
+            "deployments",
+            "watchAppsV1DeploymentListForAllNamespaces",
+            "watchlist",
+        ),
+        (
+            "namespaces/{namespace}/deployments",
+            "watchAppsV1NamespacedDeploymentList",
+            "watchlist",
+        ),
+        (
+            "namespaces/{namespace}/deployments/{name}",
+            "watchAppsV1NamespacedDeployment",
+            "watch",
+        ),
+    ] {
+        let operation = &document["paths"][format!("/apis/apps/v1/watch/{path}")]["get"];
+        assert_eq!(
+            (&operation["operationId"], &operation["x-kubernetes-action"]),
+            (&json!(id), &json!(action))
+        );
+        let answer =
+            &operation["responses"]["200"]["content"]["application/json;stream=watch"]["schema"]["$ref"];
+        let name = answer.as_str().and_then(|r| r.rsplit('/').next()).unwrap();
+        assert!(document["components"]["schemas"][name].is_object(), "{name}");
+    }
+    let old = get(&admin, "/openapi/v2", &[]).await.body;
+    assert!(old["paths"]["/api/v1/watch/nodes/{name}"]["get"].is_object());
+    assert!(old["definitions"]["io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent"].is_object());
+}
+
+/// What a field is when nobody sets it is part of its description.
+#[tokio::test]
+async fn defaults_are_described() {
+    let server = TestServer::start().await;
+    let admin = server.admin();
+    let document = get(&admin, "/openapi/v3/api/v1", &[]).await.body;
+    for (definition, field, default) in [
+        ("ServicePort", "protocol", json!("TCP")),
+        ("ReplicationControllerSpec", "replicas", json!(1)),
+        ("LocalObjectReference", "name", json!("")),
+        ("RBDVolumeSource", "pool", json!("rbd")),
+        ("PodList", "metadata", json!({})),
+    ] {
+        let schema = &document["components"]["schemas"][format!("io.k8s.api.core.v1.{definition}")];
+        assert_eq!(
+            schema["properties"][field]["default"], default,
+            "{definition}.{field}"
+        );
+    }
+}
