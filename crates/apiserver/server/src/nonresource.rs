@@ -89,8 +89,9 @@ impl Api {
     /// What else is there is only read, and most of it only with GET.
     fn check_method(&self, call: &Call, segments: &[&str]) -> ApiResult<()> {
         let allowed = match segments {
-            ["api"] | ["version"] => call.method == Method::GET,
-            [".well-known", "openid-configuration"] | ["openid", "v1", "jwks"] => call.method == Method::GET,
+            ["api" | "version"] | [".well-known", "openid-configuration"] | ["openid", "v1", "jwks"] => {
+                call.method == Method::GET
+            }
             ["api", version] => call.method == Method::GET || !self.types().tells_builtins("", version)?,
             ["apis", group, version] => {
                 call.method == Method::GET || !self.types().tells_builtins(group, version)?

@@ -88,7 +88,15 @@ impl Checker {
         let resource = root || schema.embedded_resource;
         let in_meta = in_meta && !schema.embedded_resource;
         if let Some(default) = &schema.default {
-            self.value(schema, default, &format!("{path}.default"), in_meta);
+            let path = format!("{path}.default");
+            if root {
+                // What stands for a whole object is one.
+                let mut whole = schema.clone();
+                whole.embedded_resource = true;
+                self.value(&whole, default, &path, in_meta);
+            } else {
+                self.value(schema, default, &path, in_meta);
+            }
         }
         if let Some(items) = schema.element() {
             self.node(items, &format!("{path}.items"), false, in_meta);

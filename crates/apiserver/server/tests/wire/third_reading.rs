@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::hooks::{World, patch, rule};
 use super::requests::{
-    DEPLOYMENTS, JOBS, JSON_PATCH, MAPS, MERGE_PATCH, PODS, STRATEGIC_PATCH, WIDGETS, call, deployment, made,
-    map, pod, widget, widgets,
+    DEFINITIONS, DEPLOYMENTS, JOBS, JSON_PATCH, MAPS, MERGE_PATCH, PODS, STRATEGIC_PATCH, WIDGETS, call,
+    deployment, made, map, pod, told, widget, widgets,
 };
 use super::words::install;
 
@@ -460,4 +460,26 @@ async fn webhooks_do_not_turn_objects_into_others() {
         "{}",
         reply.body
     );
+}
+
+/// A default for a whole custom resource is an object like any other.
+#[tokio::test]
+async fn a_default_for_everything_names_its_kind() {
+    let server = TestServer::start().await;
+    let admin = server.admin();
+    let mut definition = widgets();
+    definition["spec"]["versions"][0]["subresources"] = Value::Null;
+    let schema = "/spec/versions/0/schema/openAPIV3Schema";
+    definition.pointer_mut(schema).unwrap()["default"] = json!({"spec": {}});
+    let reply = admin.post(DEFINITIONS, &definition).await;
+    let place = "spec.validation.openAPIV3Schema.default";
+    assert_eq!(
+        told(&reply.body),
+        [
+            format!("{place}.apiVersion: Required value"),
+            format!("{place}.kind: Required value")
+        ]
+    );
+    definition.pointer_mut(schema).unwrap()["default"] = json!({"apiVersion": "v1", "kind": "Widget"});
+    assert_eq!(admin.post(DEFINITIONS, &definition).await.code, 201);
 }
