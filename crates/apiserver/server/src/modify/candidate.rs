@@ -42,7 +42,6 @@ impl Api {
                     .map_err(|e| refused(resource, old, e))?
             }
         };
-        let name = meta::name(old);
         if !patched.is_object() {
             return Err(undecodable(
                 resource,
@@ -60,22 +59,10 @@ impl Api {
             if !nameless && !matches!(edit, Edit::Strategic(_)) {
                 return Err(envelope_changed(write, &patched, old));
             }
+            if !nameless && !patched[field].is_string() {
+                continue;
+            }
             meta::fields(&mut patched).insert(field.into(), old[field].clone());
-        }
-        if !matches!(patched["metadata"], Value::Object(_) | Value::Null) {
-            let shown = shown_start(&patched);
-            resource
-                .decode(&mut patched)
-                .map_err(|e| undecodable(resource, &shown, e.message()))?;
-        }
-        if meta::name(&patched) != name {
-            check_name(write.call, &patched)?;
-        }
-        // Whoever leaves the namespace out means the one asked in.
-        match meta::namespace(&patched) {
-            "" if resource.namespaced => meta::copy(&mut patched, old, &["namespace"]),
-            other if other != meta::namespace(old) => return Err(ApiError::other_namespace()),
-            _ => {}
         }
         // A strategic patch is merged into the type itself: it is the patch that does not fit.
         let patched_text = match edit {
@@ -106,6 +93,15 @@ impl Api {
             }
             let problems = [patch.problems.clone(), unknown].concat();
             judge(write, &problems, &patched_text)?;
+        }
+        // Whoever leaves the namespace out means the one asked in.
+        match meta::namespace(&patched) {
+            "" if resource.namespaced => meta::copy(&mut patched, old, &["namespace"]),
+            other if other != meta::namespace(old) => return Err(ApiError::other_namespace()),
+            _ => {}
+        }
+        if meta::name(&patched) != meta::name(old) {
+            check_name(write.call, &patched)?;
         }
         Ok(patched)
     }

@@ -171,7 +171,7 @@ fn read_configuration(write: &Write<'_>, decoded: Decoded) -> ApiResult<Edit> {
         check_name(write.call, &config)?;
     }
     let namespace = meta::namespace(&config);
-    if resource.namespaced && !namespace.is_empty() && namespace != write.call.info.namespace {
+    if fits && resource.namespaced && !namespace.is_empty() && namespace != write.call.info.namespace {
         return Err(ApiError::other_namespace());
     }
     Ok(Edit::Apply(Patch {

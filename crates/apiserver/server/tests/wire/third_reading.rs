@@ -483,3 +483,27 @@ async fn a_default_for_everything_names_its_kind() {
     definition.pointer_mut(schema).unwrap()["default"] = json!({"apiVersion": "v1", "kind": "Widget"});
     assert_eq!(admin.post(DEFINITIONS, &definition).await.code, 201);
 }
+
+/// What a patch leaves is read as its type before it is asked what it is called.
+#[tokio::test]
+async fn patched_objects_are_read_before_their_names() {
+    let server = TestServer::start().await;
+    let admin = server.admin();
+    made(&admin, MAPS, &map("m")).await;
+    let path = format!("{MAPS}/m");
+    for (media, body, code) in [
+        (MERGE_PATCH, r#"{"metadata":{"name":1}}"#, 422),
+        (STRATEGIC_PATCH, r#"{"kind":1}"#, 422),
+        (MERGE_PATCH, r#"{"metadata":{"name":"x"},"data":{"a":1}}"#, 422),
+        (MERGE_PATCH, r#"{"metadata":{"name":"x"}}"#, 400),
+    ] {
+        let reply = call(&admin, "PATCH", &path, media, body).await;
+        assert_eq!(reply.code, code, "{body}: {}", reply.body);
+    }
+    let elsewhere = r#"{"metadata":{"name":"x","namespace":"other"}}"#;
+    let reply = call(&admin, "PATCH", &path, MERGE_PATCH, elsewhere).await;
+    assert_eq!(
+        reply.body["message"],
+        "the namespace of the provided object does not match the namespace sent on the request"
+    );
+}
