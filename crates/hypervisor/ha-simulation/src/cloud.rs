@@ -353,6 +353,7 @@ impl World {
 
     /// The hypervisor operator, after maintenance was cleared: enables, unless Nova refuses.
     pub(crate) fn operator_enables(&mut self) {
+        let mut refused = false;
         for h in 0..self.hosts.len() {
             let host = &self.hosts[h];
             if !host.maintenance.is_off() || !host.disabled_condition {
@@ -362,7 +363,7 @@ impl World {
                 m.source == h && m.kind == MigrationKind::Evacuation && m.status == MigrationStatus::Done
             });
             if open {
-                self.schedule(30_000, Event::Kubernetes);
+                refused = true;
                 continue;
             }
             let host = &mut self.hosts[h];
@@ -370,6 +371,10 @@ impl World {
             host.forced_down = false;
             host.disabled_condition = false;
             host.service_updated = self.now;
+        }
+        // One look at all of them, however many wait: two looks would become four, and so on.
+        if refused {
+            self.schedule(30_000, Event::Kubernetes);
         }
     }
 }

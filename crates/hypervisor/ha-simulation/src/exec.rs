@@ -5,9 +5,9 @@
 use cobaltcore_api::Maintenance;
 use cobaltcore_api::names::HostName;
 use cobaltcore_ha_engine::{
-    Action, Answer, Decision, Effect, Entry, Gate, Grade, Group, IncidentId, IncidentKind, IncidentState,
-    Input, Ledger, MigrationKind, MigrationStatus, Observation, Power, ProbeResult, Prober, Refusal,
-    ReplicaId, ServiceChange, Trouble, Verdict, lock_reason,
+    Action, Answer, Decision, Effect, Entry, Gate, Grade, Group, Incident, IncidentId, IncidentKind,
+    IncidentState, Input, Ledger, MigrationKind, MigrationStatus, Observation, Power, ProbeResult, Prober,
+    Refusal, ReplicaId, ServiceChange, Trouble, Verdict, lock_reason,
 };
 
 use crate::hosts::Bmc;
@@ -16,6 +16,9 @@ use crate::journal::Moment;
 use crate::world::{Act, Event, World};
 
 type Outcome = Result<Answer, Trouble>;
+
+/// Milliseconds within which whoever decides need not know of what was written.
+const JUST_NOW: u64 = 12_000;
 
 impl World {
     pub(crate) fn exec(&mut self, r: usize, incarnation: u64, action: Action) {
@@ -655,8 +658,8 @@ impl World {
         }
     }
 
-    /// How many hosts are in trouble, or were and are not in service again, as the journal has told for a while: whoever
-    /// decided just now need not know of the latest. A person who said that it is no storm, or that a host is off, has
+    /// How many hosts are in trouble, or were within the memory and are not in service again, as the journal has told for a
+    /// while: whoever decided just now need not know of the latest. A person who said that it is no storm, or that a host is off, has
     /// decided; and a host that is off is only held.
     fn check_storm(&mut self, h: usize, incident: Option<&IncidentId>) {
         let Some(mine) = incident.and_then(|id| self.ledger().incidents.get(id)) else {
@@ -665,16 +668,19 @@ impl World {
         if mine.approved.contains(&Gate::Storm) || mine.asserted || !self.hosts[h].power {
             return;
         }
-        let counts = |state: IncidentState| {
-            state.in_flight()
-                || matches!(
-                    state,
-                    IncidentState::Confirmed | IncidentState::Recovered | IncidentState::Failed
-                )
+        let memory = self.config.storm_memory.as_millis() as u64;
+        let counts = |incident: &&Incident| match incident.state {
+            IncidentState::Confirmed => true,
+            IncidentState::Recovered | IncidentState::Failed => self
+                .settled_at(&incident.id)
+                .is_some_and(|at| self.now - at + JUST_NOW < memory),
+            state => state.in_flight(),
         };
         let (mut fleet, mut ahead) = (1, 0);
-        for other in self.ledger().incidents.values().filter(|i| counts(i.state)) {
-            let known = self.opened_at(&other.id).is_some_and(|at| self.now - at > 12_000);
+        for other in self.ledger().incidents.values().filter(counts) {
+            let known = self
+                .opened_at(&other.id)
+                .is_some_and(|at| self.now - at > JUST_NOW);
             if other.id == mine.id || !known {
                 continue;
             }
@@ -702,10 +708,23 @@ impl World {
     }
 
     fn opened_at(&self, id: &IncidentId) -> Option<u64> {
-        let mut records = self.journal.iter().zip(&self.written_at);
-        let (_, at) = records
-            .find(|(record, _)| matches!(&record.entry, Entry::Opened { incident, .. } if incident == id))?;
-        Some(*at)
+        self.durable(|entry| matches!(entry, Entry::Opened { incident, .. } if incident == id))
+            .next()
+    }
+
+    /// When all its guests were settled, for the last time.
+    fn settled_at(&self, id: &IncidentId) -> Option<u64> {
+        let settled = [IncidentState::Recovered, IncidentState::Failed];
+        self.durable(|entry| matches!(entry, Entry::Moved { incident, state, .. } if incident == id && settled.contains(state)))
+            .last()
+    }
+
+    /// When such entries became durable.
+    fn durable(&self, such: impl Fn(&Entry) -> bool) -> impl Iterator<Item = u64> {
+        let records = self.journal.iter().zip(&self.written_at);
+        records
+            .filter(move |(record, _)| such(&record.entry))
+            .map(|(_, at)| *at)
     }
 
     /// Whether the incident passed its gates only now. A pause does not stop what is under way.

@@ -154,7 +154,7 @@ routes! {
     DELETE "/api/v1/maintenance/host/{host}" "finish" Operator () "" => "Empty" decide::finish: "End planned work";
     GET "/api/v1/audit" "audit" Viewer ("limit", "cursor") "" => "AuditPage" people::audit: "What people did";
     GET "/api/v1/config" "config" Viewer () "" => "Config" people::config: "The configuration in force, without secrets";
-    GET "/openapi.json" "openapi" Open () "" => "OpenApi" openapi::serve: "This description";
+    GET "/openapi.json" "openapi" Viewer () "" => "OpenApi" openapi::serve: "This description";
     GET "/internal/v1/observe" "observe" Peer ("hosts", "probe") "" => "ObserveAnswer" agents::observe:
         "What this replica hears of hosts";
 }

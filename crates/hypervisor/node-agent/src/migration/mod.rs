@@ -344,7 +344,7 @@ impl Router {
                 match object::unfinished(&context).await {
                     Ok(servers) => look.unfinished = Some(servers),
                     Err(error) => {
-                        tracing::warn!(%error, "unfinished migrations of this host are not known yet")
+                        tracing::warn!(%error, "unfinished migrations of this host are not known yet");
                     }
                 }
             }
