@@ -16,6 +16,8 @@ const GIVEN_BACK: u64 = 300_000;
 
 /// Milliseconds in which every pause between two attempts to send is over, and every backlog is gone.
 const SETTLED: u64 = 120_000;
+/// A record arrives within so many milliseconds where everything works.
+const ON_ITS_WAY: u64 = 10_000;
 
 /// One thing that goes wrong, or right again.
 #[derive(Clone, Debug)]
@@ -483,12 +485,13 @@ pub(crate) fn unsettled(world: &World) -> Option<(Invariant, String)> {
     None
 }
 
-/// A living agent whose records have not reached a replica that takes them.
+/// A living agent whose records have not reached a replica that takes them, though none of them is on its way any more.
 fn behind(world: &World) -> Option<String> {
     let settled = |since: u64| world.now - since > SETTLED;
     (0..world.hosts.len()).find_map(|h| {
         let host = &world.hosts[h];
-        let speaks = host.agent_speaks() && settled(host.booted_at.max(world.faults_end));
+        let quiet = world.now - world.streams[h].newest > ON_ITS_WAY;
+        let speaks = quiet && host.agent_speaks() && settled(host.booted_at.max(world.faults_end));
         let r = (0..3).find(|r| {
             let replica = &world.replicas[*r];
             let there = replica.up && settled(replica.began) && world.reaches(*r, h);

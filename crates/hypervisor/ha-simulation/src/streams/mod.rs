@@ -93,6 +93,8 @@ pub(crate) struct Stream {
     seen: u64,
     /// The latest word about itself.
     rejected: u64,
+    /// When the newest record was made.
+    pub(crate) newest: u64,
 }
 
 impl Stream {
@@ -110,6 +112,7 @@ impl Stream {
             accepted: Vec::new(),
             seen: 0,
             rejected: 0,
+            newest: 0,
         }
     }
 
@@ -220,6 +223,7 @@ impl World {
         // The boot-time clock tells records apart.
         event.mono_ns = self.noticed;
         let stream = &mut self.streams[h];
+        stream.newest = self.now;
         if stream.queue.len() < QUEUE {
             stream.queue.push(Kept { event, bytes });
         }
