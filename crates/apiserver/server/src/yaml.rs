@@ -81,6 +81,10 @@ fn told(why: &str) -> String {
         Some((circumstance, problem)) if circumstance.starts_with("while ") => problem,
         _ => text,
     };
+    // It was YAML, and is no JSON.
+    if text.starts_with("json: ") || text.starts_with("unsupported map key ") {
+        return text.to_owned();
+    }
     let (noticed, text) = in_other_words(text);
     match (noticed, line) {
         (Noticed::Afterwards, _) | (_, 0 | 1) => format!("yaml: {text}"),
@@ -104,7 +108,9 @@ fn in_other_words(text: &str) -> (Noticed, &str) {
         "the handle wasn't declared" => (Parsing, "found undefined tag handle"),
         "wrongly indented line in block scalar" => (Parsing, "did not find expected key"),
         _ if text.starts_with("invalid trailing content after") => (Parsing, "did not find expected key"),
-        _ if text.starts_with("map merge requires") => (Afterwards, text),
+        _ if text.starts_with("map merge requires") || text.starts_with("cannot decode ") => {
+            (Afterwards, text)
+        }
         _ if text.starts_with("unexpected character") || text.starts_with("tabs disallowed") => {
             (Scanning, "found character that cannot start any token")
         }

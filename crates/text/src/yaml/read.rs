@@ -84,9 +84,16 @@ enum Open {
     },
     Map {
         entries: Map<String, Value>,
-        key: Option<String>,
+        key: Option<Key>,
         anchor: usize,
     },
+}
+
+/// The key whose value comes next.
+enum Key {
+    Named(String),
+    /// JSON has no such key, but that is told with its value.
+    Null,
 }
 
 impl Builder {
@@ -106,10 +113,9 @@ impl Builder {
         match event {
             Event::Scalar(text, style, anchor, tag) => {
                 let plain = style == ScalarStyle::Plain;
-                let tag = tag.map(|t| t.suffix.clone());
-                let value = match tag.as_deref() {
-                    Some("str" | "binary") => Value::String(text.into_owned()),
-                    _ if plain => scalar(&text),
+                let value = match tag {
+                    Some(tag) if tag.is_yaml_core_schema() => tagged(&tag.suffix, &text)?,
+                    None if plain => finite(&text)?,
                     _ => Value::String(text.into_owned()),
                 };
                 self.place(value, anchor)
@@ -163,6 +169,7 @@ impl Builder {
             None => self.root = Some(value),
             Some(Open::List { items, .. }) => items.push(value),
             Some(Open::Map { entries, key, .. }) => match key.take() {
+                None if value.is_null() => *key = Some(Key::Null),
                 None => {
                     let name = key_text(&value)?;
                     if entries.contains_key(&name) && self.repeated.len() < MAX_DUPLICATES {
@@ -172,10 +179,16 @@ impl Builder {
                             crate::go::quote(&name)
                         ));
                     }
-                    *key = Some(name);
+                    *key = Some(Key::Named(name));
                 }
-                Some(name) if name == "<<" => merge(entries, value)?,
-                Some(name) => {
+                Some(Key::Null) => {
+                    let shown = shown(&value);
+                    return Err(format!(
+                        "unsupported map key of type: %!s(<nil>), key: <nil>, value: {shown}"
+                    ));
+                }
+                Some(Key::Named(name)) if name == "<<" => merge(entries, value)?,
+                Some(Key::Named(name)) => {
                     if entries.contains_key(&name) && self.duplicates.len() < MAX_DUPLICATES {
                         self.duplicates.push(format!("{path}{name}"));
                     }
@@ -198,7 +211,9 @@ impl Builder {
                     if !path.is_empty() {
                         path.push('.');
                     }
-                    path.push_str(key.as_deref().unwrap_or_default());
+                    if let Some(Key::Named(name)) = key {
+                        path.push_str(name);
+                    }
                 }
             }
         }
@@ -223,8 +238,26 @@ fn key_text(value: &Value) -> Result<String, String> {
         Value::String(text) => Ok(text.clone()),
         Value::Bool(flag) => Ok(flag.to_string()),
         Value::Number(number) => Ok(number.to_string()),
-        Value::Null => Ok("null".into()),
         _ => Err("map keys must be scalars".into()),
+    }
+}
+
+/// A value as the reference's reader shows one that it cannot use.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::Null => "interface {}(nil)".to_owned(),
+        Value::String(text) => crate::go::quote(text),
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(shown).collect();
+            format!("[]interface {{}}{{{}}}", items.join(", "))
+        }
+        Value::Object(entries) => {
+            let entry =
+                |(key, value): (&String, &Value)| format!("{}:{}", crate::go::quote(key), shown(value));
+            let entries: Vec<String> = entries.iter().map(entry).collect();
+            format!("map[interface {{}}]interface {{}}{{{}}}", entries.join(", "))
+        }
+        other => other.to_string(),
     }
 }
 
@@ -242,8 +275,38 @@ fn merge(entries: &mut Map<String, Value>, value: Value) -> Result<(), String> {
     }
 }
 
+/// What an unquoted scalar means, where that can be said in JSON.
+pub(super) fn finite(text: &str) -> Result<Value, String> {
+    let infinite = match text {
+        ".nan" | ".NaN" | ".NAN" => "NaN",
+        ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" => "+Inf",
+        "-.inf" | "-.Inf" | "-.INF" => "-Inf",
+        _ => return Ok(scalar(text)),
+    };
+    Err(format!("json: unsupported value: {infinite}"))
+}
+
+/// What a scalar means that says of which type it is.
+fn tagged(tag: &str, text: &str) -> Result<Value, String> {
+    if !matches!(tag, "bool" | "int" | "float" | "null") {
+        return Ok(Value::String(text.to_owned()));
+    }
+    let value = finite(text)?;
+    let found = match &value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float",
+        Value::Number(_) => "int",
+        _ => "str",
+    };
+    if found == tag || (found, tag) == ("int", "float") {
+        return Ok(value);
+    }
+    Err(format!("cannot decode !!{found} `{text}` as a !!{tag}"))
+}
+
 /// What an unquoted scalar means in YAML 1.1.
-pub(super) fn scalar(text: &str) -> Value {
+fn scalar(text: &str) -> Value {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Value::Null,
         "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
@@ -332,11 +395,38 @@ mod tests {
             ("10.0.0.1", json!("10.0.0.1")),
             ("abc", json!("abc")),
             ("!!str 5", json!("5")),
+            ("!!int 5", json!(5)),
+            ("!!int '5'", json!(5)),
+            ("!!float 5", json!(5)),
+            ("!own yes", json!("yes")),
         ];
         for (text, expected) in table {
             let got = decode(format!("a: {text}\n").as_bytes());
             assert_eq!(got.unwrap().value["a"], expected, "{text}");
         }
+    }
+
+    #[test]
+    fn what_json_cannot_say_is_refused() {
+        for (text, why) in [
+            ("a: .inf", "json: unsupported value: +Inf"),
+            ("a: [-.Inf]", "json: unsupported value: -Inf"),
+            ("a: .NaN", "json: unsupported value: NaN"),
+            ("a: !!int x", "cannot decode !!str `x` as a !!int"),
+            ("a: !!bool 1", "cannot decode !!int `1` as a !!bool"),
+            (
+                "a: {~: [x, 1]}",
+                "unsupported map key of type: %!s(<nil>), key: <nil>, value: []interface {}{\"x\", 1}",
+            ),
+            (
+                "null: y",
+                "unsupported map key of type: %!s(<nil>), key: <nil>, value: true",
+            ),
+        ] {
+            let said = decode(text.as_bytes()).unwrap_err();
+            assert_eq!(said, format!("yaml: line 1: {why}"), "{text}");
+        }
+        assert_eq!(parsed("a: '.inf'"), json!({"a": ".inf"}));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
-use super::read::scalar;
+use super::read::finite;
 
 /// A tree as a YAML document without markers, ending in a line break. Texts are quoted wherever a
 /// reader of YAML 1.1 could take them for something else; texts of several lines become blocks.
@@ -161,7 +161,7 @@ fn is_plain(text: &str) -> bool {
         && !text.contains(": ")
         && !text.contains(" #")
         && !text.ends_with(':')
-        && scalar(text).is_string()
+        && finite(text).is_ok_and(|value| value.is_string())
         && !looks_like_date(text)
 }
 
@@ -181,7 +181,8 @@ mod tests {
         let value = json!({"a": "yes", "b": ["1", 2, {"c": []}, [3, [4]]], "d": {"e": null, "f": "x: y", "g": {}},
             "h": "multi\nline", "i": "2026-01-01", "j": "", "k": "- x", "l": 1.5, "m": true,
             "texts": ["plain", "# hash", " lead", "trail ", "Null", "1.5", ".5", ".spec.a", "-", "a'b", "it's",
-                "tab\t", "\u{1f7e2}", "{}", "[a]", "*a", "&a", "!t", "%", "@", "`", "?", "~", "0x1f", "1e3", "k:", "a #b"],
+                "tab\t", "\u{1f7e2}", "{}", "[a]", "*a", "&a", "!t", "%", "@", "`", "?", "~", "0x1f", "1e3", "k:", "a #b",
+                ".inf", "-.Inf", ".NaN"],
             "lines": ["a\nb\n", "a\n\n", " a\nb", {"c": "\nd"}, "tab\t\n", "e \nf"],
             "odd key: yes": 1, "on": false});
         let never: fn(&str) -> bool = |_| false;

@@ -507,3 +507,27 @@ async fn patched_objects_are_read_before_their_names() {
         "the namespace of the provided object does not match the namespace sent on the request"
     );
 }
+
+/// What is YAML and has no equal in JSON is refused, whatever it would be put into.
+#[tokio::test]
+async fn yaml_that_json_cannot_say_is_refused() {
+    let server = TestServer::start().await;
+    let admin = server.admin();
+    let head = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n";
+    for (line, why) in [
+        ("data: {x: .inf}", "json: unsupported value: +Inf"),
+        (
+            "data: {x: !!int five}",
+            "yaml: cannot decode !!str `five` as a !!int",
+        ),
+        (
+            "data: {~: x}",
+            "unsupported map key of type: %!s(<nil>), key: <nil>, value: \"x\"",
+        ),
+    ] {
+        let body = format!("{head}{line}\n");
+        let reply = call(&admin, "POST", MAPS, "application/yaml", &body).await;
+        assert_eq!(reply.code, 400, "{line}");
+        assert!(reply.message().contains(why), "{}", reply.message());
+    }
+}
