@@ -2,13 +2,17 @@
 //! What every part of the agent is given: the configuration, a client, the board, the own Hypervisor as last seen,
 //! a recorder of events and the metrics. Cloning is cheap; parts never talk to each other in any other way.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cobaltcore_api::{Hypervisor, labels};
 use cobaltcore_kit::events::{Happening, Recorder};
 use cobaltcore_kit::health::Health;
 use kube::ResourceExt as _;
+use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::board::Board;
 use crate::config::Config;
@@ -16,6 +20,15 @@ use crate::metrics::Metrics;
 
 /// The own Hypervisor as last seen; `None` while there is none.
 pub type Seen = Option<Arc<Hypervisor>>;
+
+/// As much waits to be told while there is no Hypervisor; what comes then pushes out the oldest.
+const MOST_UNTOLD: usize = 32;
+/// What waited longer is history by then: an event would be dated now, and mislead.
+const LONGEST_UNTOLD: Duration = Duration::from_mins(1);
+
+/// What happened while there was no Hypervisor to tell it about. libvirt often answers before Kubernetes does.
+#[derive(Clone, Debug, Default)]
+pub struct Untold(Arc<Mutex<VecDeque<(Instant, Happening)>>>);
 
 /// What every part of the agent is given.
 #[derive(Clone)]
@@ -30,6 +43,8 @@ pub struct Context {
     pub hypervisor: watch::Receiver<Seen>,
     /// Records events for people.
     pub recorder: Recorder,
+    /// Events that wait for the Hypervisor to be seen.
+    pub untold: Untold,
     /// What the agent counts.
     pub metrics: Metrics,
     /// Where loops prove that they make progress.
@@ -42,10 +57,29 @@ impl Context {
         self.hypervisor.borrow().clone()
     }
 
-    /// Records that something happened to the own Hypervisor. Without one there is nobody to tell.
+    /// Records that something happened to the own Hypervisor, as soon as one is seen.
     pub fn tell(&self, happening: Happening) {
+        // Held while looking for the Hypervisor, so that one seen at this moment finds what is put here.
+        let mut untold = self.untold.0.lock();
         if let Some(hypervisor) = self.hypervisor() {
             self.recorder.record(hypervisor.as_ref(), happening);
+            return;
+        }
+        if untold.len() == MOST_UNTOLD {
+            untold.pop_front();
+        }
+        untold.push_back((Instant::now(), happening));
+    }
+
+    /// Records what has waited for the own Hypervisor to be seen.
+    pub(crate) fn tell_what_waited(&self) {
+        let mut untold = self.untold.0.lock();
+        if let Some(hypervisor) = self.hypervisor() {
+            for (when, happening) in untold.drain(..) {
+                if when.elapsed() < LONGEST_UNTOLD {
+                    self.recorder.record(hypervisor.as_ref(), happening);
+                }
+            }
         }
     }
 

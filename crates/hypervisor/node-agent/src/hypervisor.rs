@@ -14,8 +14,8 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use crate::context::Seen;
-use crate::metrics::{Metrics, Source};
+use crate::context::{Context, Seen};
+use crate::metrics::Source;
 
 const REMIND: Duration = Duration::from_mins(1);
 /// Loops must show progress well within the minute that liveness allows.
@@ -30,23 +30,17 @@ pub(crate) struct Listeners {
     pub(crate) ready: Check,
     /// Beats while the loop goes round.
     pub(crate) beat: Heartbeat,
-    pub(crate) metrics: Metrics,
 }
 
-/// Follows the Hypervisor called `name` until `stop`.
+/// Follows the Hypervisor of this host until `stop`.
 pub(crate) async fn follow(
-    client: kube::Client,
-    name: String,
+    context: Context,
     listeners: Listeners,
     stop: CancellationToken,
 ) -> Result<(), BoxError> {
-    let Listeners {
-        seen,
-        ready,
-        beat,
-        metrics,
-    } = listeners;
-    let api: Api<Hypervisor> = Api::all(client);
+    let Listeners { seen, ready, beat } = listeners;
+    let name = context.config.host.to_string();
+    let api: Api<Hypervisor> = Api::all(context.client.clone());
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let mut events = watcher(api, config).default_backoff().boxed();
     let mut found = false;
@@ -63,7 +57,7 @@ pub(crate) async fn follow(
             }
         };
         if matches!(event, Some(Ok(_))) {
-            metrics.ages.fresh(Source::Hypervisor);
+            context.metrics.ages.fresh(Source::Hypervisor);
         }
         match event {
             None => return Err("the watch ended".into()),
@@ -73,6 +67,7 @@ pub(crate) async fn follow(
                 found = true;
                 ready.ok();
                 seen.send_replace(Some(Arc::new(object)));
+                context.tell_what_waited();
             }
             Some(Ok(watcher::Event::InitDone)) => {
                 ready.ok();

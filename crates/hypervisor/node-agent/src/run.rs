@@ -23,7 +23,7 @@ use tokio::sync::watch;
 
 use crate::board::Board;
 use crate::config::Config;
-use crate::context::{Context, Seen};
+use crate::context::{Context, Seen, Untold};
 use crate::error::Error;
 use crate::hypervisor::{BEAT, Listeners, follow};
 use crate::metrics::Metrics;
@@ -65,6 +65,7 @@ pub async fn run(config: Config, client: kube::Client, shutdown: Shutdown) -> Re
         board: Board::default(),
         hypervisor,
         recorder,
+        untold: Untold::default(),
         metrics: Metrics::new(&telemetry),
         health: health.clone(),
     };
@@ -80,15 +81,13 @@ pub async fn run(config: Config, client: kube::Client, shutdown: Shutdown) -> Re
             }
         }
     });
-    let name = config.host.to_string();
     let listeners = Listeners {
         seen,
         ready: health.check("kubernetes", Kind::Ready),
         beat: health.heartbeat("hypervisor-watch", 3 * BEAT),
-        metrics: context.metrics.clone(),
     };
-    supervisor.spawn("hypervisor", AGAIN, move |stop| {
-        follow(client.clone(), name.clone(), listeners.clone(), stop)
+    spawn_each(&supervisor, &context, "hypervisor", move |context, stop| {
+        follow(context, listeners.clone(), stop)
     });
     let standing = standing(&config);
     spawn_each(&supervisor, &context, "publisher", move |context, stop| {

@@ -266,6 +266,21 @@ async fn a_lost_connection_is_told_and_mended() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_happens_before_there_is_a_hypervisor_is_told_once_there_is_one() {
+    let scene = Scene::new().await;
+    scene.far.populate(2);
+    let agent = scene.agent(&["--resync-interval", "1h"]);
+    let mut calls = 0;
+    while calls == 0 || calls != scene.far.calls() {
+        calls = scene.far.calls();
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+    create(&scene.server, NODE).await;
+    until_told(&scene.server, NODE, "Normal LibvirtConnected").await;
+    agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_happened_while_nobody_listened_is_found() {
     let scene = Scene::new().await;
     let guests = scene.far.populate(3);
