@@ -311,6 +311,7 @@ async fn run(rounds: usize) {
         if round == 0 {
             *from.lock().unwrap() = at;
         }
+        let before = ledger.lock().unwrap().acknowledged.len();
         let mut tasks: Vec<_> = (0..WRITERS)
             .map(|w| tokio::spawn(write(remote.clone(), ledger.clone(), w, round)))
             .collect();
@@ -319,6 +320,10 @@ async fn run(rounds: usize) {
         moments ^= moments >> 7;
         moments ^= moments << 17;
         tokio::time::sleep(Duration::from_millis(50 + moments % 250)).await;
+        // A machine that is busy may need longer for the first of them.
+        while ledger.lock().unwrap().acknowledged.len() <= before {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
         drop(process);
         for task in tasks {
             task.await.unwrap();

@@ -3,6 +3,7 @@
 //! else is in the configuration, because that may change while the agent runs.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use cobaltcore_api::names::HostName;
@@ -68,6 +69,8 @@ pub struct Start {
     pub host_root: PathBuf,
     /// The system bus, unless there is none.
     pub system_bus: Option<String>,
+    /// How long a shutdown of the host is held back for the service to hear of it.
+    pub hold: Duration,
 }
 
 impl Start {
@@ -96,6 +99,7 @@ impl Start {
             uris,
             host_root,
             system_bus: Some(system_bus).filter(|address| address != "none"),
+            hold: crate::logind::HOLD,
         })
     }
 }

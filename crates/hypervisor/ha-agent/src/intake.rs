@@ -36,6 +36,8 @@ pub struct Progress {
     pub accepted: u64,
     /// The newest record that must be known at once.
     pub urgent: u64,
+    /// The newest record that says that the host goes down.
+    pub shutdown: u64,
 }
 
 /// Hands records over. Clones share it.
@@ -85,7 +87,11 @@ impl Intake {
     pub fn start(spool: Arc<Mutex<Spool>>, metrics: Metrics, healthy: Check) -> (Self, Writer) {
         let (queue, drafts) = mpsc::channel(QUEUE);
         let accepted = spool.lock().flushed();
-        let (tell, progress) = watch::channel(Progress { accepted, urgent: 0 });
+        let (tell, progress) = watch::channel(Progress {
+            accepted,
+            urgent: 0,
+            shutdown: 0,
+        });
         let waiting = Arc::new(Mutex::new(Waiting::default()));
         let intake = Self {
             queue,
@@ -266,14 +272,16 @@ impl Worker {
         }
         self.metrics.flushed(began.elapsed());
         let accepted = self.spool.lock().accept();
-        let urgent = drafts
-            .iter()
-            .rposition(|draft| draft.clone().numbered(1).urgent());
+        let newest = |wanted: &dyn Fn(&Draft) -> bool| {
+            let place = drafts.iter().rposition(wanted);
+            place.map_or(0, |place| first + place as u64)
+        };
+        let urgent = newest(&|draft| draft.clone().numbered(1).urgent());
+        let shutdown = newest(&|draft| draft.event == agent::HOST_SHUTDOWN);
         self.tell.send_modify(|progress| {
             progress.accepted = accepted;
-            if let Some(place) = urgent {
-                progress.urgent = progress.urgent.max(first + place as u64);
-            }
+            progress.urgent = progress.urgent.max(urgent);
+            progress.shutdown = progress.shutdown.max(shutdown);
         });
         if let Some(dropped) = dropped {
             self.announce(&dropped);

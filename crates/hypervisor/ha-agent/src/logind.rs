@@ -18,8 +18,8 @@ use crate::draft::Draft;
 pub(crate) const SYSTEM_BUS: &str = "unix:path=/var/run/dbus/system_bus_socket";
 
 const CALL_TIME: Duration = Duration::from_secs(10);
-/// How long a shutdown is held back for the service to hear of it.
-const HOLD: Duration = Duration::from_secs(4);
+/// How long a shutdown is held back for the service to hear of it; logind waits five seconds unless told otherwise.
+pub(crate) const HOLD: Duration = Duration::from_secs(4);
 
 /// Listens until `stop`.
 pub(crate) async fn run(context: Context, stop: CancellationToken) -> Result<(), BoxError> {
@@ -126,17 +126,15 @@ async fn announce(context: &Context) {
     }
     tracing::warn!("the host is about to shut down");
     let mut progress = context.intake.progress();
-    let before = progress.borrow().accepted;
+    let before = progress.borrow().shutdown;
     context.board.announce_shutdown(true);
     context.intake.put(Draft::agent(agent::HOST_SHUTDOWN));
     let heard = async {
-        let written = progress
-            .wait_for(|progress| progress.accepted > before && progress.urgent > before)
-            .await;
-        let seq = written.map_or(u64::MAX, |progress| progress.urgent);
+        let written = progress.wait_for(|progress| progress.shutdown > before).await;
+        let seq = written.map_or(u64::MAX, |progress| progress.shutdown);
         while !context.spool.lock().anybody_has(seq) {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    let _ = tokio::time::timeout(HOLD, heard).await;
+    let _ = tokio::time::timeout(context.start.hold, heard).await;
 }

@@ -484,16 +484,11 @@ fn figure(text: &str, name: &str, labels: &[&str]) -> Option<f64> {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_promised_figure_is_in_a_scrape() {
     let (scene, service, place) = (Scene::new(2).await, Service::start().await, Place::new());
-    // Bound, so that it is nobody else's until the agent listens there.
-    let port = {
-        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        taken.local_addr().unwrap().port()
-    };
-    let configure = |more: &str| {
-        place.configure(&[service.url()], more);
-        let config = std::fs::read_to_string(place.path("config.yaml")).unwrap();
-        place.write_config(&config.replace("listen: \"\"", &format!("listen: '127.0.0.1:{port}'")));
-    };
+    // An address that nobody else takes a port of.
+    let free = std::net::TcpListener::bind("127.77.16.8:0").unwrap();
+    let listen = free.local_addr().unwrap().to_string();
+    drop(free);
+    let configure = |more: &str| place.configure_on(&listen, &[service.url()], more);
     let reactions = "reactions: {watchdog: {action: reset, min_uptime: 1ms}}";
     configure(reactions);
     let agent = Agent::start(place.start(&scene.uri));
@@ -521,9 +516,7 @@ async fn every_promised_figure_is_in_a_scrape() {
     service.event("stream_resumed", "").await;
 
     let get = async |path: &str| {
-        let answer = reqwest::get(format!("http://127.0.0.1:{port}{path}"))
-            .await
-            .unwrap();
+        let answer = reqwest::get(format!("http://{listen}{path}")).await.unwrap();
         (answer.status().as_u16(), answer.text().await.unwrap())
     };
     let url = service.url();

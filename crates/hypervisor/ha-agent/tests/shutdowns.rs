@@ -101,7 +101,9 @@ async fn the_service_hears_of_a_shutdown_before_it_happens() {
     let hosts = Hosts::start(&world, Where::Tcp).await.unwrap();
     let host = world.read(|state| state.hosts.keys().next().unwrap().to_string());
     place.configure(&[service.url()], "");
-    let agent = Agent::start(place.start_with_bus(&hosts.uri(&host).unwrap(), &address));
+    let mut start = place.start_with_bus(&hosts.uri(&host).unwrap(), &address);
+    start.hold = PATIENCE;
+    let agent = Agent::start(start);
     service
         .until("a heartbeat", |known| known.heartbeats.last().map(|_| ()))
         .await;

@@ -590,7 +590,7 @@ async fn a_changed_file_takes_effect_and_a_bad_one_does_not() {
         "{}{ALONE}openstack: {{enabled: false}}\nagents: {{silent_after: 15s}}\n",
         base(folder.path())
     );
-    std::fs::write(&file, &text).unwrap();
+    common::write_whole(&file, &text);
     let service = Running::start_with(&text, None, None, common::telemetry(), Some(file.clone())).await;
     let shown = async || service.get("/api/v1/config").await.1["config"].clone();
     let counted = async |result: &str| {
@@ -619,7 +619,7 @@ async fn a_changed_file_takes_effect_and_a_bad_one_does_not() {
             .0
     };
     assert_eq!(vera().await, 401);
-    std::fs::write(&file, &better).unwrap();
+    common::write_whole(&file, &better);
     until_counted("applied", 1.0).await;
     let now = shown().await;
     assert_eq!(now["agents"]["silent_after"], "25s");
@@ -639,7 +639,7 @@ async fn a_changed_file_takes_effect_and_a_bad_one_does_not() {
         "{".to_owned(),
     ];
     for (n, text) in bad.iter().enumerate() {
-        std::fs::write(&file, text).unwrap();
+        common::write_whole(&file, text);
         until_counted("rejected", n as f64 + 1.0).await;
         assert_eq!(
             shown().await["agents"]["silent_after"],
@@ -648,7 +648,7 @@ async fn a_changed_file_takes_effect_and_a_bad_one_does_not() {
         );
     }
     assert_eq!(counted("applied").await, 1.0);
-    std::fs::write(&file, &text).unwrap();
+    common::write_whole(&file, &text);
     until_counted("applied", 2.0).await;
     assert_eq!(vera().await, 401, "a caller that is not known any more");
     service.stop().await;

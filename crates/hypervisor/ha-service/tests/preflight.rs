@@ -49,7 +49,7 @@ async fn a_client_of_ceph_that_may_not_break_locks_is_known_before_a_host_dies()
     let nova = format!("{{client: client.nova, command: {command}}}");
     let gone = "{cluster: other, client: client.nova, command: /nowhere/ceph}";
     let first = text(&format!("{nova}, {gone}"));
-    std::fs::write(&file, &first).unwrap();
+    common::write_whole(&file, &first);
     let service = Running::start_with(&first, None, None, telemetry(), Some(file.clone())).await;
     let figures = until("both were looked at", async || {
         let figures = service.figures().await;
@@ -62,7 +62,7 @@ async fn a_client_of_ceph_that_may_not_break_locks_is_known_before_a_host_dies()
     assert!(!figures.0.contains("SECRET"));
 
     std::fs::write(folder.path().join("caps"), "profile rbd").unwrap();
-    std::fs::write(&file, text(&nova)).unwrap();
+    common::write_whole(&file, &text(&nova));
     until("it was looked at again, and the other is forgotten", async || {
         let figures = service.figures().await;
         let good = found(&figures, "ceph/client.nova", "good");

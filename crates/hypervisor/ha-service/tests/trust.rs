@@ -62,6 +62,11 @@ async fn each_kind_of_bad_telemetry_has_its_answer_and_its_figure_and_changes_no
     assert_eq!(agent.report(service, &good).await.0, 200);
     let guests = agent.inventory(7, Vec::new());
     assert_eq!(agent.report(service, &guests).await.0, 200);
+    until("servers of Nova are written", async || {
+        let (_, page) = service.get("/api/v1/vms").await;
+        (page["items"].as_array()?.len() == 6).then_some(())
+    })
+    .await;
     let before = stored(folder, "node003-bb1");
     assert!(before.len() >= 6, "{before:#?}");
 

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
 use cobaltcore_libvirt::error::{RpcError, code, domain};
 use cobaltcore_libvirt::event::EventBody;
@@ -50,6 +50,8 @@ struct Inner {
     next_id: AtomicI32,
     /// Procedures that are answered with an error.
     refused: Mutex<BTreeMap<i32, RpcError>>,
+    /// Whether it says nothing to anybody.
+    frozen: AtomicBool,
 }
 
 /// A scripted host. It goes away with this value.
@@ -119,6 +121,7 @@ impl FarHost {
             calls: AtomicU64::new(0),
             next_id: AtomicI32::new(1),
             refused: Mutex::default(),
+            frozen: AtomicBool::new(false),
         });
         let listener = Listener::unix(socket)?;
         let handler = Arc::clone(&inner);
@@ -126,7 +129,9 @@ impl FarHost {
             let seen = Arc::clone(&handler);
             listener
                 .run(handler, ServerOptions::default(), move |client| {
-                    seen.clients.lock().push(client);
+                    let mut clients = seen.clients.lock();
+                    client.set_frozen(seen.frozen.load(Ordering::Relaxed));
+                    clients.push(client);
                 })
                 .await;
         });
@@ -280,13 +285,11 @@ impl FarHost {
             .for_each(|client| client.close());
     }
 
-    /// Neither reads nor writes any more, as a stopped process; or continues.
+    /// Neither reads nor writes any more, as a stopped process, also to who comes now; or continues.
     pub fn freeze(&self, yes: bool) {
-        self.inner
-            .clients
-            .lock()
-            .iter()
-            .for_each(|client| client.set_frozen(yes));
+        let clients = self.inner.clients.lock();
+        self.inner.frozen.store(yes, Ordering::Relaxed);
+        clients.iter().for_each(|client| client.set_frozen(yes));
     }
 
     /// Sends bytes that are no protocol to every client.

@@ -365,6 +365,7 @@ async fn a_frozen_libvirt_is_called_a_timeout() {
     scene
         .until("silent", |status| connection(status) == "False/Timeout")
         .await;
+    scene.far.freeze(false);
     scene.until("back", is_connected).await;
     agent.stop().await;
 }

@@ -7,6 +7,8 @@ mod rules;
 mod support;
 mod told;
 
+use std::time::Duration;
+
 use cobaltcore_api::crds;
 use cobaltcore_apiserver::{Effect, Fault};
 use cobaltcore_libvirt::event::EventBody;
@@ -211,6 +213,13 @@ async fn a_migration_is_told_from_both_sides_to_its_end() {
         (&"two".into(), None, None)
     );
     assert_eq!(back.get("destination"), None, "nobody has said yet where to");
+    // Whoever followed the arrival leaves its end to the source for five seconds, and then finds another migration.
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    let still = scene.until("told", |status| status["attempt"] == 2).await;
+    assert_eq!(
+        (&still["phase"], still.get("destination")),
+        (&"Running".into(), None)
+    );
     let report = scene.server.server().api().rbac_report_for(rules::USER);
     let mut unused = Vec::new();
     for right in &report.unused {

@@ -4,8 +4,10 @@
 //! instead of failing the pass.
 
 use std::fmt::Debug;
+use std::time::Duration;
 
 use cobaltcore_api::field_managers::FieldManager;
+use cobaltcore_kit::retry::Backoff;
 use kube::api::{Api, Patch, PatchParams};
 use kube::{Resource, ResourceExt as _};
 use serde::Serialize;
@@ -15,8 +17,9 @@ use serde_json::json;
 use crate::Error;
 use crate::context::Context;
 
-/// How often somebody else may be faster.
-const TRIES: u32 = 5;
+/// How often somebody else may be faster; an object that was just made has many writers.
+const TRIES: u32 = 20;
+const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
 /// Whether the finalizer `name` is to be there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +77,7 @@ where
             Err(error) if error.is_conflict() && attempt < TRIES => {}
             Err(error) => return Err(error),
         }
+        tokio::time::sleep(Backoff::CONTROLLER.random_pause(attempt).min(LONGEST_PAUSE)).await;
         let read = context.call(format!("reading {kind} {name}"), api.get_metadata_opt(&name));
         meta = match read.await? {
             Some(now) if now.metadata.uid == meta.uid => now.metadata,

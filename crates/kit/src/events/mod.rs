@@ -18,6 +18,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::BoxError;
+use crate::retry::{Backoff, Retry};
 use aggregate::{Aggregator, Write};
 
 /// Whether an event is worth worrying about.
@@ -71,6 +72,13 @@ impl Happening {
 
 const QUEUE: usize = 1024;
 const CALL_TIME: Duration = Duration::from_secs(10);
+/// An API that is away for a moment costs nobody an event.
+const PATIENCE: Retry = Retry {
+    backoff: Backoff::CALL,
+    attempts: 8,
+    deadline: Duration::from_secs(20),
+    retry_conflicts: false,
+};
 
 /// Records events; cheap to clone, never waits.
 #[derive(Clone, Debug)]
@@ -192,23 +200,32 @@ impl EventWorker {
     }
 
     async fn perform(&mut self, write: Write) {
-        let outcome = match &write {
-            Write::Nothing => return,
+        if let (Err(error), Write::Create(event) | Write::Series(event)) =
+            (PATIENCE.run(|| self.attempt(&write)).await, &write)
+        {
+            self.aggregator.forget(event);
+            tracing::warn!(reason = event.reason, note = event.note, %error, "event not written");
+        }
+    }
+
+    async fn attempt(&self, write: &Write) -> Result<(), kube::Error> {
+        match write {
+            Write::Nothing => Ok(()),
             Write::Create(event) => self.create(event).await,
             Write::Series(event) => match self.extend(event).await {
                 // The API forgets events after an hour; the series then starts over.
                 Err(kube::Error::Api(status)) if status.code == 404 => self.create(event).await,
                 outcome => outcome,
             },
-        };
-        if let (Err(error), Write::Create(event) | Write::Series(event)) = (outcome, &write) {
-            self.aggregator.forget(event);
-            tracing::warn!(reason = event.reason, note = event.note, %error, "event not written");
         }
     }
 
     async fn create(&self, event: &Event) -> Result<(), kube::Error> {
-        limit(self.api(event).create(&PostParams::default(), event)).await
+        match limit(self.api(event).create(&PostParams::default(), event)).await {
+            // An attempt whose answer was lost has made it: nobody else gives this name.
+            Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
+            outcome => outcome,
+        }
     }
 
     async fn extend(&self, event: &Event) -> Result<(), kube::Error> {

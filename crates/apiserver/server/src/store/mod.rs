@@ -12,6 +12,7 @@ mod record;
 mod seal;
 mod sqlite;
 mod table;
+mod tables;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -31,6 +32,7 @@ pub(crate) use record::{Draft, Facts, Key, Record, Uid, serialize, without_envel
 pub use seal::Keys;
 
 pub(crate) use table::{Event, Op, Rendering, Since, Table, TooOld, TypeId};
+use tables::Tables;
 pub(crate) use writer::Statistics;
 use writer::{Job, Outcome, Writer};
 
@@ -179,7 +181,7 @@ pub struct Store {
 
 /// What the writer thread and the readers share.
 pub(super) struct Shared {
-    tables: RwLock<BTreeMap<TypeId, Arc<Table>>>,
+    tables: RwLock<Tables>,
     published: AtomicU64,
     announced: watch::Sender<u64>,
     observers: RwLock<Vec<Observer>>,
@@ -211,13 +213,13 @@ impl Store {
             let last = db.last_revision()?;
             shared.published.store(last, Ordering::Release);
             shared.announced.send_replace(last);
-            let mut tables = BTreeMap::new();
+            let mut tables = Tables::default();
             for stored in db.types()? {
                 let table = Table::new(stored.id, &stored.group, &stored.plural, stored.floor, last);
-                tables.insert(stored.id, Arc::new(table));
+                tables.add(Arc::new(table));
             }
             for (id, objects) in db.load()? {
-                if let Some(table) = tables.get(&id) {
+                if let Some(table) = tables.get(id) {
                     table.load(objects);
                 }
             }
@@ -252,22 +254,17 @@ impl Store {
 
     /// The table of a type that was registered before.
     pub fn find(&self, group: &str, plural: &str) -> Option<Arc<Table>> {
-        self.shared
-            .tables
-            .read()
-            .values()
-            .find(|t| &*t.group == group && &*t.plural == plural)
-            .cloned()
+        self.shared.tables.read().find(group, plural).cloned()
     }
 
     /// All tables.
     pub fn tables(&self) -> Vec<Arc<Table>> {
-        self.shared.tables.read().values().cloned().collect()
+        self.shared.tables.read().all().cloned().collect()
     }
 
     /// A table by id.
     pub fn by_id(&self, id: TypeId) -> Option<Arc<Table>> {
-        self.shared.tables.read().get(&id).cloned()
+        self.shared.tables.read().get(id).cloned()
     }
 
     /// The newest revision that is complete over all types.
@@ -280,7 +277,7 @@ impl Store {
         self.shared
             .tables
             .read()
-            .values()
+            .all()
             .map(|table| table.floor())
             .max()
             .unwrap_or(0)

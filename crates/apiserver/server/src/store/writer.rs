@@ -132,7 +132,7 @@ pub(super) fn run(writer: &Mutex<Writer>, jobs: &Receiver<Job>) {
         }
         writer.tidy();
         if Instant::now() >= next_housekeeping {
-            let tables = writer.shared.tables.read().values().cloned().collect();
+            let tables = writer.shared.tables.read().all().cloned().collect();
             writer.compacting = tables;
             next_housekeeping = Instant::now() + HOUSEKEEPING;
         }
@@ -230,7 +230,7 @@ impl Writer {
             .get(&(change.table, change.key.clone()))
         {
             Some(state) => state.clone(),
-            None => tables.get(&change.table).and_then(|t| t.get(&change.key)),
+            None => tables.get(change.table).and_then(|t| t.get(&change.key)),
         };
         for change in &wanted {
             let found = current(overlay, change);
@@ -239,7 +239,7 @@ impl Writer {
                 (Expect::Revision(revision), Some(record)) => record.revision == revision,
                 _ => false,
             };
-            if !holds || !tables.contains_key(&change.table) {
+            if !holds || tables.get(change.table).is_none() {
                 return Err(CommitError::Conflict);
             }
         }
@@ -310,7 +310,7 @@ impl Writer {
             by_table.entry(*id).or_default().push(event.clone());
         }
         for (id, events) in &by_table {
-            let table = self.shared.tables.read().get(id).cloned();
+            let table = self.shared.tables.read().get(*id).cloned();
             if let Some(table) = table {
                 table.publish(events, now);
                 if self.database.is_none() {
@@ -336,7 +336,7 @@ impl Writer {
                 let _ = reply.send(self.database.as_ref().map_or(Ok(()), Database::harden));
             }
             Job::Retire { id, until } => {
-                let table = self.shared.tables.read().get(&id).cloned();
+                let table = self.shared.tables.read().get(id).cloned();
                 if let Some(table) = table {
                     table.raise_floor(until);
                     if let Some(Err(error)) = self.database.as_ref().map(|db| db.raise_floor(id, until)) {
@@ -355,14 +355,10 @@ impl Writer {
         let mut found = Vec::with_capacity(wanted.len());
         let mut added = Vec::new();
         for (group, plural) in wanted {
-            let known = tables
-                .values()
-                .find(|t| *t.group == **group && *t.plural == **plural)
-                .cloned();
+            let known = tables.find(group, plural).cloned();
             let table = known.unwrap_or_else(|| {
-                let id = TypeId(tables.keys().next_back().map_or(1, |last| last.0 + 1));
-                let table = Arc::new(Table::new(id, group, plural, floor, floor));
-                tables.insert(id, table.clone());
+                let table = Arc::new(Table::new(tables.next_id(), group, plural, floor, floor));
+                tables.add(table.clone());
                 added.push(table.clone());
                 table
             });
@@ -372,7 +368,7 @@ impl Writer {
             && let Err(error) = database.add_types(&added, floor)
         {
             for table in added {
-                tables.remove(&table.id);
+                tables.remove(&table);
             }
             return Err(error);
         }

@@ -142,7 +142,7 @@ impl Reader {
                 () = tokio::time::sleep_until(next) => {
                     due = None;
                     sent = tokio::time::Instant::now();
-                    if !self.refresh(false).await && self.connection.is_some() {
+                    if !self.look(false).await && self.connection.is_some() {
                         due = Some(sent + SETTLE * 5);
                     }
                 }
@@ -203,10 +203,17 @@ impl Reader {
                 .collect();
         });
         self.touched.clear();
-        if self.refresh(true).await && std::mem::take(&mut self.lost) {
+        self.look(true).await;
+        self.context.board.beat_now();
+    }
+
+    /// Looks at every guest, and tells that events come again once what was missed is known.
+    async fn look(&mut self, gap: bool) -> bool {
+        let seen = self.refresh(gap || self.lost).await;
+        if seen && std::mem::take(&mut self.lost) {
             self.context.intake.put(Draft::agent(agent::STREAM_RESUMED));
         }
-        self.context.board.beat_now();
+        seen
     }
 
     fn down(&mut self, why: &str) {

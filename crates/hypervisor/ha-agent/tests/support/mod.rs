@@ -254,9 +254,14 @@ impl Place {
 
     /// Writes the configuration: the endpoints, and what else is wanted.
     pub(crate) fn configure(&self, endpoints: &[String], more: &str) {
+        self.configure_on("", endpoints, more);
+    }
+
+    /// The same for an agent whose figures can be read at `listen`.
+    pub(crate) fn configure_on(&self, listen: &str, endpoints: &[String], more: &str) {
         let text = format!(
             "service: {{endpoints: [{}]}}\nspool: {{dir: {}, max_bytes: 4194304, segment_bytes: 65536}}\n\
-             metrics: {{listen: \"\"}}\nheartbeat: {{interval: 1s}}\ninventory: {{interval: 10s}}\n{more}\n",
+             metrics: {{listen: '{listen}'}}\nheartbeat: {{interval: 1s}}\ninventory: {{interval: 10s}}\n{more}\n",
             endpoints.join(", "),
             self.path("spool").display()
         );

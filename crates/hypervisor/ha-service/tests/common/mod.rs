@@ -59,6 +59,13 @@ pub(crate) fn base(folder: &Path) -> String {
 /// For a service that is alone and has no cluster.
 pub(crate) const ALONE: &str = "kubernetes: {enabled: false}\nleader: {enabled: false}\n";
 
+/// Writes a file that somebody follows, whole, as Kubernetes does: by renaming.
+pub(crate) fn write_whole(file: &Path, text: &str) {
+    let fresh = file.with_extension("new");
+    std::fs::write(&fresh, text).unwrap();
+    std::fs::rename(fresh, file).unwrap();
+}
+
 pub(crate) fn telemetry() -> Telemetry {
     Telemetry::new(&Component {
         name: "kvm-ha-service",

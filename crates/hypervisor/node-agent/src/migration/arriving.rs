@@ -168,6 +168,8 @@ impl Arriving {
             }
         }
         match self.object.read().await {
+            // The guest is leaving again: the object tells of that migration now.
+            Ok(Some(status)) if status.source_node == self.context.config.host.as_str() => return next,
             Ok(Some(status)) if is_final(&status) && status.attempt.or(Some(0)) != self.ended_before => {
                 if !self.announced {
                     self.write_patiently(&self.destination()).await;

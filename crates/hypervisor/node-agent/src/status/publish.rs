@@ -33,6 +33,8 @@ const AGAIN: Backoff = Backoff {
     jitter: 0.2,
 };
 /// What the API server says to fields that its definition does not have.
+/// What is left of the former agent is looked at again after this time.
+const LEFTOVERS_AGAIN: Duration = Duration::from_secs(5);
 const UNKNOWN_FIELD: &str = "field not declared in schema";
 
 struct Publisher {
@@ -47,6 +49,8 @@ struct Publisher {
     troubles: Vec<String>,
     /// The API said that this agent does not change who owns what.
     may_not_take_over: bool,
+    /// Something of the former agent is still there that should not be.
+    leftovers: bool,
 }
 
 /// Publishes until `stop`.
@@ -68,6 +72,7 @@ pub(crate) async fn publish(
         next_attempt: None,
         troubles: Vec::new(),
         may_not_take_over: false,
+        leftovers: false,
     };
     // Whatever is known at the start wants to be compared with the object.
     changes.mark_changed();
@@ -117,6 +122,7 @@ impl Publisher {
 
     async fn pass(&mut self, seen: Seen) {
         let Some(current) = self.newest(seen) else { return };
+        self.leftovers = false;
         let current = self.take_over(current).await;
         let Pending { model, since } = self.context.board.take();
         let decision = decide(&model, &current, &self.standing);
@@ -143,10 +149,12 @@ impl Publisher {
             }
             Err(error) => self.failed(&error),
         }
+        if self.leftovers && self.next_attempt.is_none() {
+            self.next_attempt = Some(Instant::now() + LEFTOVERS_AGAIN);
+        }
     }
 
-    /// Makes what the agent of the running system owned ours, where this agent may. Failed, it is tried again with the
-    /// next write.
+    /// Makes what the agent of the running system owned ours, where this agent may. Failed, it is tried again soon.
     async fn take_over(&mut self, current: Arc<Hypervisor>) -> Arc<Hypervisor> {
         let managers = taken_over(current.managed_fields());
         let Some(managers) = managers.filter(|_| !self.may_not_take_over) else {
@@ -173,9 +181,11 @@ impl Publisher {
             }
             Ok(Err(error)) => {
                 tracing::warn!(hypervisor = name, %error, "fields of the former agent not taken over yet");
+                self.leftovers = true;
             }
             Err(_) => {
                 tracing::warn!(hypervisor = name, limit = ?WRITE_TIME, "no answer to taking over fields of the former agent");
+                self.leftovers = true;
             }
         }
         current
@@ -205,9 +215,11 @@ impl Publisher {
             }
             Ok(Err(error)) => {
                 tracing::info!(hypervisor = name, %error, "conditions of the former agent not removed yet");
+                self.leftovers = true;
             }
             Err(_) => {
                 tracing::warn!(hypervisor = name, limit = ?WRITE_TIME, "no answer to removing conditions of the former agent");
+                self.leftovers = true;
             }
         }
     }

@@ -11,7 +11,7 @@ use cobaltcore_kit::health::Health;
 use cobaltcore_kit::startup::Component;
 use cobaltcore_kit::telemetry::Telemetry;
 use cobaltcore_node_agent::board::{Board, Guest, Link as Libvirt, Reading};
-use cobaltcore_node_agent::context::{Context, Seen};
+use cobaltcore_node_agent::context::{Context, Seen, Untold};
 use cobaltcore_node_agent::metrics::Metrics;
 use cobaltcore_node_agent::{inhibitor, systemd};
 use kube::api::{Api, Patch, PatchParams};
@@ -57,6 +57,7 @@ impl Guarded {
             board: board.clone(),
             hypervisor,
             recorder,
+            untold: Untold::default(),
             metrics: Metrics::new(&Telemetry::new(&component)),
             health: Health::new(),
         };

@@ -358,7 +358,10 @@ async fn a_changed_host_reaches_the_screen_as_one_tile() {
         world.host(name, "zone-a", active(1, "1Gi")).await;
     }
     let person = Person::signed_in(&world, CODE).await;
-    person.sees("/", "tile-node3").await;
+    for name in ["node1", "node2", "node3"] {
+        // With its status: a tile that changes later would be news.
+        person.sees("/", &format!("title=\"{name}: Active, ")).await;
+    }
     let answer = person
         .http
         .get(format!("{}/live?page=/", person.base))

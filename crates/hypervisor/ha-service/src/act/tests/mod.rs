@@ -70,7 +70,7 @@ impl Rig {
             .map(|host| format!("    {host}: {{bmc: '{}'}}\n", bmcs.url(host).unwrap()))
             .collect();
         let text = format!(
-            "evidence: {{probe: {{tcp_ports: [9], timeout: 100ms}}}}\nleader: {{enabled: false}}\nkubernetes: {{enabled: {cluster}{options}}}\nfencing:\n  levels: [[{{driver: redfish, url: '{{bmc}}', timeout: 2s, credentials_file: {}}}]]\n  hosts:\n{devices}",
+            "evidence: {{probe: {{tcp_ports: [9], timeout: 100ms}}}}\nleader: {{enabled: false}}\nkubernetes: {{enabled: {cluster}{options}}}\nfencing:\n  levels: [[{{driver: redfish, url: '{{bmc}}', timeout: 5s, credentials_file: {}}}]]\n  hosts:\n{devices}",
             secret.display()
         );
         let config = Config::parse("test.yaml", &text).unwrap();
