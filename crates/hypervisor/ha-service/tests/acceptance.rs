@@ -341,7 +341,7 @@ async fn metrics_are_pulled_as_a_whole_or_not_at_all() {
     let cloud = Cloud::start(World::builder().hosts(2).build()).await.unwrap();
     let sources = format!(
         "sources:\n  pull:\n    - name: storage\n      kind: exposition\n      from: hypervisors\n      \
-         url: 'http://127.0.0.1:{}/{{host}}/metrics'\n      interval: 1s\n      timeout: 30s\n      rules:\n        \
+         url: 'http://127.0.0.1:{}/{{host}}/metrics'\n      interval: 1s\n      timeout: 1s\n      rules:\n        \
          - {{name: watched, group: S, verdict: alive, expr: 'rbd_watchers{{pool=~\"fast .ssd.\"}} >= 1'}}\n",
         exporter.port
     );

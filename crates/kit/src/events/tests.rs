@@ -11,8 +11,11 @@ use super::*;
 
 type Calls = Arc<Mutex<Vec<(String, String, Value)>>>;
 
-/// A server that notes calls and no longer knows the event when asked to patch it.
-fn server(gone: bool) -> (kube::Client, Calls) {
+/// How a server refuses a call: the code and the reason.
+type Refusal = Option<(u16, &'static str)>;
+
+/// A server that notes calls, and refuses some by their method and how many there were before.
+fn server(refuses: impl Fn(&str, usize) -> Refusal + Send + 'static) -> (kube::Client, Calls) {
     let (service, mut handle) = tower_test::mock::pair::<Request<Body>, Response<Body>>();
     let calls: Calls = Arc::default();
     let seen = Arc::clone(&calls);
@@ -21,18 +24,18 @@ fn server(gone: bool) -> (kube::Client, Calls) {
             let (method, path) = (request.method().to_string(), request.uri().path().to_owned());
             let body = request.into_body().collect_bytes().await.unwrap();
             let body: Value = serde_json::from_slice(&body).unwrap();
-            let missing = gone && method == "PATCH";
-            let answer = if missing {
-                json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound", "message": ""})
-            } else {
-                json!({"metadata": {"name": "e"}, "eventTime": null})
+            let before = seen.lock().len();
+            let (status, answer) = match refuses(&method, before) {
+                Some((code, reason)) => {
+                    let said = json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": ""});
+                    (StatusCode::from_u16(code).unwrap(), said)
+                }
+                None => (
+                    StatusCode::OK,
+                    json!({"metadata": {"name": "e"}, "eventTime": null}),
+                ),
             };
             seen.lock().push((method, path, body));
-            let status = if missing {
-                StatusCode::NOT_FOUND
-            } else {
-                StatusCode::OK
-            };
             let body = Body::from(serde_json::to_vec(&answer).unwrap());
             send.send_response(Response::builder().status(status).body(body).unwrap());
         }
@@ -40,8 +43,12 @@ fn server(gone: bool) -> (kube::Client, Calls) {
     (kube::Client::new(service, "default"), calls)
 }
 
-async fn record_twice(gone: bool) -> Vec<(String, String, Value)> {
-    let (client, calls) = server(gone);
+/// What a server heard of something that happened so often.
+async fn record(
+    times: usize,
+    refuses: impl Fn(&str, usize) -> Refusal + Send + 'static,
+) -> Vec<(String, String, Value)> {
+    let (client, calls) = server(refuses);
     let reporter = Reporter {
         controller: "kvm.cloud.sap/node-agent".into(),
         instance: "pod-1".into(),
@@ -49,7 +56,7 @@ async fn record_twice(gone: bool) -> Vec<(String, String, Value)> {
     };
     let (recorder, worker) = channel(client, reporter);
     let node: Node = serde_json::from_value(json!({"metadata": {"name": "node1", "uid": "u"}})).unwrap();
-    for _ in 0..3 {
+    for _ in 0..times {
         recorder.record(
             &node,
             Happening::warning("LibvirtLost", "Connecting", "no answer"),
@@ -64,7 +71,7 @@ async fn record_twice(gone: bool) -> Vec<(String, String, Value)> {
 
 #[tokio::test]
 async fn an_event_is_created_once_and_then_extended() {
-    let calls = record_twice(false).await;
+    let calls = record(3, |_, _| None).await;
     assert_eq!(calls.len(), 2, "the third is only counted");
     let (method, path, event) = &calls[0];
     assert_eq!(
@@ -91,15 +98,31 @@ async fn an_event_is_created_once_and_then_extended() {
 
 #[tokio::test]
 async fn a_series_whose_event_expired_is_created_again() {
-    let calls = record_twice(true).await;
+    let calls = record(3, |method, _| (method == "PATCH").then_some((404, "NotFound"))).await;
     let methods: Vec<&str> = calls.iter().map(|(method, _, _)| method.as_str()).collect();
     assert_eq!(methods, ["POST", "PATCH", "POST"]);
     assert_eq!(calls[2].2["series"]["count"], 2);
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_api_that_is_away_for_a_moment_costs_no_event() {
+    let away = |_: &str, before: usize| (before < 3).then_some((503, "ServiceUnavailable"));
+    let calls = record(1, away).await;
+    let names: Vec<&Value> = calls
+        .iter()
+        .map(|(_, _, event)| &event["metadata"]["name"])
+        .collect();
+    assert_eq!(names, [names[0]; 4], "the same event, until it is taken");
+    // An answer that was lost: the second attempt finds the event there, and nothing is left to do.
+    let made = |_: &str, before: usize| [(504, "Timeout"), (409, "AlreadyExists")].get(before).copied();
+    assert_eq!(record(1, made).await.len(), 2);
+    let refused = record(1, |_, _| Some((403, "Forbidden"))).await;
+    assert_eq!(refused.len(), 1, "asking again would not help");
+}
+
 #[tokio::test]
 async fn a_full_queue_drops_and_counts_instead_of_waiting() {
-    let (client, _) = server(false);
+    let (client, _) = server(|_, _| None);
     let reporter = Reporter {
         controller: "c".into(),
         instance: "i".into(),
