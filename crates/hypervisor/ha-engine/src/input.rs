@@ -90,14 +90,20 @@ pub enum Observation {
         /// What came of it.
         result: ProbeResult,
     },
-    /// A monitoring system with its own network path judged a host.
-    Metrics {
+    /// Somebody with a path of its own judged a host.
+    Judged {
         /// Whom.
         host: HostName,
-        /// Up or down.
+        /// Who looks.
+        by: Onlooker,
+        /// Which of them: what one says does not take back what another says.
+        source: String,
+        /// Up or down; for storage, whether there is a living session.
         up: bool,
+        /// For how long that counts.
+        good_for: Duration,
     },
-    /// The storage side sees the host's sessions, or does not.
+    /// The storage side sees the host's sessions, or does not. Counts as long as any answer that is repeated.
     Storage {
         /// Whom.
         host: HostName,
@@ -129,6 +135,15 @@ pub enum Observation {
     },
     /// The host of this replica's own pod.
     OwnHost(HostName),
+}
+
+/// Somebody who sees hosts from elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Onlooker {
+    /// A monitoring system: it may accuse, and cannot defend.
+    Monitoring,
+    /// The storage side: it may defend, and cannot accuse.
+    Storage,
 }
 
 /// What the Kubernetes API knows of a host.

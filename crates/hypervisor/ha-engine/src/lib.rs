@@ -71,9 +71,9 @@ pub use ids::{
 };
 pub use input::{
     Answer, Command, Decision, DomainState, GuestEvent, GuestEventKind, Heartbeat, HostFacts, Identity,
-    Input, Inventory, MigrationFacts, MigrationKind, MigrationStatus, Observation, Pause, PauseScope,
-    PeerHost, Power, ProbeResult, Prober, Refusal, Request, Reserved, Room, ServerFacts, ServiceFacts,
-    Trouble, VmState,
+    Input, Inventory, MigrationFacts, MigrationKind, MigrationStatus, Observation, Onlooker, Pause,
+    PauseScope, PeerHost, Power, ProbeResult, Prober, Refusal, Request, Reserved, Room, ServerFacts,
+    ServiceFacts, Trouble, VmState,
 };
 pub use journal::{Entry, JournalError, Record, VERSION, forgotten};
 pub use ledger::{

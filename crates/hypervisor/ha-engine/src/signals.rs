@@ -172,6 +172,67 @@ struct Probes {
     rack: Option<Domain>,
 }
 
+/// What a source that judges by itself said, and for how long that counts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Word {
+    at: Mono,
+    up: bool,
+    good_for: Duration,
+}
+
+impl Word {
+    pub(crate) fn new(up: bool, good_for: Duration, now: Mono) -> Self {
+        Self {
+            at: now,
+            up,
+            good_for,
+        }
+    }
+
+    fn counts(&self, now: Mono) -> bool {
+        now.since(self.at) <= self.good_for
+    }
+}
+
+/// What the sources of one group said, each for itself.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Words(BTreeMap<String, Word>);
+
+impl Words {
+    /// Takes the latest word of a source. Whether it is what counted of this source before.
+    pub(crate) fn hear(&mut self, source: &str, word: Word) -> bool {
+        self.forget(word.at);
+        if let Some(said) = self.0.get_mut(source) {
+            return std::mem::replace(said, word).up == word.up;
+        }
+        self.0.insert(source.to_owned(), word);
+        false
+    }
+
+    fn forget(&mut self, now: Mono) {
+        self.0.retain(|_, word| word.counts(now));
+    }
+
+    /// Whether all that was said still counts.
+    fn fresh(&self, now: Mono) -> bool {
+        self.0.values().all(|word| word.counts(now))
+    }
+
+    /// What they say together. Who may accuse is not outvoted; who may only defend is enough alone.
+    fn verdict(&self, now: Mono, accuses: bool) -> GroupVerdict {
+        let youngest = |up: bool| {
+            let said = self.0.values().filter(|word| word.up == up && word.counts(now));
+            said.map(|word| now.since(word.at)).min()
+        };
+        match (youngest(false), youngest(true)) {
+            (Some(age), _) if accuses => group(Verdict::Dead, Some(age)),
+            (_, Some(age)) => group(Verdict::Alive, Some(age)),
+            (Some(age), None) => group(Verdict::Unknown, Some(age)),
+            (None, None) => GroupVerdict::default(),
+        }
+    }
+}
+
 /// Everything heard of one host.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Signals {
@@ -182,8 +243,8 @@ pub(crate) struct Signals {
     pub(crate) service: Service,
     pub(crate) lease: Beat,
     probes: BTreeMap<Prober, Probes>,
-    pub(crate) metrics: Option<(Mono, bool)>,
-    pub(crate) storage: Option<(Mono, bool)>,
+    pub(crate) metrics: Words,
+    pub(crate) storage: Words,
     /// Since when the device has been reading Off, and when it last did.
     off: Option<(Mono, Mono)>,
     /// When it last read On, if that was the latest it said.
@@ -206,13 +267,11 @@ impl Signals {
     /// found the host well would find again.
     pub(crate) fn still_fresh(&self, now: Mono, config: &Config) -> bool {
         let fresh = |at: Option<Mono>, span: Duration| at.is_some_and(|at| now.since(at) <= span);
-        let said =
-            |seen: Option<(Mono, bool)>| seen.is_none_or(|(at, _)| now.since(at) <= config.answer_fresh * 2);
         fresh(self.agent.last, config.heartbeat_alive)
             && fresh(self.nova.changed, config.nova_alive)
             && fresh(self.lease.changed, config.lease_alive)
-            && said(self.metrics)
-            && said(self.storage)
+            && self.metrics.fresh(now)
+            && self.storage.fresh(now)
     }
 
     /// Whether nobody was asked about the host, and no device told that it is off.
@@ -265,6 +324,12 @@ impl Signals {
     /// When a device that says Off was last asked.
     pub(crate) fn last_off(&self) -> Option<Mono> {
         self.off.map(|(_, last)| last)
+    }
+
+    /// What does not count any more is not looked at again.
+    pub(crate) fn forget_words(&mut self, now: Mono) {
+        self.metrics.forget(now);
+        self.storage.forget(now);
     }
 
     /// A suspicion ended: what was probed belongs to it.
@@ -330,14 +395,8 @@ impl Signals {
         );
         set(Group::P, self.replica_probes(mono, config, broken));
         set(Group::Q, self.peer_probes(mono, config));
-        set(
-            Group::M,
-            recent(self.metrics, mono, config.answer_fresh * 2, true),
-        );
-        set(
-            Group::S,
-            recent(self.storage, mono, config.answer_fresh * 2, false),
-        );
+        set(Group::M, self.metrics.verdict(mono, true));
+        set(Group::S, self.storage.verdict(mono, false));
         set(Group::B, self.power_verdict(mono, config));
         if self.self_fenced(mono, awake, config) && !evidence.any_alive() {
             evidence.groups[Group::W as usize].verdict = Verdict::Dead;
@@ -468,25 +527,71 @@ fn probed<'a>(
     group(verdict, None)
 }
 
-/// A source that says yes or no by itself; it may accuse only if it is a monitoring system.
-fn recent(seen: Option<(Mono, bool)>, now: Mono, fresh: Duration, accuses: bool) -> GroupVerdict {
-    match seen {
-        Some((at, up)) if now.since(at) <= fresh => {
-            let verdict = match (up, accuses) {
-                (true, _) => Verdict::Alive,
-                (false, true) => Verdict::Dead,
-                (false, false) => Verdict::Unknown,
-            };
-            group(verdict, Some(now.since(at)))
-        }
-        _ => GroupVerdict::default(),
-    }
-}
-
 fn group(verdict: Verdict, age: Option<Duration>) -> GroupVerdict {
     GroupVerdict {
         verdict,
         age_ms: age.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
         untrusted: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn s(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn said(words: &Words, accuses: bool, second: u64) -> Verdict {
+        words.verdict(Mono(second * 1000), accuses).verdict
+    }
+
+    #[test]
+    fn a_word_counts_as_long_as_its_source_promises_and_no_longer() {
+        let mut words = Words::default();
+        words.hear("prometheus", Word::new(false, s(39), Mono(0)));
+        assert_eq!(said(&words, true, 39), Verdict::Dead);
+        assert_eq!(
+            said(&words, true, 40),
+            Verdict::Unknown,
+            "what is old accuses nobody"
+        );
+        assert!(words.fresh(Mono(39_000)) && !words.fresh(Mono(40_000)));
+        let mut words = Words::default();
+        words.hear("ceph", Word::new(true, s(300), Mono(0)));
+        assert_eq!(said(&words, false, 300), Verdict::Alive);
+        assert_eq!(said(&words, false, 301), Verdict::Unknown, "nor defends it");
+    }
+
+    #[test]
+    fn sources_of_one_group_do_not_take_back_what_others_say() {
+        let mut words = Words::default();
+        let tell = |words: &mut Words, source: &str, up: bool, second: u64| {
+            words.hear(source, Word::new(up, s(30), Mono(second * 1000)))
+        };
+        assert!(!tell(&mut words, "one", false, 0), "that is news");
+        assert!(!tell(&mut words, "other", true, 10));
+        assert_eq!(
+            said(&words, true, 20),
+            Verdict::Dead,
+            "an accuser is not outvoted"
+        );
+        assert_eq!(said(&words, false, 20), Verdict::Alive, "a witness is enough");
+        assert!(tell(&mut words, "one", false, 20), "that was known");
+        assert!(!tell(&mut words, "one", true, 21), "that is news again");
+        assert_eq!(said(&words, true, 22), Verdict::Alive);
+        assert!(
+            !tell(&mut words, "one", true, 60),
+            "what had grown old counted for nothing"
+        );
+        assert_eq!(words.0.len(), 1, "and is forgotten");
+    }
+
+    #[test]
+    fn storage_that_shows_no_session_accuses_nobody() {
+        let mut words = Words::default();
+        words.hear("ceph", Word::new(false, s(30), Mono(0)));
+        assert_eq!(said(&words, false, 1), Verdict::Unknown);
     }
 }

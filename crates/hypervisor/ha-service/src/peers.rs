@@ -10,6 +10,7 @@ use cobaltcore_ha_engine::{BootId, Input, Observation, PeerHost, ProbeResult, Re
 use cobaltcore_ha_wire::rest::ObserveAnswer;
 use cobaltcore_kit::tls::TokenFile;
 use parking_lot::Mutex;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::brain::BrainHandle;
@@ -24,15 +25,30 @@ const EVERY: Duration = Duration::from_secs(2);
 /// Says that a request was passed on once already.
 pub(crate) const FORWARDED: &str = "x-cobaltcore-forwarded";
 
+/// Pushes that may be on their way to one replica.
+const ON_THEIR_WAY: usize = 64;
+/// How long a sender waits until the others know what it pushed.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// Where replicas tell what they see.
 pub const OBSERVE: &str = "/internal/v1/observe";
+/// Below this they take what senders pushed to another.
+pub const PUSHED: &str = "/internal/v1/telemetry";
 
 /// The other replicas. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Peers(Option<Arc<Inner>>);
 
+/// Another replica.
+struct Other {
+    replica: ReplicaId,
+    url: String,
+    /// Each has its own, so that one that is gone takes nothing from the others.
+    places: Arc<Semaphore>,
+}
+
 struct Inner {
-    others: Vec<(ReplicaId, String)>,
+    others: Vec<Other>,
     client: reqwest::Client,
     token: Option<TokenFile>,
     /// Who of them said last that it leads.
@@ -44,8 +60,8 @@ pub(crate) type Forwarded = (http::StatusCode, Option<http::HeaderValue>, bytes:
 
 impl std::fmt::Debug for Peers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let others = self.0.as_ref().map(|inner| &inner.others);
-        f.debug_tuple("Peers").field(&others).finish()
+        let others = self.0.iter().flat_map(|inner| &inner.others);
+        f.debug_list().entries(others.map(|other| &other.url)).finish()
     }
 }
 
@@ -85,7 +101,11 @@ impl Peers {
             .enumerate()
             .filter_map(|(n, url)| Some((ReplicaId(u8::try_from(n).ok()?), url)))
             .filter(|(replica, _)| *replica != me)
-            .map(|(replica, url)| (replica, url.trim_end_matches('/').to_owned()))
+            .map(|(replica, url)| Other {
+                replica,
+                url: url.trim_end_matches('/').to_owned(),
+                places: Arc::new(Semaphore::new(ON_THEIR_WAY)),
+            })
             .collect();
         let token = Some(leader.peer_token_file.as_str())
             .filter(|path| !path.is_empty())
@@ -139,7 +159,7 @@ impl Peers {
         let Some(inner) = &self.0 else {
             return Vec::new();
         };
-        let calls = inner.others.iter().map(|(replica, url)| async move {
+        let calls = inner.others.iter().map(|Other { replica, url, .. }| async move {
             match inner.observe(url, query, time).await {
                 // A misconfigured list of peers must not let one replica count twice.
                 Ok(answer) if answer.replica == replica.0 => {
@@ -178,7 +198,7 @@ impl Peers {
         body: bytes::Bytes,
     ) -> Option<Forwarded> {
         let inner = self.0.as_ref()?;
-        for (_, url) in &inner.others {
+        for Other { url, .. } in &inner.others {
             let answer = inner.pass(method.clone(), url, path, headers, body.clone()).await;
             if answer.is_some() {
                 return answer;
@@ -191,9 +211,35 @@ impl Peers {
     pub(crate) async fn ask_leader(&self, path: &str, headers: &http::HeaderMap) -> Option<Forwarded> {
         let inner = self.0.as_ref()?;
         let leader = (*inner.leader.lock())?;
-        let (_, url) = inner.others.iter().find(|(replica, _)| *replica == leader)?;
+        let other = inner.others.iter().find(|other| other.replica == leader)?;
         let nothing = bytes::Bytes::new();
-        inner.pass(http::Method::GET, url, path, headers, nothing).await
+        inner
+            .pass(http::Method::GET, &other.url, path, headers, nothing)
+            .await
+    }
+
+    /// Passes on what a sender pushed to `source`, so that every replica judges by it. It is taken there from nobody but a
+    /// replica, and goes no further. Waits a moment for them; to one that is slower it is still on its way afterwards.
+    pub(crate) async fn pass_on(&self, source: &str, body: &bytes::Bytes) {
+        let Some(inner) = &self.0 else { return };
+        let sent = inner.others.iter().filter_map(|Other { url, places, .. }| {
+            let Ok(place) = Arc::clone(places).try_acquire_owned() else {
+                tracing::warn!(
+                    url,
+                    source,
+                    "a replica does not keep up; it misses something that was pushed"
+                );
+                return None;
+            };
+            let (inner, url) = (Arc::clone(inner), format!("{url}{PUSHED}/{source}"));
+            let body = body.clone();
+            Some(tokio::spawn(async move {
+                let _place = place;
+                inner.push(&url, body).await;
+            }))
+        });
+        let sent: Vec<_> = sent.collect();
+        let _ = tokio::time::timeout(PATIENCE, futures::future::join_all(sent)).await;
     }
 }
 
@@ -244,13 +290,32 @@ impl Inner {
         time: Duration,
     ) -> Result<ObserveAnswer, String> {
         let mut target = url::Url::parse(&format!("{url}{OBSERVE}")).map_err(|error| error.to_string())?;
+    /// What replicas know each other by, on a request.
+    fn signed(&self, request: reqwest::RequestBuilder) -> Result<reqwest::RequestBuilder, String> {
+        match &self.token {
+            None => Ok(request),
+            Some(token) => Ok(request.bearer_auth(token.current().map_err(|error| error.to_string())?)),
+        }
+    }
+
+    async fn push(&self, url: &str, body: bytes::Bytes) {
+        let answer = match self.signed(self.client.post(url).body(body)) {
+            Ok(request) => request.send().await.map_err(|error| error.to_string()),
+            Err(why) => Err(why),
+        };
+        match answer {
+            Ok(answer) if answer.status().is_success() => {}
+            Ok(answer) => {
+                tracing::warn!(url, status = %answer.status(), "a replica does not take what was pushed");
+            }
+            Err(why) => tracing::debug!(url, why, "a replica does not hear what was pushed"),
+        }
+    }
+
         if !query.is_empty() {
             target.query_pairs_mut().extend_pairs(query);
         }
-        let mut request = self.client.get(target).timeout(time);
-        if let Some(token) = &self.token {
-            request = request.bearer_auth(token.current().map_err(|error| error.to_string())?);
-        }
+        let request = self.signed(self.client.get(target).timeout(time))?;
         let answer = request.send().await.map_err(|error| error.to_string())?;
         if !answer.status().is_success() {
             return Err(format!("answered {}", answer.status()));

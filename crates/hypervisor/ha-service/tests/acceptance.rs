@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
 
-const LEASE: &str = "leader: {lease_duration: 12s, renew_deadline: 10s, retry_period: 500ms}\n";
+const LEASE: &str = "leader: {replicas: 1, lease_duration: 12s, renew_deadline: 10s, retry_period: 500ms}\n";
 
 // --- the whole way
 

@@ -6,17 +6,17 @@
 
 mod common;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cobaltcore_api::Hypervisor;
 use cobaltcore_apiserver::testkit::TestServer;
-use common::{AGENT, Agent, OPERATOR, Running, VIEWER, base, until};
+use common::scene::Silence;
+use common::{AGENT, Agent, OPERATOR, Running, SENDER, VIEWER, addresses, base, until};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-const QUICK: &str =
-    "openstack: {enabled: false}\nleader: {lease_duration: 12s, renew_deadline: 10s, retry_period: 500ms}\n";
+const QUICK: &str = "openstack: {enabled: false}\nleader: {replicas: 1, lease_duration: 12s, renew_deadline: 10s, retry_period: 500ms}\n";
 
 async fn install(server: &TestServer) {
     server.apply_yaml(&cobaltcore_api::crds_yaml(None)).await.unwrap();
@@ -264,6 +264,96 @@ async fn one_replica_leads_the_other_follows_and_takes_over() {
     let (_, page) = second.get("/api/v1/pauses").await;
     assert_eq!(page["items"].as_array().unwrap().len(), 1);
     second.stop().await;
+}
+
+const REPLICAS: &str = "token-of-replicas";
+
+/// The configuration of one of three replicas, the last of which takes connections and never answers.
+fn one_of_three(n: usize, at: &[String; 2], silent: &Silence, folder: &Path) -> String {
+    let token = folder.join("peer-token");
+    std::fs::write(&token, REPLICAS).unwrap();
+    let leader = format!(
+        "leader: {{lease_duration: 12s, renew_deadline: 10s, retry_period: 500ms, ordinal: {n}, \
+         peers: ['http://{}', 'http://{}', 'http://127.0.0.1:{}'], peer_token_file: '{}'}}\n",
+        at[0],
+        at[1],
+        silent.port,
+        token.display()
+    );
+    let text = format!("{}openstack: {{enabled: false}}\n{leader}", base(folder));
+    text.replacen("listen: '127.0.0.1:0'", &format!("listen: '{}'", at[n]), 1)
+}
+
+fn leads(service: &Running) -> bool {
+    service.telemetry.encode().contains("kvm_ha_leader 1")
+}
+
+/// Whoever leads judges by what it heard, and a sender reaches any of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_pushed_to_one_replica_is_known_to_all() {
+    let server = TestServer::start().await;
+    install(&server).await;
+    let client = server.client();
+    hypervisor(&client, "n1", json!({"highAvailability": true}), proven()).await;
+    let (at, silent) = (addresses().await, Silence::new().await);
+    let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let sources = "sources: {push: [{name: watchers, schema: generic, group: S, senders: [prom]}]}\n";
+    let text = |n, folder: &Path| format!("{}{sources}", one_of_three(n, &at, &silent, folder));
+    let leader = Running::start(&text(0, one.path()), None, Some(server.client())).await;
+    until("the first leads", async || leads(&leader).then_some(())).await;
+    let follower = Running::start(&text(1, two.path()), None, Some(server.client())).await;
+    let storage = async || {
+        let (code, host) = leader.get("/api/v1/hosts/n1").await;
+        assert!(code == 200 || code == 404, "{host}");
+        host["signals"][6]["verdict"].as_str().map(str::to_owned)
+    };
+    until("whoever leads knows the host", async || {
+        (storage().await? == "unknown").then_some(())
+    })
+    .await;
+    let item = |ttl: u32| {
+        let now = jiff::Timestamp::now();
+        json!({"items": [{"host": "n1", "signal": "rbd", "verdict": "alive", "observed_at": now, "ttl_s": ttl}]})
+    };
+    let begun = std::cell::Cell::new(std::time::Instant::now());
+    until("a follower takes what is pushed", async || {
+        begun.set(std::time::Instant::now());
+        let (code, answer) = follower
+            .send(
+                "POST",
+                "/api/v1/telemetry/watchers",
+                Some(SENDER),
+                Some(item(300)),
+            )
+            .await;
+        assert_eq!(code, 200, "{answer}");
+        (answer["accepted"] == 1).then_some(())
+    })
+    .await;
+    let took = begun.get().elapsed();
+    assert!(
+        took < Duration::from_secs(3),
+        "a sender does not wait for one that is gone: {took:?}"
+    );
+    assert!(!leads(&follower));
+    until("whoever leads knows it", async || {
+        (storage().await? == "alive").then_some(())
+    })
+    .await;
+    // Nobody but a replica says what another heard.
+    let path = "/internal/v1/telemetry/watchers";
+    for (token, wanted) in [
+        (None, 401),
+        (Some(SENDER), 403),
+        (Some(OPERATOR), 403),
+        (Some(AGENT), 403),
+        (Some(REPLICAS), 200),
+    ] {
+        let (code, answer) = leader.send("POST", path, token, Some(item(300))).await;
+        assert_eq!(code, wanted, "{token:?}: {answer}");
+    }
+    follower.stop().await;
+    leader.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

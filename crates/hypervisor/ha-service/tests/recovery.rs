@@ -12,12 +12,11 @@ use cobaltcore_apiserver::testkit::TestServer;
 use cobaltcore_sim::bmc;
 use cobaltcore_sim::world::Power;
 use common::scene::{DEAD, Scene, in_a_cluster, incident, until_state};
-use common::{ALONE, OPERATOR, Running, until};
+use common::{ALONE, OPERATOR, Running, addresses, until};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams};
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dead_host_is_fenced_and_its_guests_run_elsewhere() {
@@ -301,7 +300,7 @@ async fn a_pause_holds_what_has_not_begun() {
 async fn of_two_replicas_one_acts_and_the_other_goes_on_when_it_dies() {
     let scene = Scene::new(5, 4).await;
     let server = in_a_cluster(&scene).await;
-    let lease = "leader: {lease_duration: 12s, renew_deadline: 10s, retry_period: 500ms}\n";
+    let lease = "leader: {replicas: 1, lease_duration: 12s, renew_deadline: 10s, retry_period: 500ms}\n";
     let other = tempfile::tempdir().unwrap();
     let config = scene.config(lease);
     let second_config = config.replacen(
@@ -394,18 +393,6 @@ async fn shown_as_an_object(server: &TestServer, incident: &Value) {
         "{:?}",
         status.steps
     );
-}
-
-/// Addresses for replicas that must know each other before they start. They are on an address of the loopback interface
-/// that nobody else uses, so that nobody takes them before the replicas do.
-async fn addresses<const N: usize>() -> [String; N] {
-    let [high, low, ..] = std::process::id().to_le_bytes();
-    let own = std::net::Ipv4Addr::new(127, 77, high, low);
-    let mut sockets = Vec::new();
-    for _ in 0..N {
-        sockets.push(TcpListener::bind((own, 0)).await.unwrap());
-    }
-    std::array::from_fn(|n| sockets[n].local_addr().unwrap().to_string())
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,9 +8,9 @@ use cobaltcore_api::names::HostName;
 
 use super::Engine;
 use crate::ids::{Domain, Now};
-use crate::input::{Heartbeat, Inventory, Observation, Prober};
+use crate::input::{Heartbeat, Inventory, Observation, Onlooker, Prober};
 use crate::monitors::Reboot;
-use crate::signals::Heard;
+use crate::signals::{Heard, Word};
 
 /// A boot this long ago is what a host that is heard for the first time may still suffer from.
 const LATELY: Duration = Duration::from_hours(1);
@@ -54,14 +54,21 @@ impl Engine {
                     host.calm = false;
                 }
             }
-            Observation::Metrics { host, up } => {
+            Observation::Judged {
+                host,
+                by,
+                source,
+                up,
+                good_for,
+            } => {
                 if let Some(host) = self.hosts.get_mut(host) {
-                    host.metrics_seen(*up, now.mono);
+                    host.judged(*by, source, Word::new(*up, *good_for, now.mono));
                 }
             }
             Observation::Storage { host, watcher } => {
+                let word = Word::new(*watcher, self.config.answer_fresh * 2, now.mono);
                 if let Some(host) = self.hosts.get_mut(host) {
-                    host.storage_seen(*watcher, now.mono);
+                    host.judged(Onlooker::Storage, "", word);
                 }
             }
             Observation::Trouble { host, what, holds } => self.metrics_told(host, *what, *holds, now),

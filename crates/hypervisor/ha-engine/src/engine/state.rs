@@ -10,10 +10,12 @@ use cobaltcore_api::names::{HostName, ServerId};
 
 use crate::evidence::{Evidence, Group, GroupVerdict};
 use crate::ids::{Domain, Epoch, Grade, Mono};
-use crate::input::{HostFacts, Identity, Inventory, MigrationFacts, Power, ServerFacts, ServiceFacts};
+use crate::input::{
+    HostFacts, Identity, Inventory, MigrationFacts, Onlooker, Power, ServerFacts, ServiceFacts,
+};
 use crate::ledger::IncidentState;
 use crate::monitors::{Contradiction, HostMonitors, Reboot, Suspicion};
-use crate::signals::Signals;
+use crate::signals::{Signals, Word};
 use crate::status::HeldReason;
 
 /// One host and what is known of it. Soft: a new process learns it anew.
@@ -65,14 +67,12 @@ impl Host {
         self.signals.service = facts.into();
     }
 
-    pub(super) fn metrics_seen(&mut self, up: bool, now: Mono) {
-        let before = self.signals.metrics.replace((now, up));
-        self.calm &= before.is_some_and(|(_, was)| was == up);
-    }
-
-    pub(super) fn storage_seen(&mut self, watcher: bool, now: Mono) {
-        let before = self.signals.storage.replace((now, watcher));
-        self.calm &= before.is_some_and(|(_, was)| was == watcher);
+    pub(super) fn judged(&mut self, by: Onlooker, source: &str, word: Word) {
+        let words = match by {
+            Onlooker::Monitoring => &mut self.signals.metrics,
+            Onlooker::Storage => &mut self.signals.storage,
+        };
+        self.calm &= words.hear(source, word);
     }
 
     /// Takes a power reading. One that says On ends a proof at once, not with the next round.

@@ -138,6 +138,7 @@ impl Engine {
         if let Some(host) = self.hosts.get_mut(name) {
             let served =
                 host.monitors.libvirt_down_since.is_none() && host.monitors.nova_down_since.is_none();
+            host.signals.forget_words(now.mono);
             let lively = host.signals.unquestioned() && host.signals.still_fresh(now.mono, &self.config);
             host.calm = sound && quiet && served && lively;
         }

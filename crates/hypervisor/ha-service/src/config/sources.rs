@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Telemetry besides that of agents: what is pulled and what is taken.
 
+use std::time::Duration;
+
 use cobaltcore_kit::config::{HumanDuration, Mistakes};
 use serde::{Deserialize, Serialize};
 
-use super::{Access, seconds};
+use super::{Access, minutes, seconds};
 
 /// How long any request may take.
 const LONGEST_REQUEST: HumanDuration = seconds(10);
+/// What is asked less often says too little about now to speak for or against a host.
+const LONGEST_INTERVAL: HumanDuration = minutes(1);
+/// How long a word may count that does not say so itself.
+const LONGEST_WORD: HumanDuration = minutes(5);
 
 /// Telemetry besides that of agents.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
@@ -48,6 +54,21 @@ pub struct Push {
     /// alertmanager: alerts that mean that the host is down.
     #[serde(default)]
     pub down_alerts: Vec<String>,
+    /// How long a word counts that does not say so itself: 20 seconds, and a minute for alerts, when not given.
+    #[serde(default)]
+    pub good_for: Option<HumanDuration>,
+}
+
+impl Push {
+    /// How long a word counts that does not say so itself.
+    pub fn good_for(&self) -> Duration {
+        let usual = match self.schema {
+            PushSchema::Generic => seconds(20),
+            // It says once that something is wrong, and again when that changes or when it repeats itself.
+            PushSchema::Alertmanager => minutes(1),
+        };
+        self.good_for.unwrap_or(usual).0
+    }
 }
 
 fn metrics() -> String {
@@ -342,6 +363,16 @@ impl Sources {
             if !matches!(push.group.as_str(), "M" | "S") {
                 mistakes.add(&format!("{key}.group"), "must be M or S");
             }
+            if push.group == "S" && push.schema == PushSchema::Alertmanager {
+                mistakes.add(
+                    &format!("{key}.group"),
+                    "must be M for alerts: where none fires, nobody has seen a session in the storage",
+                );
+            }
+            let good_for = push.good_for.unwrap_or(LONGEST_WORD);
+            if good_for < seconds(1) || good_for > LONGEST_WORD {
+                mistakes.add(&format!("{key}.good_for"), "must be from 1s to 5m");
+            }
         }
         for (n, pull) in self.pull.iter().enumerate() {
             pull.check(&format!("sources.pull.{n}"), mistakes);
@@ -350,6 +381,13 @@ impl Sources {
 }
 
 impl Pull {
+    /// How long what was fetched counts: until the next fetch should have ended. One of a large fleet may take longer
+    /// than the interval, as long as the last one `took`.
+    pub(crate) fn good_for(&self, took: Duration) -> Duration {
+        let every = self.interval.0.max(took).min(LONGEST_INTERVAL.0);
+        every.mul_f64(1.2) + self.timeout.0
+    }
+
     fn check(&self, key: &str, mistakes: &mut Mistakes<'_>) {
         if !name_ok(&self.name) {
             mistakes.add(
@@ -377,6 +415,13 @@ impl Pull {
             mistakes.add(
                 &format!("{key}.timeout"),
                 "must be at most 10s, as for every request",
+            );
+        }
+        let counts = |rule: &Rule| rule.verdict != RuleVerdict::Degraded && rule.group != "P";
+        if self.interval > LONGEST_INTERVAL && self.rules.iter().any(counts) {
+            mistakes.add(
+                &format!("{key}.interval"),
+                "must be at most 1m for rules of the groups M and S: what they say counts until the next time",
             );
         }
         self.tls.check(key, mistakes);

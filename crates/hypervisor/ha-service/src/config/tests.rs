@@ -5,8 +5,18 @@ use super::*;
 use cobaltcore_api::names::HostName;
 use serde_json::json;
 
+/// Of a single replica, where the text says nothing else: several have to know each other.
+fn read(text: &str) -> Result<Config, ConfigErrors> {
+    let alone = if text.contains("leader:") {
+        ""
+    } else {
+        "leader: {replicas: 1}\n"
+    };
+    Config::parse("c.yaml", &format!("{text}{alone}"))
+}
+
 fn mistakes(text: &str) -> Vec<String> {
-    match Config::parse("c.yaml", text) {
+    match read(text) {
         Ok(_) => Vec::new(),
         Err(ConfigErrors(found)) => found.iter().map(ToString::to_string).collect(),
     }
@@ -56,7 +66,7 @@ fn peers_that_are_named_or_cannot_prove_themselves_are_not_looked_for() {
         name: "ha-0".into(),
         namespace: "x".into(),
     };
-    let peers = |text: &str| Config::parse("c.yaml", text).unwrap().peers(&pod);
+    let peers = |text: &str| read(text).unwrap().peers(&pod);
     assert_eq!(
         peers("leader: {peer_token_file: t, replicas: 2, peer_service: s}\nserver: {listen: ':80'}\n"),
         ["http://ha-0.s.x.svc:80", "http://ha-1.s.x.svc:80"]
@@ -71,7 +81,7 @@ fn peers_that_are_named_or_cannot_prove_themselves_are_not_looked_for() {
 
 #[test]
 fn nothing_said_is_the_recommended_way() {
-    let config = Config::parse("c.yaml", "").unwrap();
+    let config = read("").unwrap();
     let engine = crate::settings::engine_config(&config);
     let recommended = cobaltcore_ha_engine::Config::default();
     assert_eq!(engine.silent_after, recommended.silent_after);
@@ -109,7 +119,7 @@ fencing:
 storm: {max_hosts_in_flight: 3, max_fleet_percent: 10}
 recovery: {default_policy: evacuate, exclude: [{name: "amphora-*"}]}
 "#;
-    let config = Config::parse("c.yaml", text).unwrap_or_else(|error| panic!("{error}"));
+    let config = read(text).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(config.fencing.levels.len(), 2);
     assert_eq!(config.recovery.exclude.len(), 1);
 }
@@ -117,7 +127,7 @@ recovery: {default_policy: evacuate, exclude: [{name: "amphora-*"}]}
 /// What the reference of the configuration says, key by key.
 #[test]
 fn every_key_has_its_default() {
-    let config = serde_json::to_value(Config::parse("c.yaml", "").unwrap()).unwrap();
+    let config = serde_json::to_value(read("").unwrap()).unwrap();
     for (key, wanted) in [
         ("server.listen", json!(":8443")),
         ("server.legacy_listen", json!("")),
@@ -276,9 +286,65 @@ fn what_cannot_work_together_is_refused() {
 }
 
 #[test]
+fn words_and_fetches_count_for_a_bounded_time() {
+    let hash = "a".repeat(64);
+    let push = |more: &str| {
+        let text = format!(
+            "access: {{senders: {{a: [{hash}]}}}}\nsources: {{push: [{{name: a, senders: [a], {more}}}]}}\n"
+        );
+        mistakes(&text).join("\n")
+    };
+    assert_eq!(push("schema: generic, group: S, good_for: 5m"), "");
+    assert_eq!(push("schema: alertmanager, good_for: 1s"), "");
+    for (more, key) in [
+        (
+            "schema: generic, good_for: 6m",
+            "sources.push.0.good_for: must be",
+        ),
+        (
+            "schema: generic, good_for: 0s",
+            "sources.push.0.good_for: must be",
+        ),
+        (
+            "schema: alertmanager, group: S",
+            "sources.push.0.group: must be M",
+        ),
+    ] {
+        let found = push(more);
+        assert!(found.contains(key), "{more}: {found}");
+    }
+    let pull = |every: &str, rule: &str| {
+        let rule = format!("{{name: r, expr: 'a == 0', {rule}}}");
+        let text = format!(
+            "sources: {{pull: [{{name: p, kind: prometheus, url: 'http://p', interval: {every}, rules: [{rule}]}}]}}\n"
+        );
+        mistakes(&text).join("\n")
+    };
+    let key = "sources.pull.0.interval: must be at most 1m";
+    assert_eq!(pull("1m", "group: M, verdict: dead"), "");
+    assert!(pull("61s", "group: M, verdict: dead").contains(key));
+    assert!(pull("2m", "group: S, verdict: alive").contains(key));
+    assert_eq!(
+        pull("5m", "group: M, verdict: degraded"),
+        "",
+        "that says nothing of life"
+    );
+    let text = "sources: {pull: [{name: p, kind: prometheus, url: 'http://p', interval: 30s}]}\n";
+    let config = read(text).unwrap();
+    let good_for = |took| config.sources.pull[0].good_for(Duration::from_secs(took));
+    assert_eq!(
+        good_for(2),
+        Duration::from_secs(39),
+        "until the next should have come"
+    );
+    assert_eq!(good_for(40), Duration::from_secs(51), "where one takes longer");
+    assert_eq!(good_for(1000), Duration::from_secs(75), "and no longer");
+}
+
+#[test]
 fn a_configuration_shows_no_secret() {
     let hash = "a".repeat(64);
-    let config = Config::parse("c.yaml", &format!("access: {{operators: {{olga: [{hash}]}}}}\n")).unwrap();
+    let config = read(&format!("access: {{operators: {{olga: [{hash}]}}}}\n")).unwrap();
     let shown = serde_json::to_string(&config).unwrap();
     assert!(!shown.contains(&hash) && !format!("{config:?}").contains(&hash));
     assert!(shown.contains("olga"));
@@ -286,8 +352,7 @@ fn a_configuration_shows_no_secret() {
 
 #[test]
 fn takeovers_capacity_and_versions_are_read_and_checked() {
-    let config = Config::parse(
-        "c.yaml",
+    let config = read(
         "maintenance: {manual_takeover: 30m}\ncapacity: {check: hold}\nrecovery: {lock_servers: false}\n",
     )
     .unwrap();
@@ -295,7 +360,7 @@ fn takeovers_capacity_and_versions_are_read_and_checked() {
     assert_eq!(engine.manual_takeover, Some(Duration::from_secs(1800)));
     assert_eq!(engine.capacity, cobaltcore_ha_engine::CapacityCheck::Hold);
     assert!(!engine.lock_servers);
-    let usual = Config::parse("c.yaml", "maintenance: {manual_takeover: never}\n").unwrap();
+    let usual = read("maintenance: {manual_takeover: never}\n").unwrap();
     let engine = crate::settings::engine_config(&usual);
     let recommended = cobaltcore_ha_engine::Config::default();
     assert_eq!(engine.manual_takeover, None);
@@ -311,9 +376,8 @@ fn takeovers_capacity_and_versions_are_read_and_checked() {
 
 #[test]
 fn what_is_read_at_the_start_only_is_named_and_kept() {
-    let old = Config::parse("c.yaml", "storage: {path: /a}\n").unwrap();
-    let mut new = Config::parse(
-        "c.yaml",
+    let old = read("storage: {path: /a}\n").unwrap();
+    let mut new = read(
         "storage: {path: /b}\nserver: {listen: ':1'}\nkubernetes: {node_lease: false}\nopenstack: {rps: 3}\n",
     )
     .unwrap();
@@ -328,7 +392,7 @@ fn what_is_read_at_the_start_only_is_named_and_kept() {
     assert_eq!(new.keep_fixed(&old), Vec::<&str>::new());
     let hashed = |digit: &str| {
         let text = format!("access: {{viewers: {{v: [{}]}}}}\n", digit.repeat(64));
-        Config::parse("c.yaml", &text).unwrap()
+        read(&text).unwrap()
     };
     assert!(
         !hashed("a").same(&hashed("b")),
@@ -346,13 +410,9 @@ fn lines_of_the_log_and_microversions_are_checked_at_their_place() {
     assert!(found.contains("c.yaml:4: log.level: "), "{found}");
     assert!(!mistakes("openstack: {microversion: \"2.95\"}\n").is_empty());
     assert!(!mistakes("log: {format: xml}\n").is_empty());
-    let told = Config::parse(
-        "c.yaml",
-        "log: {level: debug}\nopenstack: {microversion: \"2.79\"}\n",
-    )
-    .unwrap();
+    let told = read("log: {level: debug}\nopenstack: {microversion: \"2.79\"}\n").unwrap();
     assert_eq!(told.log.format, LogFormat::Logfmt);
-    let mut new = Config::parse("c.yaml", "log: {level: warn, format: json}\n").unwrap();
+    let mut new = read("log: {level: warn, format: json}\n").unwrap();
     assert_eq!(new.keep_fixed(&told), ["openstack.microversion", "log.format"]);
     assert_eq!(
         (new.log.level.as_str(), new.log.format),
@@ -371,7 +431,7 @@ fn thresholds_and_windows_of_monitors_reach_the_engine() {
         memory-failure: {events: 3, window: 1h}\n  \
         libvirt-unreachable: {after: 2m, degraded_after: 10m}\n  \
         nova-service-down: {after: 3m}\n";
-    let told = crate::settings::engine_config(&Config::parse("c.yaml", text).unwrap()).monitors;
+    let told = crate::settings::engine_config(&read(text).unwrap()).monitors;
     let mins = Duration::from_mins;
     let rebooted = told.host_rebooted;
     assert_eq!(
@@ -466,7 +526,7 @@ fn who_a_pull_says_it_is_must_be_said_as_a_whole() {
 fn where_disks_are_is_said_of_a_host_its_rack_its_zone_or_all() {
     let text = "recovery:\n  ephemeral_backend: shared\n  \
         ephemeral_backend_of: {n1: rbd, bb/bb1: local, zone/a: rbd}\n";
-    let recovery = Config::parse("c.yaml", text).unwrap().recovery;
+    let recovery = read(text).unwrap().recovery;
     let of = |host: &str, bb, zone| recovery.backend_of(&HostName::new(host).unwrap(), bb, zone);
     assert_eq!(of("n1", Some("bb1"), Some("a")), EphemeralBackend::Rbd);
     assert_eq!(of("n2", Some("bb1"), Some("a")), EphemeralBackend::Local);

@@ -157,6 +157,8 @@ routes! {
     GET "/openapi.json" "openapi" Viewer () "" => "OpenApi" openapi::serve: "This description";
     GET "/internal/v1/observe" "observe" Peer ("hosts", "probe") "" => "ObserveAnswer" agents::observe:
         "What this replica hears of hosts";
+    POST "/internal/v1/telemetry/{source}" "pushed" Peer () "Telemetry" => "TelemetryAnswer" telemetry::pushed:
+        "What a sender pushed to another replica";
 }
 
 /// Why nothing was found.

@@ -3,10 +3,13 @@
 //! groups of monitoring and storage only, so no sender can have a host fenced by itself.
 
 use std::collections::BTreeMap;
+use std::future::{Ready, ready};
+use std::time::Duration;
 
 use cobaltcore_api::names::HostName;
-use cobaltcore_ha_engine::{Input, Observation};
+use cobaltcore_ha_engine::{Input, Observation, Onlooker};
 use cobaltcore_ha_wire::{Problem, Scalar};
+use jiff::SignedDuration;
 use serde::Deserialize;
 use serde_json::json as object;
 
@@ -21,7 +24,9 @@ const MOST: usize = 10_000;
 /// A verdict may be ahead of our clock by this much.
 const SKEW_S: i64 = 60;
 /// One that is older than this says nothing about now.
-const OLDEST_S: i64 = 600;
+const OLDEST: Duration = Duration::from_mins(10);
+/// Nor does one that accuses and is older than this, unless the source was said to be heard for longer.
+const ACCUSES: Duration = Duration::from_mins(1);
 const LONGEST: usize = 256;
 
 #[derive(Deserialize)]
@@ -66,54 +71,137 @@ struct Alert {
     labels: BTreeMap<String, String>,
 }
 
+/// What one item of a body says.
+struct Read {
+    host: HostName,
+    /// The alert, where a source has several words for one host.
+    about: String,
+    word: Option<Word>,
+    said: Said,
+}
+
+/// Whether a host is up, and for how long that counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Word {
+    up: bool,
+    good_for: Duration,
+}
+
+impl Word {
+    /// Of two about one host, the one that its group hears: accusations of monitoring, signs of life of storage.
+    fn with(self, other: Self, by: Onlooker) -> Self {
+        let heard = by == Onlooker::Storage;
+        match (self.up == heard, other.up == heard) {
+            (true, false) => self,
+            (false, true) => other,
+            _ if self.good_for > other.good_for => self,
+            _ => other,
+        }
+    }
+}
+
 pub(super) async fn push(call: Call) -> Answer {
-    let source = call.param("source").to_owned();
-    let app = &call.app;
-    let config = app.config();
-    let Some(push) = config.sources.push.iter().find(|push| push.name == source) else {
-        return Err(problem(404, "Not found", format!("there is no source {source}")));
-    };
+    let push = source(&call)?;
     let Caller::Sender(sender) = &call.caller else {
         return Err(problem(403, "Forbidden", "this is for senders"));
     };
     if !push.senders.contains(sender) {
-        app.count_refused("telemetry", "foreign");
+        call.app.count_refused("telemetry", "foreign");
         return Err(problem(
             403,
             "Forbidden",
-            format!("sender {sender} is not bound to source {source}"),
+            format!("sender {sender} is not bound to source {}", push.name),
         ));
     }
-    let said = match push.schema {
-        PushSchema::Generic => generic(&call),
-        PushSchema::Alertmanager => alertmanager(&call, push),
+    let items = read(&call, &push)?;
+    // Senders reach one replica, and whoever leads judges by what it heard itself.
+    let others = call.app.peers.pass_on(&push.name, &call.body);
+    let ((), answer) = tokio::join!(others, async { take(&call, &push, items) });
+    answer
+}
+
+/// What a sender pushed to another replica. That one knows the sender, and vouches for it as a replica.
+pub(super) fn pushed(call: Call) -> Ready<Answer> {
+    let taken = source(&call).and_then(|push| {
+        let items = read(&call, &push)?;
+        take(&call, &push, items)
+    });
+    ready(taken)
+}
+
+fn source(call: &Call) -> Result<Push, Problem> {
+    let name = call.param("source");
+    let config = call.app.config();
+    let found = config.sources.push.iter().find(|push| push.name == name);
+    found
+        .cloned()
+        .ok_or_else(|| problem(404, "Not found", format!("there is no source {name}")))
+}
+
+fn read(call: &Call, push: &Push) -> Result<Vec<Read>, Problem> {
+    match push.schema {
+        PushSchema::Generic => generic(call, push),
+        PushSchema::Alertmanager => alertmanager(call, push),
     }
-    .inspect_err(|_| app.count_refused("telemetry", "malformed"))?;
+    .inspect_err(|_| call.app.count_refused("telemetry", "malformed"))
+}
+
+/// Writes down what was read, and tells the engine.
+fn take(call: &Call, push: &Push, items: Vec<Read>) -> Answer {
+    let app = &call.app;
+    let by = if push.group == "S" {
+        Onlooker::Storage
+    } else {
+        Onlooker::Monitoring
+    };
     let (mut taken, mut ignored) = (0, 0);
-    for (host, up, said) in said {
-        if app.directory.get(&host).is_none() {
+    let mut words: BTreeMap<(HostName, String), Word> = BTreeMap::new();
+    for item in items {
+        if app.directory.get(&item.host).is_none() {
             ignored += 1;
             continue;
         }
-        record(&app.store, &host, &push.group, said);
-        if let Some(up) = up {
-            let seen = if push.group == "S" {
-                Observation::Storage { host, watcher: up }
-            } else {
-                Observation::Metrics { host, up }
-            };
-            if !app.brain.offer(Input::Saw(seen)) {
-                return Err(problem(503, "Busy", "too much waits to be judged; send again"));
-            }
+        record(&app.store, &item.host, &push.group, item.said);
+        if let Some(word) = item.word {
+            words
+                .entry((item.host, item.about))
+                .and_modify(|known| *known = known.with(word, by))
+                .or_insert(word);
         }
         taken += 1;
+    }
+    for ((host, about), Word { up, good_for }) in words {
+        let seen = Observation::Judged {
+            host,
+            by,
+            source: format!("push/{}/{about}", push.name),
+            up,
+            good_for,
+        };
+        if !app.brain.offer(Input::Saw(seen)) {
+            return Err(problem(503, "Busy", "too much waits to be judged; send again"));
+        }
     }
     json(&object!({ "accepted": taken, "ignored": ignored }))
 }
 
-type Read = Vec<(HostName, Option<bool>, Said)>;
+/// What an item counts for, `age` after it was observed; nothing if it is too old. Its sender says for how long, else
+/// the configuration does. An accusation counts for a minute at most, unless the configuration lets its source be heard
+/// for longer.
+fn word(up: bool, ttl: Option<Duration>, age: Duration, push: &Push) -> Option<Word> {
+    let usual = push.good_for();
+    let longest = if up { OLDEST } else { ACCUSES.max(usual) };
+    if age > ttl.unwrap_or(longest).min(longest) {
+        return None;
+    }
+    let good_for = match ttl {
+        Some(ttl) => ttl.min(longest).saturating_sub(age),
+        None => usual,
+    };
+    Some(Word { up, good_for })
+}
 
-fn generic(call: &Call) -> Result<Read, Problem> {
+fn generic(call: &Call, push: &Push) -> Result<Vec<Read>, Problem> {
     let Generic { items } = call.read()?;
     if items.len() > MOST {
         return Err(problem(
@@ -137,19 +225,16 @@ fn generic(call: &Call) -> Result<Read, Problem> {
             call.app.count_refused("observed_at", "ahead");
             at = now;
         }
-        let oldest = item.ttl_s.map_or(OLDEST_S, i64::from).min(OLDEST_S);
-        let stale = now.as_second() - at.as_second() > oldest;
-        let up = match item.verdict {
+        let age = now.duration_since(at).max(SignedDuration::ZERO).unsigned_abs();
+        let ttl = item.ttl_s.map(|ttl| Duration::from_secs(ttl.into()));
+        let up = item.verdict != Verdict::Dead;
+        let found = word(up, ttl, age, push);
+        if found.is_none() {
             // Old words say nothing about now; they are kept for people.
-            _ if stale => None,
-            Verdict::Dead => Some(false),
-            Verdict::Alive => Some(true),
-            Verdict::Degraded | Verdict::Info => None,
-        };
-        if stale {
             call.app.count_refused("observed_at", "stale");
         }
-        let word = match item.verdict {
+        let speaks = matches!(item.verdict, Verdict::Dead | Verdict::Alive);
+        let verdict = match item.verdict {
             Verdict::Dead => "dead",
             Verdict::Alive => "alive",
             Verdict::Degraded => "degraded",
@@ -157,16 +242,21 @@ fn generic(call: &Call) -> Result<Read, Problem> {
         };
         let said = Said {
             name: item.signal,
-            verdict: word.to_owned(),
+            verdict: verdict.to_owned(),
             at,
             detail: serde_json::to_string(&item.attrs).unwrap_or_default(),
         };
-        out.push((item.host, up, said));
+        out.push(Read {
+            host: item.host,
+            about: String::new(),
+            word: found.filter(|_| speaks),
+            said,
+        });
     }
     Ok(out)
 }
 
-fn alertmanager(call: &Call, push: &Push) -> Result<Read, Problem> {
+fn alertmanager(call: &Call, push: &Push) -> Result<Vec<Read>, Problem> {
     let Webhook { version, alerts } = call.read()?;
     if version != "4" {
         return Err(problem(
@@ -202,6 +292,7 @@ fn alertmanager(call: &Call, push: &Push) -> Result<Read, Problem> {
                 ));
             }
         };
+        // That an alert is over says that nobody accuses any more; also one whose target is gone is over.
         let up = push.down_alerts.contains(&name).then_some(!firing);
         let said = Said {
             name: name.chars().take(LONGEST).collect(),
@@ -216,7 +307,76 @@ fn alertmanager(call: &Call, push: &Push) -> Result<Read, Problem> {
             at: jiff::Timestamp::now(),
             detail: String::new(),
         };
-        out.push((host, up, said));
+        out.push(Read {
+            host,
+            about: name,
+            word: up.and_then(|up| word(up, None, Duration::ZERO, push)),
+            said,
+        });
     }
     Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn s(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn source(text: &str) -> Push {
+        serde_json::from_value(serde_json::from_str(text).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_word_counts_as_long_as_its_sender_says_and_an_accusation_for_a_minute() {
+        let usual = source(r#"{"name": "a", "schema": "generic", "senders": []}"#);
+        let told = |up, ttl: Option<u64>, age| word(up, ttl.map(s), s(age), &usual).map(|word| word.good_for);
+        assert_eq!(told(true, None, 0), Some(s(20)));
+        assert_eq!(told(true, Some(300), 0), Some(s(300)));
+        assert_eq!(told(true, Some(300), 40), Some(s(260)), "it was said a while ago");
+        assert_eq!(told(true, Some(300), 301), None);
+        assert_eq!(told(true, Some(86_400), 0), Some(s(600)), "that has an end");
+        assert_eq!(told(false, Some(30), 0), Some(s(30)));
+        assert_eq!(
+            told(false, Some(300), 0),
+            Some(s(60)),
+            "an accusation ends sooner"
+        );
+        assert_eq!(told(false, Some(300), 61), None);
+        assert_eq!(told(false, None, 0), Some(s(20)));
+        assert_eq!(told(false, None, 61), None, "what is old accuses nobody");
+        assert_eq!(told(true, None, 599), Some(s(20)));
+        assert_eq!(told(true, None, 601), None);
+    }
+
+    #[test]
+    fn an_alert_counts_for_as_long_as_its_source_was_said_to() {
+        let firing = |more: &str| {
+            let text = format!(r#"{{"name": "a", "schema": "alertmanager", "senders": []{more}}}"#);
+            word(false, None, Duration::ZERO, &source(&text)).map(|word| word.good_for)
+        };
+        assert_eq!(firing(""), Some(s(60)));
+        assert_eq!(firing(r#", "good_for": "5m""#), Some(s(300)));
+        assert_eq!(firing(r#", "good_for": "10s""#), Some(s(10)));
+    }
+
+    #[test]
+    fn of_two_words_of_one_body_the_one_counts_that_its_group_is_for() {
+        let of = |up, seconds| Word {
+            up,
+            good_for: s(seconds),
+        };
+        let (dead, alive) = (of(false, 10), of(true, 300));
+        for (one, other) in [(dead, alive), (alive, dead)] {
+            assert_eq!(one.with(other, Onlooker::Monitoring), dead);
+            assert_eq!(one.with(other, Onlooker::Storage), alive);
+        }
+        assert_eq!(
+            of(true, 10).with(alive, Onlooker::Storage),
+            alive,
+            "the longer of two alike"
+        );
+    }
 }

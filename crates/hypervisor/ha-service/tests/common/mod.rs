@@ -29,6 +29,7 @@ use cobaltcore_kit::telemetry::Telemetry;
 use cobaltcore_openstack::{CloudConfig, Observer, Session, Settings};
 use cobaltcore_sim::{Cloud, World};
 use serde_json::Value;
+use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
@@ -249,8 +250,13 @@ pub(crate) async fn fixture(more: &str) -> Fixture {
 
 /// One whose configuration is made from the usual.
 pub(crate) async fn fixture_with(change: impl Fn(String) -> String) -> Fixture {
-    let folder = tempfile::tempdir().unwrap();
     let world = World::builder().hosts(3).vms_per_host(2).build();
+    fixture_of(world, change).await
+}
+
+/// One in front of a world of three hosts.
+pub(crate) async fn fixture_of(world: World, change: impl Fn(String) -> String) -> Fixture {
+    let folder = tempfile::tempdir().unwrap();
     let cloud = Cloud::start(world).await.unwrap();
     let session = session(&cloud, folder.path());
     let text = change(format!("{}{ALONE}", base(folder.path())));
@@ -265,6 +271,18 @@ pub(crate) async fn fixture_with(change: impl Fn(String) -> String) -> Fixture {
         _cloud: cloud,
         folder,
     }
+}
+
+/// Addresses for replicas that must know each other before they start. They are on an address of the loopback interface
+/// that nobody else uses, so that nobody takes them before the replicas do.
+pub(crate) async fn addresses<const N: usize>() -> [String; N] {
+    let [high, low, ..] = std::process::id().to_le_bytes();
+    let own = std::net::Ipv4Addr::new(127, 77, high, low);
+    let mut sockets = Vec::new();
+    for _ in 0..N {
+        sockets.push(TcpListener::bind((own, 0)).await.unwrap());
+    }
+    std::array::from_fn(|n| sockets[n].local_addr().unwrap().to_string())
 }
 
 /// The first of its hosts.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cobaltcore_api::names::HostName;
-use cobaltcore_ha_engine::{Degraded, Input, Observation, ProbeResult, Prober};
+use cobaltcore_ha_engine::{Degraded, Input, Observation, Onlooker, ProbeResult, Prober};
 use futures::StreamExt as _;
 use rusqlite::params;
 use tokio::time::Instant;
@@ -65,6 +65,8 @@ pub struct Puller {
     history: History,
     /// Since when each rule has held for each host.
     holding: HashMap<(String, HostName), Instant>,
+    /// How long the last fetch took, of all targets.
+    took: Duration,
 }
 
 impl Puller {
@@ -95,6 +97,7 @@ impl Puller {
             wanted,
             history: HashMap::new(),
             holding: HashMap::new(),
+            took: Duration::ZERO,
         })
     }
 
@@ -114,7 +117,8 @@ impl Puller {
                 .pull_up
                 .get_or_create(&label)
                 .set(i64::from(good));
-            if pause(&stop, self.pull.interval.0.saturating_sub(begun.elapsed())).await {
+            self.took = begun.elapsed();
+            if pause(&stop, self.pull.interval.0.saturating_sub(self.took)).await {
                 return;
             }
         }
@@ -325,16 +329,18 @@ impl Puller {
     /// Tells the engine what the rules of each group say together. Probes were told already, by how
     /// the fetch went.
     fn tell(&self, host: &HostName, opinions: &Opinions) {
-        let metrics = opinions.metrics.map(|up| Observation::Metrics {
-            host: host.clone(),
-            up,
-        });
-        let storage = opinions.storage.map(|watcher| Observation::Storage {
-            host: host.clone(),
-            watcher,
-        });
-        for seen in metrics.into_iter().chain(storage) {
-            self.app.brain.offer(Input::Saw(seen));
+        for (by, said) in [
+            (Onlooker::Monitoring, opinions.metrics),
+            (Onlooker::Storage, opinions.storage),
+        ] {
+            let Some(up) = said else { continue };
+            self.app.brain.offer(Input::Saw(Observation::Judged {
+                host: host.clone(),
+                by,
+                source: format!("pull/{}", self.pull.name),
+                up,
+                good_for: self.pull.good_for(self.took),
+            }));
         }
     }
 }
