@@ -2,7 +2,7 @@
 //! What is known of every host, from Nova, Kubernetes and its agent, put together under one name.
 //! Tasks write what they saw; the API, the loop and the executor read. It holds no judgement.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cobaltcore_api::Maintenance;
@@ -120,7 +120,7 @@ impl HostEntry {
 #[derive(Clone, Debug, Default)]
 pub struct Directory {
     hosts: Arc<RwLock<BTreeMap<HostName, Arc<HostEntry>>>>,
-    /// What the legacy call said in an earlier life of this process.
+    /// What the legacy call said, as last read.
     remembered: Arc<RwLock<BTreeMap<HostName, bool>>>,
     /// Guests all of whose disks are in Ceph.
     pub in_ceph: Guests,
@@ -181,6 +181,17 @@ impl Directory {
     /// Keeps in mind what the legacy call said of a host that is not listed yet.
     pub fn remember(&self, host: &HostName, enabled: bool) {
         self.remembered.write().insert(host.clone(), enabled);
+    }
+
+    /// These hosts are switched off by the legacy call, and no others.
+    pub fn switched_off(&self, off: &BTreeSet<HostName>) {
+        *self.remembered.write() = off.iter().map(|host| (host.clone(), false)).collect();
+        for (host, entry) in self.all() {
+            let said = off.contains(&host).then_some(false);
+            if entry.legacy != said {
+                self.change_known(&host, |entry| entry.switch(said));
+            }
+        }
     }
 
     /// Changes one host, if it is known.

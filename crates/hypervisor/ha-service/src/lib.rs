@@ -30,6 +30,7 @@ pub mod heard;
 pub mod http;
 pub(crate) mod ingest;
 pub mod journal;
+mod kept;
 pub mod leadership;
 pub mod maintenance;
 pub mod metrics;
@@ -45,6 +46,7 @@ pub mod settings;
 pub mod signals;
 pub mod sources;
 pub mod store;
+pub mod switches;
 pub mod tasks;
 mod wishes;
 

@@ -2,36 +2,32 @@
 //! Pauses: no new fencing and no new evacuation in a scope, until a moment that must be given. They
 //! are kept where every replica sees them: in the cluster among several, in the database alone.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cobaltcore_api::names::{HostName, ServerId};
 use cobaltcore_ha_engine::{Domain, Input, Pause as EnginePause, PauseScope};
 use cobaltcore_ha_wire::rest::Pause;
-use k8s_openapi::api::core::v1::ConfigMap;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{Api, PostParams};
 use parking_lot::RwLock;
 use rusqlite::params;
 use tokio_util::sync::CancellationToken;
 
 use crate::brain::BrainHandle;
 use crate::directory::{BUILDING_BLOCK, ZONE};
+use crate::kept::Kept;
 use crate::leadership::pause as wait;
 use crate::metrics::{Metrics, OfScope};
 use crate::store::Store;
 
 const EVERY: Duration = Duration::from_secs(3);
-const CALL_TIME: Duration = Duration::from_secs(5);
-const KEY: &str = "pauses";
+const WHAT: &str = "pauses";
 /// Pauses that may be in force.
 const MOST: usize = 1000;
 
 #[derive(Clone)]
 enum Place {
     Database(Store),
-    Cluster(Box<Api<ConfigMap>>, String),
+    Cluster(Box<Kept<Vec<Pause>>>),
 }
 
 /// All pauses. Cheap to clone; clones share.
@@ -85,10 +81,7 @@ impl PauseBook {
         metrics: Metrics,
     ) -> Self {
         Self {
-            place: Place::Cluster(
-                Box::new(Api::namespaced(client, namespace)),
-                format!("{name}-pauses"),
-            ),
+            place: Place::Cluster(Box::new(Kept::new(client, namespace, name, WHAT))),
             known: Arc::default(),
             brain,
             metrics,
@@ -206,7 +199,13 @@ impl PauseBook {
                     .await
                     .map_err(|error| error.to_string())?;
             }
-            Place::Cluster(maps, name) => edit_map(maps, name, change).await?,
+            Place::Cluster(kept) => {
+                kept.edit(|pauses| {
+                    pauses.retain(|pause| pause.until > jiff::Timestamp::now());
+                    change(pauses)
+                })
+                .await?;
+            }
         }
         self.refresh().await
     }
@@ -231,67 +230,10 @@ impl PauseBook {
                 })
                 .await
                 .map_err(|error| error.to_string())?,
-            Place::Cluster(maps, name) => match timed(maps.get_opt(name)).await? {
-                None => Vec::new(),
-                Some(map) => read_map(&map)?,
-            },
+            Place::Cluster(kept) => kept.read().await?,
         };
         found.retain(|pause: &Pause| pause.until > now);
         found.sort_by(|a, b| a.scope.cmp(&b.scope));
         Ok(found)
-    }
-}
-
-fn read_map(map: &ConfigMap) -> Result<Vec<Pause>, String> {
-    let text = map
-        .data
-        .as_ref()
-        .and_then(|data| data.get(KEY))
-        .map_or("[]", String::as_str);
-    serde_json::from_str(text).map_err(|error| format!("the stored pauses are not readable: {error}"))
-}
-
-async fn edit_map(
-    maps: &Api<ConfigMap>,
-    name: &str,
-    change: impl Fn(&mut Vec<Pause>) -> Result<(), String>,
-) -> Result<(), String> {
-    for _ in 0..10 {
-        let found = timed(maps.get_opt(name)).await?;
-        let mut pauses = found.as_ref().map_or(Ok(Vec::new()), read_map)?;
-        pauses.retain(|pause| pause.until > jiff::Timestamp::now());
-        change(&mut pauses)?;
-        let text = serde_json::to_string(&pauses).map_err(|error| error.to_string())?;
-        let fresh = found.is_none();
-        let mut map = found.unwrap_or_else(|| ConfigMap {
-            metadata: ObjectMeta {
-                name: Some(name.to_owned()),
-                ..ObjectMeta::default()
-            },
-            ..ConfigMap::default()
-        });
-        map.data = Some(BTreeMap::from([(KEY.to_owned(), text)]));
-        let written = if fresh {
-            timed(maps.create(&PostParams::default(), &map)).await
-        } else {
-            timed(maps.replace(name, &PostParams::default(), &map)).await
-        };
-        match written {
-            Err(why) if why == CONFLICT => {}
-            Err(why) => return Err(why),
-            Ok(_) => return Ok(()),
-        }
-    }
-    Err("others keep changing the pauses; try again".into())
-}
-
-const CONFLICT: &str = "somebody else changed it";
-
-async fn timed<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, String> {
-    match tokio::time::timeout(CALL_TIME, call).await {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(kube::Error::Api(status))) if status.code == 409 => Err(CONFLICT.into()),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err(format!("no answer within {CALL_TIME:?}")),
     }
 }

@@ -51,6 +51,7 @@ use crate::probe::Investigator;
 use crate::reload;
 use crate::settings::{InForce, engine_config};
 use crate::store::{Durability, Store};
+use crate::switches::Switches;
 use crate::tasks::canaries::Canaries;
 use crate::tasks::cluster::{self, Caches};
 use crate::tasks::fences::{self, FenceChecks};
@@ -137,15 +138,19 @@ impl Service {
             in_force: in_force.clone(),
             inputs: brain.inputs().clone(),
         };
-        let pauses = match &surroundings.client {
-            Some(client) if config.journal_in_kubernetes() => PauseBook::in_cluster(
-                client.clone(),
-                &namespace(&config, &surroundings),
-                &config.leader.name,
-                brain.clone(),
-                metrics.clone(),
+        let (pauses, switches) = match &surroundings.client {
+            Some(client) if config.journal_in_kubernetes() => {
+                let (place, name) = (namespace(&config, &surroundings), &config.leader.name);
+                let told = (brain.clone(), metrics.clone());
+                (
+                    PauseBook::in_cluster(client.clone(), &place, name, told.0, told.1),
+                    Switches::in_cluster(client.clone(), &place, name, store.clone(), directory.clone()),
+                )
+            }
+            _ => (
+                PauseBook::in_database(store.clone(), brain.clone(), metrics.clone()),
+                Switches::in_database(store.clone(), directory.clone()),
             ),
-            _ => PauseBook::in_database(store.clone(), brain.clone(), metrics.clone()),
         };
         let leadership = Leadership::default();
         let executor = Executor::new(Deps {
@@ -198,6 +203,7 @@ impl Service {
             pauses,
             local_maintenance,
             peers,
+            switches,
             investigator,
             preflight: Preflight::default(),
             metrics,
@@ -411,6 +417,8 @@ impl Tasks<'_> {
         self.once("pauses", move |stop| pauses.keep(stop));
         let (peers, brain) = (app.peers.clone(), app.brain.clone());
         self.once("peers", move |stop| peers.listen(brain, stop));
+        let switches = app.switches.clone();
+        self.once("switches", move |stop| switches.keep(stop));
         let shared = Arc::clone(app);
         self.once("janitor", move |stop| housekeeping::clean(shared, stop));
         let (shared, journal) = (Arc::clone(app), campaign.journal.clone());

@@ -356,6 +356,61 @@ async fn what_is_pushed_to_one_replica_is_known_to_all() {
     leader.stop().await;
 }
 
+/// An operator from before May 2026 calls whichever replica it reaches.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_was_switched_off_is_off_for_every_replica_and_stays_so() {
+    let server = TestServer::start().await;
+    install(&server).await;
+    let client = server.client();
+    hypervisor(&client, "n1", json!({"highAvailability": true}), proven()).await;
+    let (at, silent) = (addresses().await, Silence::new().await);
+    let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let start = async |n, folder: &Path| {
+        let text = one_of_three(n, &at, &silent, folder);
+        Running::start(&text, None, Some(server.client())).await
+    };
+    let first = start(0, one.path()).await;
+    until("the first leads", async || leads(&first).then_some(())).await;
+    let second = start(1, two.path()).await;
+    let on = ("True", "Succeeded", "HA is enabled");
+    let off = (
+        "False",
+        "Succeeded",
+        "HA was switched off by a call of the operator",
+    );
+    until_said(&client, "n1", on).await;
+    let switch = async |service: &Running, enabled: bool| {
+        until("the host is known there", async || {
+            let body = Some(json!({"enabled": enabled}));
+            let (code, _) = service
+                .send("POST", "/api/hypervisors/n1", Some(OPERATOR), body)
+                .await;
+            (code == 200).then_some(())
+        })
+        .await;
+    };
+    switch(&second, false).await;
+    until_said(&client, "n1", off).await;
+    first.kill().await;
+    until("the second leads", async || leads(&second).then_some(())).await;
+    // One that knows nothing but what the cluster has.
+    let three = tempfile::tempdir().unwrap();
+    let third = start(0, three.path()).await;
+    second.kill().await;
+    until("the third leads", async || leads(&third).then_some(())).await;
+    until("it tells that the host is off", async || {
+        let (_, host) = third.get("/api/hypervisors/n1").await;
+        (host["enabled"] == false).then_some(())
+    })
+    .await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let (status, ..) = said(&client, "n1").await.unwrap();
+    assert_eq!(status, "False", "nobody switched it on");
+    switch(&third, true).await;
+    until_said(&client, "n1", on).await;
+    third.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_certificate_binds_an_agent_to_its_host() {
     let folder = tempfile::tempdir().unwrap();

@@ -48,11 +48,10 @@ pub(super) async fn switch(call: Call) -> Answer {
     let before = known.legacy.unwrap_or(known.ha_enabled).to_string();
     let (name, actor) = (host.to_string(), call.caller.name());
     let now = jiff::Timestamp::now().as_millisecond();
-    let written = call.app.store.write(move |transaction| {
+    let audited = call.app.store.write(move |transaction| {
         transaction.execute(
-            "insert into hosts(host, first_seen, known_at, legacy) values(?1, ?2, ?2, ?3)
-             on conflict(host) do update set legacy = ?3",
-            params![name, now, enabled],
+            "insert into hosts(host, first_seen, known_at) values(?1, ?2, ?2) on conflict(host) do nothing",
+            params![name, now],
         )?;
         transaction.execute(
             "insert into audit(at, actor, action, target, reason, before, after) values(?1, ?2, 'switch', ?3, '', ?4, ?5)",
@@ -60,19 +59,20 @@ pub(super) async fn switch(call: Call) -> Answer {
         )?;
         Ok(())
     });
-    in_time(written).await?;
-    call.app
-        .directory
-        .change_known(&host, |entry| entry.switch(Some(enabled)));
+    in_time(async {
+        audited.await.map_err(|error| error.to_string())?;
+        call.app.switches.put(&host, enabled).await
+    })
+    .await?;
     json(&object!({}))
 }
 
-/// The caller has an answer within ten seconds, whatever the database does. It repeats what failed.
+/// The caller has an answer within ten seconds, whatever the database or the cluster does. It repeats what failed.
 async fn in_time<E: std::fmt::Display>(written: impl Future<Output = Result<(), E>>) -> Result<(), Problem> {
     let refused = |why: String| problem(503, "Not stored", why);
     match tokio::time::timeout(ANSWER_WITHIN, written).await {
         Ok(stored) => stored.map_err(|error| refused(error.to_string())),
-        Err(_) => Err(refused("the database takes too long; try again".to_owned())),
+        Err(_) => Err(refused("storing it takes too long; try again".to_owned())),
     }
 }
 

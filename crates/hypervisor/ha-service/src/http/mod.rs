@@ -42,6 +42,7 @@ use crate::peers::{FORWARDED, Forwarded, Peers};
 use crate::probe::Investigator;
 use crate::settings::InForce;
 use crate::store::Store;
+use crate::switches::Switches;
 use crate::tasks::preflight::Preflight;
 
 pub(crate) use call::{Answer, Body, Call, problem};
@@ -74,6 +75,8 @@ pub struct App {
     pub heard: Heard,
     /// Pauses in force.
     pub pauses: PauseBook,
+    /// Hosts that were switched off.
+    pub switches: Switches,
     /// The maintenance of hosts without a cluster.
     pub local_maintenance: LocalMaintenance,
     /// The other replicas.
