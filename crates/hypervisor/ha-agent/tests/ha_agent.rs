@@ -853,5 +853,23 @@ async fn a_watchdog_is_not_armed_while_nobody_could_be_asked() {
     let listener = socket.listen(16).unwrap();
     be_a_peer(listener);
     service.until("armed, now that somebody answers", armed).await;
+
+    // When the service names nobody any more, its next outage would reset this host.
+    service.known.lock().peers.clear();
+    service
+        .until("the service is told that it will not be armed", |known| {
+            (!known.heartbeats.last()?.self_fence.armed).then_some(())
+        })
+        .await;
+    let fed = || std::fs::read(&device).unwrap();
+    assert!(
+        !fed().ends_with(b"V"),
+        "it is fed until the service has certainly heard"
+    );
+    let deadline = tokio::time::Instant::now() + support::PATIENCE;
+    while !fed().ends_with(b"V") {
+        assert!(tokio::time::Instant::now() < deadline, "it was not disarmed");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
     agent.stop().await;
 }

@@ -54,7 +54,8 @@ impl Running {
         let text = format!(
             "server: {{listen: '{listen}', metrics_listen: '127.0.0.1:0'}}\nstorage: {{path: '{}'}}\n\
              access: {{viewers: {{victor: [{}]}}, any_agent: [{}]}}\n\
-             kubernetes: {{enabled: false}}\nleader: {{enabled: false}}\n{more}",
+             kubernetes: {{enabled: false, failure_domains: [topology.kubernetes.io/zone]}}\n\
+             leader: {{enabled: false}}\n{more}",
             folder.display(),
             hash(VIEWER),
             hash(AGENT)
@@ -233,7 +234,12 @@ async fn speak_for(service: SocketAddr, host: String) {
 async fn a_watchdog_is_armed_once_the_service_has_named_neighbours() {
     cobaltcore_kit::startup::install_tls_provider();
     let place = Place::new();
-    let world = World::builder().hosts(4).vms_per_host(2).build();
+    // What is cut off together must be known: without a cluster, zones are all that is.
+    let world = World::builder()
+        .hosts(4)
+        .zones(["a", "b"])
+        .vms_per_host(2)
+        .build();
     world.change(|state| {
         for host in state.hosts.values_mut() {
             host.ip = "127.0.0.1".into();

@@ -21,16 +21,21 @@ pub struct Neighbour {
 /// How many of the neighbours may share the rack of the one who asks.
 const NEAR: usize = 2;
 
-/// The agents that the one of `host` may ask, as base addresses. `all` are those that live, in the
-/// order of their names.
+/// The agents that the one of `host` may ask, as base addresses; none where its rack is not known. `all` are those
+/// that live, in the order of their names.
 pub fn choose(host: &HostName, rack: Option<&str>, all: &[Neighbour], port: u16) -> Vec<String> {
     // Everybody begins with whom comes after him, so that nobody is asked by all.
     let start = all.partition_point(|other| other.host <= *host);
     let ring = || all.iter().cycle().skip(start).take(all.len());
-    let others = || ring().filter(|other| other.host != *host);
-    let near = |other: &&Neighbour| rack.is_some() && other.rack.as_deref() == rack;
+    // Whose rack is not known may be cut off together with whoever asks it. They would find each other, go on, and be
+    // taken for reset: nobody is better than one of those.
+    let Some(rack) = rack else {
+        return Vec::new();
+    };
+    let others = || ring().filter(|other| other.host != *host && other.rack.is_some());
+    let near = |other: &&Neighbour| other.rack.as_deref() == Some(rack);
     let far: Vec<&Neighbour> = others().filter(|other| !near(other)).take(PEERS).collect();
-    // Few racks, or none known: then from one's own.
+    // Few racks: then from one's own.
     let from_here = PEERS.saturating_sub(far.len()).max(NEAR);
     let mut chosen: Vec<&Neighbour> = others().filter(near).take(from_here).collect();
     let left = PEERS - chosen.len();
@@ -86,6 +91,26 @@ mod tests {
             asked("new", "bb=9", &fleet(&[2, 2])).len(),
             4,
             "one that is not listed yet"
+        );
+    }
+
+    #[test]
+    fn whose_rack_nobody_knows_asks_nobody_and_is_asked_by_nobody() {
+        let mut all = fleet(&[4, 4]);
+        let own = HostName::new("r0n0").unwrap();
+        assert_eq!(choose(&own, None, &all, 9184), Vec::<String>::new());
+        for unknown in all.iter_mut().filter(|other| other.host.as_str() != "r1n2") {
+            unknown.rack = None;
+        }
+        assert_eq!(
+            choose(&own, None, &all, 9184),
+            Vec::<String>::new(),
+            "no labels at all"
+        );
+        assert_eq!(
+            choose(&own, Some("bb=0"), &all, 9184),
+            ["http://10.0.1.2:9184"],
+            "the others may stand in its rack"
         );
     }
 

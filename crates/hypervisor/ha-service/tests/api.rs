@@ -7,7 +7,9 @@ mod common;
 
 use cobaltcore_ha_wire::Packing;
 use cobaltcore_sim::{Cloud, World};
-use common::{AGENT, ALONE, Agent, N1, OPERATOR, Running, SENDER, VIEWER, base, fixture, session, until};
+use common::{
+    AGENT, ALONE, Agent, N1, OPERATOR, Running, SENDER, VIEWER, base, fixture, fixture_of, session, until,
+};
 use serde_json::json;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -548,7 +550,14 @@ async fn what_people_decided_outlives_a_restart() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_fences_itself_is_told_whom_to_ask() {
-    let fixture = fixture("openstack: {services_interval: 1s, hypervisors_interval: 1s}\n").await;
+    // What is cut off together must be known: without a cluster, zones are all that is.
+    let world = World::builder().hosts(3).zones(["a", "b"]).build();
+    let fixture = fixture_of(world, |text| {
+        let zones = "kubernetes: {enabled: false, failure_domains: [topology.kubernetes.io/zone]}";
+        let text = text.replace("kubernetes: {enabled: false}", zones);
+        format!("{text}openstack: {{services_interval: 1s, hypervisors_interval: 1s}}\n")
+    })
+    .await;
     let service = &fixture.service;
     let mut agents: Vec<Agent> = (1..=3).map(|n| Agent::new(&format!("node00{n}-bb1"))).collect();
     let peers = until(

@@ -5,7 +5,7 @@
 pub mod decide;
 mod device;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cobaltcore_ha_wire::{SelfFence, path};
 use cobaltcore_kit::{BoxError, CancellationToken};
@@ -19,6 +19,8 @@ use device::Watchdog;
 
 const ASK_TIME: Duration = Duration::from_secs(2);
 const PAUSE_TIME: Duration = Duration::from_secs(5);
+const NOBODY: &str = "the service names no agent that could be asked before this host is taken out; see that the Node has \
+    the label of its rack (the last of kubernetes.failure_domains), and that agents in other racks report";
 /// How often an agent without a watchdog looks whether it should have one.
 const IDLE: Duration = Duration::from_secs(1);
 
@@ -27,6 +29,8 @@ pub(crate) async fn run(context: Context, stop: CancellationToken) -> Result<(),
     let mut watchdog: Option<Watchdog> = None;
     let mut fenced = false;
     let mut refused: Option<String> = None;
+    // Since when the service is reached and names nobody who could be asked.
+    let mut alone: Option<Instant> = None;
     loop {
         let settings = context.config().self_fence.clone();
         let pause = if watchdog.is_some() {
@@ -42,10 +46,15 @@ pub(crate) async fn run(context: Context, stop: CancellationToken) -> Result<(),
             // The decision is taken; nothing takes it back.
             continue;
         }
+        let reached = decide::lease_holds(&contacts(&context), settings.lease_ttl.0);
+        alone = (reached && peers(&context).is_empty()).then(|| alone.unwrap_or_else(Instant::now));
         match (&mut watchdog, settings.enabled) {
             (None, false) => context.board.set_fence(SelfFence::default()),
-            (None, true) => match arm(&context, &settings).await {
-                Ok(Some(armed)) => watchdog = Some(armed),
+            (None, true) => match arm(&context, &settings, alone).await {
+                Ok(Some(armed)) => {
+                    watchdog = Some(armed);
+                    refused = None;
+                }
                 Ok(None) => {}
                 Err(why) => {
                     if refused.as_ref() != Some(&why) {
@@ -57,7 +66,12 @@ pub(crate) async fn run(context: Context, stop: CancellationToken) -> Result<(),
             (Some(_), false) => {
                 disarm(&context, watchdog.take());
             }
-            (Some(armed), true) => fenced = feed(&context, &settings, armed).await,
+            (Some(armed), true) => {
+                fenced = feed(&context, &settings, armed).await;
+                if !fenced && stand_down(&context, &settings, armed, alone) {
+                    disarm(&context, watchdog.take());
+                }
+            }
         }
     }
     if !fenced {
@@ -88,7 +102,11 @@ fn contacts(context: &Context) -> Vec<Option<Duration>> {
 
 /// Opens the watchdog once it is safe to: the service is reached, it has named peers, and those answer. Without peers an
 /// outage of the service would look like isolation, on every host at once.
-async fn arm(context: &Context, settings: &config::SelfFence) -> Result<Option<Watchdog>, String> {
+async fn arm(
+    context: &Context,
+    settings: &config::SelfFence,
+    alone: Option<Instant>,
+) -> Result<Option<Watchdog>, String> {
     // The service names peers to those that say they will need them.
     context.board.set_fence(SelfFence {
         armed: false,
@@ -96,6 +114,9 @@ async fn arm(context: &Context, settings: &config::SelfFence) -> Result<Option<W
         lease_ttl_s: settings.lease_ttl.0.as_secs() as u32,
     });
     let neighbours = peers(context);
+    if alone.is_some_and(|since| since.elapsed() > settings.lease_ttl.0) {
+        return Err(NOBODY.to_owned());
+    }
     if !decide::lease_holds(&contacts(context), settings.lease_ttl.0) || neighbours.is_empty() {
         return Ok(None);
     }
@@ -117,6 +138,29 @@ async fn arm(context: &Context, settings: &config::SelfFence) -> Result<Option<W
     });
     context.board.beat_now();
     Ok(Some(watchdog))
+}
+
+/// Whether an armed watchdog must go because the service names nobody any more: the next outage of the service would reset
+/// this host, and with it all others that are alone. The service is told first, and believes it once it was reached since.
+fn stand_down(
+    context: &Context,
+    settings: &config::SelfFence,
+    watchdog: &Watchdog,
+    alone: Option<Instant>,
+) -> bool {
+    let mut told = context.board.fence();
+    let armed = alone.is_none_or(|since| since.elapsed() <= settings.lease_ttl.0);
+    if told.armed != armed {
+        told.armed = armed;
+        told.timeout_s = watchdog.timeout().as_secs() as u32;
+        context.board.set_fence(told);
+        context.board.beat_now();
+        if !armed {
+            tracing::error!(why = NOBODY, "self-fencing will be disarmed");
+        }
+    }
+    // Whoever is in touch now was so within the lease, and so after it was told.
+    alone.is_some_and(|since| since.elapsed() > settings.lease_ttl.0 * 3)
 }
 
 fn disarm(context: &Context, watchdog: Option<Watchdog>) {

@@ -10,7 +10,7 @@ use cobaltcore_ha_wire::{Batch, BatchAnswer, CommandList, Problem, WireError, bo
 use super::call::{Answer, Call, json};
 use super::{App, problem};
 use crate::access::Caller;
-use crate::directory::HostEntry;
+use crate::directory::{HostEntry, ZONE};
 use crate::ingest;
 use crate::neighbours::{Neighbour, choose};
 use crate::peers::probe_word;
@@ -99,7 +99,9 @@ fn neighbours_of(app: &App, host: &HostName) -> Vec<String> {
         })
         .collect();
     let own = app.directory.get(host).and_then(|entry| rack(&entry));
-    choose(host, own.as_deref(), &all, config.agents.port)
+    // The only zone is the fleet, and says nothing about racks.
+    let fleet = innermost.is_some_and(|key| key == ZONE) && all.iter().all(|other| other.rack == own);
+    choose(host, own.as_deref().filter(|_| !fleet), &all, config.agents.port)
 }
 
 pub(super) async fn commands(call: Call) -> Answer {
