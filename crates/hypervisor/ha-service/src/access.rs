@@ -202,7 +202,7 @@ mod tests {
 
     fn keeper(more: &str) -> Doorkeeper {
         let text = format!(
-            "access:\n  operators: {{olga: [{}]}}\n  viewers: {{victor: [{}, {}]}}\n  senders: {{prom: [{}]}}\n  agents: {{n1: [{}]}}\n  agent_uri_prefix: spiffe://t/host/\n{more}",
+            "leader: {{replicas: 1}}\naccess:\n  operators: {{olga: [{}]}}\n  viewers: {{victor: [{}, {}]}}\n  senders: {{prom: [{}]}}\n  agents: {{n1: [{}]}}\n  agent_uri_prefix: spiffe://t/host/\n{more}",
             hex("o"),
             hex("v1"),
             hex("v2"),
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn a_certificate_names_its_host_in_the_usual_form_unless_another_is_wanted() {
-        let keeper = Doorkeeper::new(&Config::parse("t", "").unwrap());
+        let keeper = Doorkeeper::new(&Config::parse("t", "leader: {replicas: 1}\n").unwrap());
         let who = |uri: &str| keeper.who(&with(None), Some(&names(uri)));
         assert_eq!(who("spiffe://example.org/host/n2"), Some(agent("n2")));
         assert_eq!(who("spiffe://example.org/ns/a/sa/b"), Some(Caller::Anonymous));

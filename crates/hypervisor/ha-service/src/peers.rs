@@ -67,11 +67,18 @@ impl std::fmt::Debug for Peers {
 
 /// Which of the replicas this one is.
 pub fn own_ordinal(config: &Config) -> Result<ReplicaId, Error> {
+    let pod = Pod::here();
+    let peers = config.peers(&pod).len();
+    if peers <= 1 && config.leader.enabled && config.leader.several() {
+        return Err(Error::Setup(format!(
+            "this is one of {} replicas and cannot tell where the others are: run it as a pod of a StatefulSet with \
+             POD_NAMESPACE in its environment, name all of them in leader.peers, or say leader.replicas: 1",
+            config.leader.replicas
+        )));
+    }
     if let Some(ordinal) = config.leader.ordinal {
         return Ok(ReplicaId(ordinal));
     }
-    let pod = Pod::here();
-    let peers = config.peers(&pod).len();
     if peers <= 1 {
         return Ok(ReplicaId(0));
     }
@@ -283,13 +290,6 @@ impl Inner {
         Some((status, kind, body))
     }
 
-    async fn observe(
-        &self,
-        url: &str,
-        query: &[(&str, &str)],
-        time: Duration,
-    ) -> Result<ObserveAnswer, String> {
-        let mut target = url::Url::parse(&format!("{url}{OBSERVE}")).map_err(|error| error.to_string())?;
     /// What replicas know each other by, on a request.
     fn signed(&self, request: reqwest::RequestBuilder) -> Result<reqwest::RequestBuilder, String> {
         match &self.token {
@@ -312,6 +312,13 @@ impl Inner {
         }
     }
 
+    async fn observe(
+        &self,
+        url: &str,
+        query: &[(&str, &str)],
+        time: Duration,
+    ) -> Result<ObserveAnswer, String> {
+        let mut target = url::Url::parse(&format!("{url}{OBSERVE}")).map_err(|error| error.to_string())?;
         if !query.is_empty() {
             target.query_pairs_mut().extend_pairs(query);
         }

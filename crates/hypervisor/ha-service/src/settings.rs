@@ -150,7 +150,8 @@ mod tests {
 
     #[test]
     fn what_is_said_about_states_monitors_and_proofs_reaches_the_engine() {
-        let text = "recovery: {verify: nova, states: {error: skip, paused: skip, active: evacuate}}\n\
+        let text = "leader: {replicas: 1}\n\
+                    recovery: {verify: nova, states: {error: skip, paused: skip, active: evacuate}}\n\
                     monitors: {memory-failure: {enabled: false}, host-down: {}}\n\
                     evidence: {min_groups: 3, require_active_probe: false}\n";
         let told = engine_config(&Config::parse("t", text).unwrap());

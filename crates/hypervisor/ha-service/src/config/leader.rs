@@ -56,6 +56,17 @@ impl Default for Leader {
     }
 }
 
+impl Leader {
+    /// Whether there is more than one replica: as many as are named, else as many as are said.
+    pub(crate) fn several(&self) -> bool {
+        if self.peers.is_empty() {
+            self.replicas > 1
+        } else {
+            self.peers.len() > 1
+        }
+    }
+}
+
 /// The pod this process runs in, as far as it knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pod {
@@ -91,6 +102,7 @@ impl Config {
             renew_deadline,
             lease_duration,
             replicas,
+            peer_token_file,
             ..
         } = &self.leader;
         if *replicas == 0 {
@@ -111,7 +123,14 @@ impl Config {
         if self.journal.backend == JournalBackend::Kubernetes && !self.kubernetes.enabled {
             mistakes.add("journal.backend", "kubernetes needs kubernetes.enabled");
         }
-        if self.journal.backend == JournalBackend::Sqlite && *enabled && self.replicas() > 1 {
+        if *enabled && self.leader.several() && peer_token_file.is_empty() {
+            mistakes.add(
+                "leader.peer_token_file",
+                "is needed: without it replicas do not know each other, and each would decide by what it hears alone; \
+                 a single one says leader.replicas: 1",
+            );
+        }
+        if self.journal.backend == JournalBackend::Sqlite && *enabled && self.leader.several() {
             mistakes.add(
                 "journal.backend",
                 "sqlite is read by one replica only; several need kubernetes",

@@ -285,6 +285,33 @@ fn what_cannot_work_together_is_refused() {
     }
 }
 
+/// Replicas that do not know each other would each decide by what it hears alone.
+#[test]
+fn several_replicas_must_know_each_other() {
+    let key = "leader.peer_token_file";
+    let found = |text: &str| {
+        let found = Config::parse("c.yaml", text).err();
+        found.map(|found| found.to_string()).unwrap_or_default()
+    };
+    assert!(found("").contains(key), "three are usual");
+    assert!(found("leader: {peers: ['http://a', 'http://b']}\n").contains(key));
+    for good in [
+        "leader: {peer_token_file: t}\n",
+        "leader: {replicas: 1}\n",
+        "leader: {peers: ['http://a']}\n",
+        "leader: {enabled: false}\n",
+    ] {
+        assert_eq!(found(good), "", "{good}");
+    }
+    let alone = "journal: {backend: sqlite}\nleader: {replicas: 1}\n";
+    assert_eq!(found(alone), "");
+    let several = alone.replace("replicas: 1", "peer_token_file: t");
+    assert!(
+        found(&several).contains("journal.backend"),
+        "wherever that is read"
+    );
+}
+
 #[test]
 fn words_and_fetches_count_for_a_bounded_time() {
     let hash = "a".repeat(64);
