@@ -202,7 +202,9 @@ pub(crate) fn assess(evidence: &Evidence, config: &Config, broken: Broken) -> As
         }
         return Assessment::Proven;
     }
-    let silent = [Group::A, Group::N, Group::K].iter().all(|g| evidence.dead(*g));
+    // Where nobody looks at leases, they are not waited for.
+    let leases = !config.leases_watched || evidence.dead(Group::K);
+    let silent = evidence.dead(Group::A) && evidence.dead(Group::N) && leases;
     let alive = |g| evidence.is(g, Verdict::Alive);
     if silent && evidence.dead(Group::P) && (alive(Group::S) || alive(Group::Q)) {
         return Assessment::Isolated;
@@ -328,5 +330,32 @@ mod tests {
         assert_eq!(with(&[(Group::P, Dead), (Group::S, Alive)]), Assessment::Isolated);
         assert_eq!(with(&[(Group::P, KernelOnly)]), Assessment::Hung);
         assert_eq!(with(&[(Group::P, Dead), (Group::Q, Dead)]), Assessment::Down);
+    }
+
+    #[test]
+    fn where_nobody_looks_at_leases_they_are_not_waited_for() {
+        use Verdict::{Alive, Dead, KernelOnly};
+        let silent = [(Group::A, Dead), (Group::N, Dead)];
+        let found = |leases_watched: bool, more: &[(Group, Verdict)]| {
+            let config = Config {
+                leases_watched,
+                ..Config::default()
+            };
+            let says = evidence(&[&silent[..], more].concat());
+            assess(&says, &config, Broken::default())
+        };
+        let isolated = [(Group::P, Dead), (Group::Q, Alive)];
+        assert_eq!(found(false, &isolated), Assessment::Isolated);
+        assert_eq!(found(false, &[(Group::P, KernelOnly)]), Assessment::Hung);
+        assert_eq!(
+            found(true, &isolated),
+            Assessment::Alive,
+            "one that is watched and says nothing is waited for"
+        );
+        assert_eq!(
+            found(false, &[(Group::P, Dead)]),
+            Assessment::Down,
+            "nobody defends it"
+        );
     }
 }

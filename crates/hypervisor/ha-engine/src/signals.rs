@@ -464,7 +464,8 @@ impl Signals {
             .filter(|p| p.timeouts >= 2 && now.since(p.asked_at) <= config.answer_fresh)
             .collect();
         let racks: std::collections::BTreeSet<_> = silent.iter().filter_map(|p| p.rack.as_ref()).collect();
-        probed(peers(), now, config, silent.len() >= 3 && racks.len() >= 2)
+        let most = (config.probe_peers * 3).div_ceil(4).max(2);
+        probed(peers(), now, config, silent.len() >= most && racks.len() >= 2)
     }
 
     fn power_verdict(&self, now: Mono, config: &Config) -> GroupVerdict {
@@ -538,6 +539,7 @@ fn group(verdict: Verdict, age: Option<Duration>) -> GroupVerdict {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cobaltcore_api::names::HostName;
 
     fn s(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
@@ -593,5 +595,28 @@ mod tests {
         let mut words = Words::default();
         words.hear("ceph", Word::new(false, s(30), Mono(0)));
         assert_eq!(said(&words, false, 1), Verdict::Unknown);
+    }
+
+    #[test]
+    fn three_quarters_of_the_neighbours_that_are_asked_must_find_nobody() {
+        let asked = |peers: usize, silent: u8, racks: u8| {
+            let config = Config {
+                probe_peers: peers,
+                ..Config::default()
+            };
+            let mut signals = Signals::default();
+            for n in 0..silent {
+                let peer = || Prober::Peer(HostName::new(format!("n{n}")).unwrap());
+                let rack = || Some(Domain(format!("bb={}", n % racks)));
+                signals.probe(peer(), rack(), Mono(1000), ProbeResult::Timeout);
+                signals.probe(peer(), rack(), Mono(2000), ProbeResult::Timeout);
+            }
+            signals.peer_probes(Mono(3000), &config).verdict
+        };
+        for (peers, enough) in [(2, 2), (3, 3), (4, 3), (5, 4), (8, 6)] {
+            assert_eq!(asked(peers, enough, 2), Verdict::Dead, "{enough} of {peers}");
+            assert_eq!(asked(peers, enough - 1, 2), Verdict::Unknown, "fewer of {peers}");
+            assert_eq!(asked(peers, enough, 1), Verdict::Unknown, "all in one rack");
+        }
     }
 }

@@ -67,6 +67,8 @@ pub fn engine_config(config: &Config) -> engine::Config {
             dwell: config.evidence.hung_dwell.0,
         },
         storage_watched: storage_watched(config),
+        leases_watched: config.kubernetes.enabled && config.kubernetes.node_lease,
+        probe_peers: config.evidence.probe.peers,
         fence_levels: config.fencing.fence_levels(),
         required_grade: config.fencing.required_grade.into(),
         fence_timeout: config.fencing.timeout.0,
@@ -162,6 +164,24 @@ mod tests {
         let usual = engine_config(&Config::default());
         assert!(usual.skip_states.is_empty() && usual.verify_by_agent && usual.require_active_probe);
         assert_eq!(usual.monitors, engine::Monitors::default());
+    }
+
+    #[test]
+    fn who_is_asked_and_what_is_watched_reaches_the_engine() {
+        let told = |text: &str| engine_config(&Config::parse("t", text).unwrap());
+        let alone = "leader: {enabled: false}\n";
+        let usual = told(alone);
+        let recommended = engine::Config::default();
+        assert!(usual.leases_watched && recommended.leases_watched);
+        assert_eq!(usual.probe_peers, recommended.probe_peers);
+        assert_eq!(
+            told(&format!("{alone}evidence: {{probe: {{peers: 8}}}}\n")).probe_peers,
+            8
+        );
+        for off in ["enabled: false", "node_lease: false"] {
+            let text = format!("{alone}kubernetes: {{{off}}}\n");
+            assert!(!told(&text).leases_watched, "{off}");
+        }
     }
 
     #[test]

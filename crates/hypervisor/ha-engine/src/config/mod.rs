@@ -122,6 +122,10 @@ pub struct Config {
     pub hung: DwellResponse,
     /// Whether storage liveness is observed at all.
     pub storage_watched: bool,
+    /// Whether leases of nodes are; where they are not, nobody waits for them to be dead.
+    pub leases_watched: bool,
+    /// How many agents of other hosts are asked to probe a suspect.
+    pub probe_peers: usize,
     /// The levels of fencing, in order.
     pub fence_levels: Vec<FenceLevel>,
     /// What a fence must prove.
@@ -244,6 +248,8 @@ impl Default for Config {
                 dwell: s(180),
             },
             storage_watched: false,
+            leases_watched: true,
+            probe_peers: 4,
             fence_levels: vec![FenceLevel {
                 name: "redfish".to_owned(),
                 grade: Grade::Power,

@@ -18,8 +18,6 @@ use crate::mutation::Mutation;
 use crate::status::Notice;
 
 const SECOND: Duration = Duration::from_secs(1);
-/// Hosts asked to probe a suspect.
-const PEERS: usize = 4;
 /// For how long after an incident was called off a device must insist before the next.
 const CALM: Duration = Duration::from_mins(10);
 /// How long that is.
@@ -164,8 +162,9 @@ impl Engine {
             .iter()
             .filter(lives)
             .partition(|(_, host)| host.rack() == rack);
-        near.truncate(PEERS.saturating_sub(far.len().min(PEERS / 2)));
-        far.truncate(PEERS - near.len());
+        let wanted = self.config.probe_peers;
+        near.truncate(wanted.saturating_sub(far.len().min(wanted / 2)));
+        far.truncate(wanted - near.len());
         near.extend(far);
         near.into_iter().map(|(peer, _)| peer.clone()).collect()
     }

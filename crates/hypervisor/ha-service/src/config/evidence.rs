@@ -150,6 +150,12 @@ impl Evidence {
         if self.probe.timeout.0.is_zero() || self.probe.timeout > seconds(5) {
             mistakes.add("evidence.probe.timeout", "must be at most 5s");
         }
+        if !(2..=16).contains(&self.probe.peers) {
+            mistakes.add(
+                "evidence.probe.peers",
+                "must be from 2 to 16: three quarters of them, in two racks, have to find nobody",
+            );
+        }
     }
 }
 

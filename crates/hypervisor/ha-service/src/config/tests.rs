@@ -279,6 +279,7 @@ fn what_cannot_work_together_is_refused() {
             "evidence.isolation_response",
         ),
         ("storm: {max_hosts_in_flight: 0}\n", "storm.max_hosts_in_flight"),
+        ("evidence: {probe: {peers: 1}}\n", "evidence.probe.peers"),
     ] {
         let found = mistakes(text).join("\n");
         assert!(found.contains(key), "{text}: {found}");
