@@ -60,6 +60,19 @@ impl Guests {
         }
     }
 
+    /// These guests as well, as an earlier life of this process knew them.
+    pub(crate) fn remember(&self, guests: Vec<(HostName, Uuid)>) {
+        let mut of: BTreeMap<HostName, Vec<Uuid>> = BTreeMap::new();
+        for (host, guest) in guests {
+            of.entry(host).or_default().push(guest);
+        }
+        let mut known = self.0.write();
+        for (host, mut guests) in of {
+            guests.sort_unstable();
+            known.insert(host, guests.into_boxed_slice());
+        }
+    }
+
     /// Whether a guest is among them. Not knowing is no.
     pub(crate) fn has(&self, host: &HostName, server: &ServerId) -> bool {
         let known = self.0.read();

@@ -59,12 +59,14 @@ impl Inventories {
     }
 }
 
+/// What was written of a guest: its state, and whether the disk of its image is on its host alone.
+type Facts = (DomainState, bool);
 /// What was written of the guests of one host, ordered by their numbers.
-type Written = Box<[(Uuid, DomainState)]>;
+type Written = Box<[(Uuid, Facts)]>;
 
-fn state_of(written: &[(Uuid, DomainState)], uuid: Uuid) -> Option<DomainState> {
+fn facts_of(written: &[(Uuid, Facts)], uuid: Uuid) -> Option<Facts> {
     let found = written.binary_search_by_key(&uuid, |(known, _)| *known).ok()?;
-    written.get(found).map(|(_, state)| *state)
+    written.get(found).map(|(_, facts)| *facts)
 }
 
 /// The number of a guest. Its id is known to be a UUID; one that is none is never remembered.
@@ -235,27 +237,29 @@ fn fences_storage(config: &Config) -> bool {
 
 /// Writes what changed since the last inventory of this host.
 fn keep_inventory(app: &App, host: &HostName, inventory: &Inventory, received: jiff::Timestamp) {
-    let numbered = |domain: &DomainEntry| Some((number(&domain.uuid)?, domain.state));
-    let mut now: Vec<(Uuid, DomainState)> = inventory.domains.iter().filter_map(numbered).collect();
+    let facts = |domain: &DomainEntry| (domain.state, root_outside_ceph(domain));
+    let numbered = |domain: &DomainEntry| Some((number(&domain.uuid)?, facts(domain)));
+    let mut now: Vec<(Uuid, Facts)> = inventory.domains.iter().filter_map(numbered).collect();
     now.sort_unstable_by_key(|(uuid, _)| *uuid);
     let now: Written = now.into_boxed_slice();
     let mut known = app.door.inventories.written.lock();
     let before = known.get(host).map(|written| &**written).unwrap_or_default();
-    let changed: Vec<(String, String, &'static str)> = inventory
+    let changed: Vec<(String, String, &'static str, bool)> = inventory
         .domains
         .iter()
-        .filter(|domain| number(&domain.uuid).and_then(|uuid| state_of(before, uuid)) != Some(domain.state))
+        .filter(|domain| number(&domain.uuid).and_then(|uuid| facts_of(before, uuid)) != Some(facts(domain)))
         .map(|domain| {
             (
                 domain.uuid.to_string(),
                 domain.name.clone(),
                 domain.state.as_str(),
+                root_outside_ceph(domain),
             )
         })
         .collect();
     let gone: Vec<String> = before
         .iter()
-        .filter(|(uuid, _)| state_of(&now, *uuid).is_none())
+        .filter(|(uuid, _)| facts_of(&now, *uuid).is_none())
         .map(|(uuid, _)| uuid.to_string())
         .collect();
     if changed.is_empty() && gone.is_empty() {
@@ -268,12 +272,13 @@ fn keep_inventory(app: &App, host: &HostName, inventory: &Inventory, received: j
     );
     let queued = app.store.write_later(move |transaction| {
         let mut upsert = transaction.prepare_cached(
-            "insert into vms(uuid, name, agent_host, agent_state, inv_version, agent_seen) values(?1, ?2, ?3, ?4, ?5, ?6)
+            "insert into vms(uuid, name, agent_host, agent_state, inv_version, agent_seen, outside_ceph)
+                values(?1, ?2, ?3, ?4, ?5, ?6, ?7)
              on conflict(uuid) do update set name = case when name = '' then ?2 else name end, agent_host = ?3,
-                agent_state = ?4, inv_version = ?5, agent_seen = ?6",
+                agent_state = ?4, inv_version = ?5, agent_seen = ?6, outside_ceph = ?7",
         )?;
-        for (uuid, name, state) in changed {
-            upsert.execute(params![uuid, name, host_name, state, version, at])?;
+        for (uuid, name, state, outside_ceph) in changed {
+            upsert.execute(params![uuid, name, host_name, state, version, at, outside_ceph])?;
         }
         let mut left = transaction.prepare_cached(
             "update vms set agent_host = null, agent_state = null where uuid = ?1 and agent_host = ?2",

@@ -127,6 +127,8 @@ impl Service {
         for (host, enabled) in facts::remembered(&store).await.unwrap_or_default() {
             directory.remember(&host, enabled);
         }
+        let disks = facts::disks_outside_ceph(&store).await.unwrap_or_default();
+        directory.outside_ceph.remember(disks);
         let commands = Commands::default();
         let peers = Peers::new(&config, me)?;
         let investigator = Investigator {
@@ -201,9 +203,9 @@ impl Service {
             commands,
             heard: Heard::default(),
             pauses,
+            switches,
             local_maintenance,
             peers,
-            switches,
             investigator,
             preflight: Preflight::default(),
             metrics,
@@ -415,10 +417,10 @@ impl Tasks<'_> {
         self.once("heartbeats", move |stop| heard.keep(store, stop));
         let pauses = app.pauses.clone();
         self.once("pauses", move |stop| pauses.keep(stop));
-        let (peers, brain) = (app.peers.clone(), app.brain.clone());
-        self.once("peers", move |stop| peers.listen(brain, stop));
         let switches = app.switches.clone();
         self.once("switches", move |stop| switches.keep(stop));
+        let (peers, brain) = (app.peers.clone(), app.brain.clone());
+        self.once("peers", move |stop| peers.listen(brain, stop));
         let shared = Arc::clone(app);
         self.once("janitor", move |stop| housekeeping::clean(shared, stop));
         let (shared, journal) = (Arc::clone(app), campaign.journal.clone());

@@ -6,10 +6,13 @@
 
 mod common;
 
+use cobaltcore_api::Hypervisor;
 use cobaltcore_ha_wire::Kind;
 use cobaltcore_sim::world::Lock;
-use common::scene::{DEAD, Scene, incident, until_state};
+use common::scene::{DEAD, Scene, in_a_cluster, incident, until_state};
 use common::{ALONE, Agent, until};
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::json;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_group_in_which_many_fall_silent_together_is_not_believed_and_says_so() {
@@ -164,6 +167,48 @@ async fn a_disk_that_only_the_dead_host_has_is_not_rebuilt_empty_whatever_the_co
     let vms = shown["vms"].as_array().unwrap();
     let left = vms.iter().find(|vm| vm["server"] == local.to_string()).unwrap();
     assert!(left["progress"].to_string().contains("LocalDisk"), "{left}");
+    scene.check();
+    service.stop().await;
+}
+
+/// A host that dies while the service is away cannot tell again what it has; what it told before counts.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_host_said_of_its_disks_outlives_the_service() {
+    let scene = Scene::new(4, 2).await;
+    let guests = scene.guests_of_the_dead();
+    let [local, other] = guests.as_slice() else {
+        panic!("two guests were asked for: {guests:?}");
+    };
+    scene.on_their_host.lock().push(*local);
+    let server = in_a_cluster(&scene).await;
+    let serial = scene.world.read(|state| {
+        let host = state.hosts.get(DEAD)?;
+        Some(host.node_uuid.to_string())
+    });
+    // The node agent told whose machine it is; its HA agent cannot do that again either.
+    let objects: Api<Hypervisor> = Api::all(server.client());
+    let known = json!({"status": {"operatingSystem": {"hardwareSerial": serial}}});
+    objects
+        .patch_status(DEAD, &PatchParams::default(), &Patch::Merge(known))
+        .await
+        .unwrap();
+    let config = scene.config("leader: {replicas: 1, retry_period: 500ms}\n");
+    let service = scene.start(&config, Some(server.client())).await;
+    scene.heard(&service).await;
+    until("what its agent listed is written", async || {
+        let (_, vm) = service.get(&format!("/api/v1/vms/{local}")).await;
+        (vm["agent_host"] == DEAD).then_some(())
+    })
+    .await;
+    scene.forget(&service);
+    service.stop().await;
+    scene.world.power_off(DEAD).unwrap();
+
+    let service = scene.start(&config, Some(server.client())).await;
+    until_state(&service, &["Recovered"]).await;
+    let moved = scene.evacuations();
+    assert_eq!(moved.get(&other.to_string()), Some(&1));
+    assert_eq!(moved.get(&local.to_string()), None, "its disk would be lost");
     scene.check();
     service.stop().await;
 }

@@ -12,7 +12,7 @@ use super::Durability;
 use crate::error::Error;
 
 /// The layout this program writes.
-const LAYOUT: i64 = 3;
+const LAYOUT: i64 = 4;
 const BUSY: Duration = Duration::from_secs(5);
 const CHECKPOINT_PAGES: i64 = 4000;
 
@@ -26,7 +26,7 @@ const TABLES: &str = "
     create table vms(uuid text primary key, name text not null default '', agent_host text, agent_state text,
         inv_version integer, nova_host text, vm_state text, task_state text, power_state text, project text, flavor text,
         grp text not null default '', policy text not null default '', priority integer not null default 500,
-        last_incident text, agent_seen integer, nova_seen integer) without rowid;
+        last_incident text, agent_seen integer, nova_seen integer, outside_ceph integer not null default 0) without rowid;
     create index vms_by_agent on vms(agent_host);
     create index vms_by_nova on vms(nova_host);
     create table samples(source text not null, series text not null, ts integer not null, host text, value real,
@@ -255,12 +255,16 @@ fn migrate(connection: &Connection, found: i64) -> rusqlite::Result<()> {
         String::new()
     };
     // Before the third layout nothing was ever written into the tables of incidents.
+    let incidents = if found < 3 {
+        format!("drop table incidents; drop table journal; {INCIDENTS}")
+    } else {
+        String::new()
+    };
     let done = connection.execute_batch(&format!(
         "begin immediate;
          {events}
-         drop table incidents;
-         drop table journal;
-         {INCIDENTS}
+         {incidents}
+         alter table vms add column outside_ceph integer not null default 0;
          update meta set value = {LAYOUT} where key = 'layout';
          commit;"
     ));

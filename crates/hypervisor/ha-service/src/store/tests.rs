@@ -340,6 +340,7 @@ const LAYOUT_1: &str = "
     create index events_by_domain on events(domain_uuid, recv_at) where domain_uuid is not null;
     create index events_by_kind on events(kind, recv_at);
     create index events_by_time on events(recv_at);
+    alter table vms drop column outside_ceph;
     insert into streams values('a', 'n1', 1, 'b1', 2, 5, 6, 0);
     insert into events values('a', 1, 'n1', 4000001, 5000, 'reboot', '', '', null, '{}', 1, 0);
     insert into events values('a', 2, 'n1', 4000002, 6000, 'watchdog', 'reset', '',
@@ -375,6 +376,30 @@ async fn a_database_of_the_first_layout_is_read_on() {
         Stored::Taken { skip: 2, last: 3 }
     );
     assert_eq!(seqs(&store).await, [1, 2, 3]);
+}
+
+#[tokio::test]
+async fn a_database_of_the_third_layout_keeps_its_incidents_and_guests() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path(), Durability::Normal).unwrap();
+    let third = "
+        alter table vms drop column outside_ceph;
+        insert into vms(uuid, agent_host) values('a1000000-0000-4000-8000-000000000001', 'n1');
+        insert into incidents values('n1-1', 'n1', 'host-down', 'Recovered', 1, 2, 0, '{}');
+        update meta set value = 3 where key = 'layout';
+    ";
+    store.write(|t| t.execute_batch(third)).await.unwrap();
+    drop(store);
+    let store = Store::open(folder.path(), Durability::Normal).unwrap();
+    let found = store.read(|connection| {
+        connection.query_row(
+            "select (select count(*) from incidents), (select count(*) from vms where not outside_ceph)",
+            [],
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )
+    });
+    let found: (i64, i64) = found.await.unwrap();
+    assert_eq!(found, (1, 1));
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ use cobaltcore_api::names::HostName;
 use cobaltcore_ha_engine::{HostFacts, Input, Observation};
 use rusqlite::params;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use crate::brain::BrainHandle;
 use crate::directory::{Directory, HostEntry};
@@ -110,6 +111,28 @@ pub async fn remembered(store: &Store) -> Result<Vec<(HostName, bool)>, crate::s
                 let (host, enabled) = row?;
                 if let Ok(host) = HostName::new(host) {
                     out.push((host, enabled));
+                }
+            }
+            Ok(out)
+        })
+        .await
+}
+
+/// Guests whose disk is on their host alone, as their hosts last said in an earlier life of this process. A host that
+/// is dead by now cannot say so again.
+pub(crate) async fn disks_outside_ceph(
+    store: &Store,
+) -> Result<Vec<(HostName, Uuid)>, crate::store::StoreError> {
+    store
+        .read(|connection| {
+            let mut all = connection
+                .prepare("select agent_host, uuid from vms where outside_ceph and agent_host is not null")?;
+            let rows = all.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)))?;
+            let mut out = Vec::new();
+            for row in rows {
+                let (host, guest) = row?;
+                if let (Ok(host), Ok(guest)) = (HostName::new(host), Uuid::try_parse(&guest)) {
+                    out.push((host, guest));
                 }
             }
             Ok(out)
