@@ -9,8 +9,9 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use cobaltcore_api::Hypervisor;
+use cobaltcore_api::{Hypervisor, Maintenance};
 use cobaltcore_apiserver::testkit::TestServer;
+use cobaltcore_ha_wire::Kind;
 use common::scene::Silence;
 use common::{AGENT, Agent, OPERATOR, Running, SENDER, VIEWER, addresses, base, until};
 use kube::api::{Api, Patch, PatchParams, PostParams};
@@ -83,10 +84,8 @@ fn proven() -> Value {
     serde_json::from_str(PROVEN).unwrap()
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn hosts_are_covered_as_the_table_says_with_the_rights_of_the_manifests() {
-    let server = TestServer::start_with_rbac().await;
-    install(&server).await;
+/// Gives the service the rights of its manifests, after `change`.
+async fn grant(server: &TestServer, change: impl Fn(&str) -> String) {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../deploy");
     for file in [
         "ha-service/service-account.yaml",
@@ -94,8 +93,15 @@ async fn hosts_are_covered_as_the_table_says_with_the_rights_of_the_manifests() 
         "ha-service/namespaced-rbac.yaml",
     ] {
         let text = std::fs::read_to_string(folder.join(file)).unwrap();
-        server.apply_yaml(&text).await.unwrap();
+        server.apply_yaml(&change(&text)).await.unwrap();
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hosts_are_covered_as_the_table_says_with_the_rights_of_the_manifests() {
+    let server = TestServer::start_with_rbac().await;
+    install(&server).await;
+    grant(&server, str::to_owned).await;
     let data = tempfile::tempdir().unwrap();
     let text =
         format!("{}{QUICK}", base(data.path())).replace("leader: {", "leader: {namespace: cobaltcore, ");
@@ -264,6 +270,57 @@ async fn one_replica_leads_the_other_follows_and_takes_over() {
     let (_, page) = second.get("/api/v1/pauses").await;
     assert_eq!(page["items"].as_array().unwrap().len(), 1);
     second.stop().await;
+}
+
+/// A host with a lasting trouble is emptied by the operator, also if it could not be asked at first.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_whose_memory_fails_is_emptied_where_that_is_wanted() {
+    let server = TestServer::start_with_rbac().await;
+    install(&server).await;
+    let reads = "resources: [hypervisors]\n    verbs: [get, list, watch]";
+    let writes = "resources: [hypervisors]\n    verbs: [get, list, watch, patch]";
+    grant(&server, |text| text.replace(writes, reads)).await;
+    let data = tempfile::tempdir().unwrap();
+    let text = format!("{}{QUICK}degraded_action: drain\n", base(data.path()))
+        .replace("leader: {", "leader: {namespace: cobaltcore, ");
+    let own = server.client_for_service_account("cobaltcore", "kvm-ha-service");
+    let service = Running::start(&text, None, Some(own)).await;
+    let client = server.client();
+    for name in ["n1", "n2"] {
+        hypervisor(&client, name, json!({"highAvailability": true}), proven()).await;
+    }
+    until_said(&client, "n1", ("True", "Succeeded", "HA is enabled")).await;
+    until("whoever leads knows the host", async || {
+        let (code, _) = service.get("/api/v1/hosts/n1/evidence").await;
+        (leads(&service) && code == 200).then_some(())
+    })
+    .await;
+    let mut agent = Agent::new("n1");
+    let beat = agent.beat();
+    assert_eq!(agent.report(&service, &beat).await.0, 200);
+    let mut batch = agent.events(1..=2);
+    for event in &mut batch.events {
+        event.kind = Kind::MemoryFailure;
+        event.event = "fatal".into();
+        event.detail = String::new();
+    }
+    assert_eq!(agent.report(&service, &batch).await.0, 200);
+    until("the host is known to suffer", async || {
+        let (_, host) = service.get("/api/v1/hosts/n1").await;
+        (host["state"] == "degraded").then_some(())
+    })
+    .await;
+    let objects: Api<Hypervisor> = Api::all(client.clone());
+    let maintenance = async |name: &str| objects.get(name).await.unwrap().spec.maintenance;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(maintenance("n1").await.is_off(), "the service may not ask for it");
+    grant(&server, str::to_owned).await;
+    until("the operator is asked to empty it", async || {
+        (maintenance("n1").await == Maintenance::Auto).then_some(())
+    })
+    .await;
+    assert!(maintenance("n2").await.is_off(), "the others are left alone");
+    service.stop().await;
 }
 
 const REPLICAS: &str = "token-of-replicas";

@@ -405,6 +405,19 @@ impl Config {
         ) {
             mistakes.add("openstack.interface", "must be public, internal or admin");
         }
+        let (action, key) = (self.degraded_action, "degraded_action");
+        if action == DegradedAction::Drain && !self.kubernetes.enabled {
+            mistakes.add(
+                key,
+                "drain needs kubernetes.enabled: the operator empties the host",
+            );
+        }
+        if action == DegradedAction::Disable && !self.openstack.enabled {
+            mistakes.add(
+                key,
+                "disable needs openstack.enabled: Nova gives the host no new guests",
+            );
+        }
         if self.openstack.rps == 0 {
             mistakes.add("openstack.rps", "must be at least 1");
         }

@@ -280,6 +280,14 @@ fn what_cannot_work_together_is_refused() {
         ),
         ("storm: {max_hosts_in_flight: 0}\n", "storm.max_hosts_in_flight"),
         ("evidence: {probe: {peers: 1}}\n", "evidence.probe.peers"),
+        (
+            "degraded_action: drain\nkubernetes: {enabled: false}\n",
+            "degraded_action",
+        ),
+        (
+            "degraded_action: disable\nopenstack: {enabled: false}\n",
+            "degraded_action",
+        ),
     ] {
         let found = mistakes(text).join("\n");
         assert!(found.contains(key), "{text}: {found}");

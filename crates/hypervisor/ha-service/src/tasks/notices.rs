@@ -3,7 +3,7 @@
 //! where there is a cluster.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,7 @@ use kube::api::{Api, Patch, PatchParams};
 use rusqlite::params;
 use serde_json::json;
 use tokio::sync::mpsc;
+use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use crate::act::kubernetes;
@@ -35,6 +36,8 @@ use crate::tasks::housekeeping::verdict_word;
 use crate::tasks::told::{loss, told, trouble};
 
 const CALL_TIME: Duration = Duration::from_secs(10);
+/// How often something is tried again that could not be done about a lasting trouble.
+const AGAIN: Duration = Duration::from_secs(15);
 const NEEDS_PERSON: &str = "needs-person";
 const OTHER: &str = "other";
 
@@ -92,11 +95,19 @@ impl Teller {
     /// Tells until `stop`.
     pub async fn run(self, mut notices: mpsc::Receiver<Notice>, stop: CancellationToken) {
         let mut since: HashMap<IncidentId, Since> = HashMap::new();
+        // Hosts about whose lasting trouble nothing could be done yet.
+        let mut undone: BTreeMap<HostName, Degraded> = BTreeMap::new();
+        let mut again = tokio::time::interval(AGAIN);
+        again.set_missed_tick_behavior(MissedTickBehavior::Delay);
         expect_guests(&self.app.metrics);
         loop {
             let notice = tokio::select! {
                 () = stop.cancelled() => return,
                 notice = notices.recv() => notice,
+                _ = again.tick(), if !undone.is_empty() => {
+                    undone = self.try_again(undone).await;
+                    continue;
+                }
             };
             let Some(notice) = notice else { return };
             let told = with_cause(&notice, self.app.preflight.suspicion());
@@ -107,13 +118,41 @@ impl Teller {
             if let Notice::HostDegraded { host, what } = &notice
                 && self.app.leads()
             {
-                match self.app.config().degraded_action {
-                    DegradedAction::Alert => {}
-                    DegradedAction::Disable => self.disable(host, *what).await,
-                    DegradedAction::Drain => self.drain(host).await,
+                if self.relieve(host, *what).await {
+                    undone.remove(host);
+                } else {
+                    undone.insert(host.clone(), *what);
                 }
             }
         }
+    }
+
+    /// Does what is wanted about a host with a lasting trouble. Whether nothing is left to do.
+    async fn relieve(&self, host: &HostName, what: Degraded) -> bool {
+        match self.app.config().degraded_action {
+            DegradedAction::Alert => true,
+            DegradedAction::Disable => self.disable(host, what).await,
+            DegradedAction::Drain => self.drain(host).await,
+        }
+    }
+
+    /// Tries again what could not be done, for hosts that still have their trouble. Gives back what is left.
+    async fn try_again(&self, undone: BTreeMap<HostName, Degraded>) -> BTreeMap<HostName, Degraded> {
+        let mut left = BTreeMap::new();
+        for (host, what) in undone {
+            let asked = host.clone();
+            let status = self
+                .app
+                .brain
+                .ask(move |engine, now| engine.host_status(&asked, now))
+                .await
+                .flatten();
+            let troubled = status.is_some_and(|status| status.degraded.contains(&what));
+            if troubled && !(self.app.leads() && self.relieve(&host, what).await) {
+                left.insert(host, what);
+            }
+        }
+        left
     }
 
     /// Keeps the condition of the host in step with its incident; earlier states are told by whoever
@@ -137,9 +176,10 @@ impl Teller {
         }
     }
 
-    /// Asks the operator to empty a host, if nobody works on it.
-    async fn drain(&self, host: &HostName) {
-        let Some(client) = &self.client else { return };
+    /// Asks the operator to empty a host, if nobody works on it. Whether that is settled.
+    async fn drain(&self, host: &HostName) -> bool {
+        // The configuration does not want this without a cluster.
+        let Some(client) = &self.client else { return true };
         let hypervisors: Api<Hypervisor> = Api::all(client.clone());
         let call = async {
             let found = hypervisors.get(host.as_str()).await?;
@@ -160,28 +200,38 @@ impl Teller {
                 .await
                 .map(drop)
         };
-        match tokio::time::timeout(CALL_TIME, call).await {
+        let settled = tokio::time::timeout(CALL_TIME, call).await;
+        match &settled {
             Ok(Ok(())) => tracing::info!(%host, "it is to be emptied because of a lasting trouble"),
-            Ok(Err(error)) => tracing::warn!(%host, %error, "it cannot be put into maintenance"),
-            Err(_) => tracing::warn!(%host, "it cannot be put into maintenance: no answer"),
+            Ok(Err(error)) => {
+                tracing::warn!(%host, %error, "it cannot be put into maintenance; trying again");
+            }
+            Err(_) => tracing::warn!(%host, "it cannot be put into maintenance: no answer; trying again"),
         }
+        matches!(settled, Ok(Ok(())))
     }
 
-    /// Has Nova give a host no new guests. The guests it has stay.
-    async fn disable(&self, host: &HostName, what: Degraded) {
+    /// Has Nova give a host no new guests. The guests it has stay. Whether that is settled.
+    async fn disable(&self, host: &HostName, what: Degraded) -> bool {
         let (Some(session), Some(entry)) = (&self.openstack, self.app.directory.get(host)) else {
-            return;
+            return true;
         };
         let Some(id) = entry.service_id.as_ref().filter(|_| !entry.ambiguous) else {
             tracing::warn!(%host, "it cannot be disabled: its compute service is not known");
-            return;
+            return false;
         };
         let reason = format!("cobaltcore-ha: {}", trouble(what));
         let nova = session.nova().within(self.app.config().openstack.timeout.0);
         let id = cobaltcore_openstack::ServiceId::from(id.as_str());
         match nova.update_service(&id, &ServiceUpdate::disable(reason)).await {
-            Ok(_) => tracing::info!(%host, "it gets no new guests because of a lasting trouble"),
-            Err(error) => tracing::warn!(%host, %error, "it cannot be disabled"),
+            Ok(_) => {
+                tracing::info!(%host, "it gets no new guests because of a lasting trouble");
+                true
+            }
+            Err(error) => {
+                tracing::warn!(%host, %error, "it cannot be disabled; trying again");
+                false
+            }
         }
     }
 
