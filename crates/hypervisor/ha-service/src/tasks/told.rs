@@ -166,7 +166,7 @@ pub(super) fn told(notice: &Notice) -> Told {
             "",
             "group-untrusted",
             format!(
-                "too many hosts fell silent in group {group:?} together: its accusations do not count until they speak again"
+                "too many hosts fell silent in group {group:?} together: its accusations do not count until two minutes after the last of them"
             ),
         ),
         Notice::GroupUntrusted { group, .. } => {
