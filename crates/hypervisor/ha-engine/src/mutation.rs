@@ -77,6 +77,8 @@ pub enum Mutation {
     StartUnfenced,
     /// The next host of a rack is switched off as soon as the one before it is well.
     NoDomainCooldown,
+    /// Start groups do not wait for each other.
+    IgnoreGroups,
 }
 
 #[cfg(feature = "mutants")]
@@ -118,6 +120,7 @@ impl Mutation {
         Self::IgnoreUnheld,
         Self::StartUnfenced,
         Self::NoDomainCooldown,
+        Self::IgnoreGroups,
     ];
 }
 

@@ -67,7 +67,7 @@ impl World {
             policy: server.policy,
             excluded: server.excluded,
             priority: server.priority,
-            group: String::new(),
+            group: server.group.clone(),
             anti_affinity: server.anti_affinity.clone(),
             memory_mib: 2048,
             local_disk: server.local_disk,
@@ -226,7 +226,8 @@ impl World {
             return;
         }
         self.migrations[m].status = MigrationStatus::PreMigrating;
-        let takes = self.rng.u64(8_000..40_000);
+        let by_chance = self.rng.u64(8_000..40_000);
+        let takes = self.servers[server].takes.unwrap_or(by_chance);
         self.schedule(takes, Event::NovaRebuilt(m));
     }
 

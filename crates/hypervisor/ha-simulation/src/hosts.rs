@@ -216,7 +216,11 @@ pub(crate) struct Server {
     pub(crate) cannot_boot: bool,
     pub(crate) policy: Option<VmPolicy>,
     pub(crate) priority: u16,
+    /// Its start group.
+    pub(crate) group: String,
     pub(crate) anti_affinity: Option<String>,
+    /// Milliseconds that its next rebuild takes, if not by chance.
+    pub(crate) takes: Option<u64>,
     pub(crate) user_action: Option<u64>,
     /// Why it is locked, if it is.
     pub(crate) lock: Option<String>,
@@ -239,7 +243,9 @@ impl Server {
             cannot_boot: false,
             policy: None,
             priority: 500,
+            group: String::new(),
             anti_affinity: None,
+            takes: None,
             user_action: None,
             lock: None,
         }

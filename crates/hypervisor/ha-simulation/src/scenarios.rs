@@ -305,6 +305,34 @@ fn succession(w: &World) -> Result<(), String> {
     )
 }
 
+/// When a guest was first asked for.
+fn asked_at(w: &World, n: usize) -> Result<u64, String> {
+    let found = w.evacuations.iter().find(|(_, guest)| *guest == n);
+    found
+        .map(|(at, _)| *at)
+        .ok_or_else(|| format!("guest {n} was not asked for"))
+}
+
+/// When a guest was back.
+fn back_at(w: &World, n: usize) -> Result<u64, String> {
+    let id = &w.servers[n].id;
+    let mut records = w.journal.iter().zip(&w.written_at);
+    let back = |entry: &Entry| matches!(entry, Entry::Vm { server, progress: VmProgress::Recovered { .. }, .. } if server == id);
+    let found = records.find(|(record, _)| back(&record.entry));
+    found
+        .map(|(_, at)| *at)
+        .ok_or_else(|| format!("guest {n} did not come back"))
+}
+
+/// Two guests of a group, and two of another whose best is less important.
+fn in_two_groups(w: &mut World, first: usize) {
+    let wishes = [("db", 900), ("db", 100), ("web", 500), ("web", 500)];
+    for (n, (group, priority)) in (first..).zip(wishes) {
+        group.clone_into(&mut w.servers[n].group);
+        w.servers[n].priority = priority;
+    }
+}
+
 fn planned(entry: &Entry) -> bool {
     matches!(entry, Entry::Planned { .. })
 }
@@ -842,4 +870,17 @@ const ROWS: &[Scenario] = &[
         |w| { let r = leader(w); w.at(T, Fault::JournalFull(true)); w.at(T, Fault::CrashReplica(r)); w.at(T + 50_000, Fault::JournalCut(true));
               w.at(T + 55_000, Fault::JournalFull(false)); w.at(T + 60_000, Fault::JournalCut(false)); w.at(T + 90_000, Fault::Panic(0)); }, 900,
         |w| { ensure(w.struck.contains_key("a term ends for want of a journal"), "none did")?; recovered(w, 0)?; once_each(w, 2) }),
+    row("p52-start-groups", "one group after the other, by its most important guest; a guest that is stuck is waited for two minutes", 4,
+        |w| { for h in 0..2 { in_two_groups(w, 4 * h); w.at(T, Fault::PowerLoss(h)); } w.servers[0].takes = Some(400_000); }, 900,
+        |w| { recovered(w, 0)?; recovered(w, 1)?; once_each(w, 8)?;
+              let waited = asked_at(w, 2)?.min(asked_at(w, 3)?).saturating_sub(asked_at(w, 0)?.max(asked_at(w, 1)?));
+              ensure((115_000..135_000).contains(&waited), &format!("the next group waited for {waited} ms"))?;
+              let (back, next) = (back_at(w, 4)?.max(back_at(w, 5)?), asked_at(w, 6)?.min(asked_at(w, 7)?));
+              ensure(next >= back && next <= back + 15_000, &format!("{back} ms, and then {next} ms")) }),
+    row("p53-start-groups-and-a-new-leader", "whoever leads next gives the group before two minutes, not until its last guest is back", 4,
+        |w| { in_two_groups(w, 0); w.servers[0].takes = Some(400_000); w.at(T, Fault::PowerLoss(0));
+              w.at(T, Fault::Once(asked_for, Box::new(Fault::Story(vec![(30_000, Fault::CrashLeader)])))); }, 900,
+        |w| { recovered(w, 0)?; once_each(w, 4)?; let led = *written(w, |e| matches!(e, Entry::Led)).last().ok_or("nobody led")?;
+              let next = asked_at(w, 2)?.min(asked_at(w, 3)?);
+              ensure(next > led + 115_000 && next < led + 140_000, &format!("led at {led} ms, the next group at {next} ms")) }),
 ];

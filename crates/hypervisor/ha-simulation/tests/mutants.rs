@@ -64,6 +64,7 @@ fn all() -> Vec<Mutant> {
         IgnoreUnheld,
         StartUnfenced,
         NoDomainCooldown,
+        IgnoreGroups,
     ]
 }
 

@@ -94,10 +94,11 @@ impl Engine {
                 vm.server.clone(),
             )
         });
+        self.begin_groups(id, &best, now);
         let mut places = self.places(id);
         for vm in vms {
             match &vm.progress {
-                VmProgress::Pending => self.request(id, &vm, &best, &mut places, now),
+                VmProgress::Pending => self.request(id, &vm, &mut places, now),
                 _ => self.attend(id, &vm, now),
             }
         }

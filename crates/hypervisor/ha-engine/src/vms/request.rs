@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A guest that is down is asked for: it is still there, nobody else has it, Nova would take it, and the fence holds.
 
-use std::collections::BTreeMap;
-
 use super::turns::{Places, prepared};
 use super::{ARRIVAL_PATIENCE, SECOND, Seen};
 use crate::action::Effect;
@@ -16,15 +14,8 @@ use crate::plan::{not_cut_off, out_of_reach};
 use crate::recovery::note_retry;
 
 impl Engine {
-    pub(super) fn request(
-        &mut self,
-        id: &IncidentId,
-        vm: &VmRecord,
-        best: &BTreeMap<String, u16>,
-        places: &mut Places,
-        now: Now,
-    ) {
-        if !(prepared(vm) || places.free()) || !self.turn(id, vm, best, now) {
+    pub(super) fn request(&mut self, id: &IncidentId, vm: &VmRecord, places: &mut Places, now: Now) {
+        if !(prepared(vm) || places.free()) || !self.turn(id, vm, now) {
             return;
         }
         let run = self.vm_run(id, &vm.server, now);

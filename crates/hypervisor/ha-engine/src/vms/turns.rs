@@ -8,8 +8,9 @@ use std::time::Duration;
 use cobaltcore_api::names::ServerId;
 
 use crate::engine::Engine;
-use crate::ids::{IncidentId, Now};
+use crate::ids::{IncidentId, Mono, Now};
 use crate::ledger::{Incident, IncidentState, VmProgress, VmRecord};
+use crate::mutation::Mutation;
 
 /// How long a group waits for the one before it.
 const GROUP_PATIENCE: Duration = Duration::from_secs(120);
@@ -71,38 +72,33 @@ impl Engine {
         open.flat_map(|of| of.vms.values()).any(together)
     }
 
-    /// Whether it is this guest's turn: groups, anti-affinity.
-    pub(super) fn turn(
-        &mut self,
-        id: &IncidentId,
-        vm: &VmRecord,
-        best: &BTreeMap<String, u16>,
-        now: Now,
-    ) -> bool {
+    /// Begins the groups whose turn it is: each waits for those before it, for a while. A group of which somebody was asked
+    /// for has begun, whoever led then; its time is counted anew.
+    pub(super) fn begin_groups(&mut self, id: &IncidentId, best: &BTreeMap<String, u16>, now: Now) {
         let Some(incident) = self.ledger.incidents.get(id) else {
-            return false;
+            return;
         };
-        if vm.anti_affinity.is_some() && self.companion_moves(vm) {
-            return false;
+        let mut groups: BTreeMap<_, bool> = BTreeMap::new();
+        for vm in incident.vms.values().filter(|vm| !vm.progress.terminal()) {
+            let rank = Reverse(best.get(&vm.group).copied().unwrap_or(0));
+            let asked = vm.progress != VmProgress::Pending || vm.attempt > 0;
+            *groups.entry((rank, vm.group.clone())).or_default() |= asked;
         }
-        let rank = |group: &str| (Reverse(best.get(group).copied().unwrap_or(0)), group.to_owned());
-        let mine = rank(&vm.group);
-        let earlier: Vec<String> = incident
-            .vms
-            .values()
-            .filter(|other| rank(&other.group) < mine && !other.progress.terminal())
-            .map(|other| other.group.clone())
-            .collect();
-        let group = vm.group.clone();
+        let mut patient = false;
         let run = self.run(id, now);
-        let patient = earlier.iter().any(|group| {
-            run.group_since
-                .get(group)
-                .is_none_or(|since| now.mono.since(*since) < GROUP_PATIENCE)
-        });
-        if !patient {
-            run.group_since.entry(group).or_insert(now.mono);
+        for ((_, group), asked) in groups {
+            if !patient || asked {
+                run.group_since.entry(group.clone()).or_insert(now.mono);
+            }
+            let young = |since: &Mono| now.mono.since(*since) < GROUP_PATIENCE;
+            patient |= run.group_since.get(&group).is_none_or(young);
         }
-        !patient
+    }
+
+    /// Whether it is this guest's turn: groups, anti-affinity.
+    pub(super) fn turn(&mut self, id: &IncidentId, vm: &VmRecord, now: Now) -> bool {
+        let begun = self.run(id, now).group_since.contains_key(&vm.group);
+        (begun || self.broken.is(Mutation::IgnoreGroups))
+            && !(vm.anti_affinity.is_some() && self.companion_moves(vm))
     }
 }
