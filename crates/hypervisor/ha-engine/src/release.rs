@@ -7,7 +7,7 @@ use std::time::Duration;
 use cobaltcore_api::Maintenance;
 
 use crate::action::{Effect, ServiceChange};
-use crate::engine::{Engine, Slot};
+use crate::engine::{Engine, Host, Slot};
 use crate::evidence::{Group, Verdict};
 use crate::fencing::POWER_POLL;
 use crate::ids::{IncidentId, Mono, Now};
@@ -110,13 +110,16 @@ impl Engine {
         })
     }
 
-    /// A new boot, libvirt, and a compute service that reports.
+    /// A new boot, and libvirt.
+    fn boots_well(&self, id: &IncidentId, now: Now) -> bool {
+        let host = self.hosts.get(&id.host);
+        host.is_some_and(|host| host.signals.agent.libvirt) && self.boots_anew(id, now)
+    }
+
+    /// The same, and a compute service that reports.
     fn back(&self, id: &IncidentId, now: Now) -> bool {
-        let Some(host) = self.hosts.get(&id.host) else {
-            return false;
-        };
-        let reports = self.evidence(host, now).of(Group::N).verdict == Verdict::Alive;
-        host.signals.agent.libvirt && reports && self.boots_anew(id, now)
+        let reports = |host: &Host| self.evidence(host, now).of(Group::N).verdict == Verdict::Alive;
+        self.boots_well(id, now) && self.hosts.get(&id.host).is_some_and(reports)
     }
 
     fn no_zombie(&self, id: &IncidentId) -> bool {
@@ -260,12 +263,13 @@ impl Engine {
         enabled
     }
 
-    /// Without being asked, if so configured: the host was repaired and has been healthy for long.
+    /// Without being asked, if so configured: the host was repaired and has been healthy for long. Its compute service is
+    /// not waited for: it cannot start before the taint is gone, which is what a release begins with.
     pub(crate) fn auto_release(&mut self, id: &IncidentId, now: Now) {
         let Some(span) = self.config.auto_release else {
             return;
         };
-        let healthy = self.back(id, now);
+        let healthy = self.boots_well(id, now) && self.no_zombie(id);
         let run = self.run(id, now);
         run.healthy_since = healthy.then(|| run.healthy_since.unwrap_or(now.mono));
         if run

@@ -5,9 +5,11 @@
 
 mod play;
 
+use std::time::Duration;
+
 use cobaltcore_api::Maintenance;
 use cobaltcore_ha_engine::{
-    AgentId, Answer, BootId, Decision, Domains, Effect, Entry, Epoch, Evidence, Grade, HeldReason,
+    AgentId, Answer, BootId, Config, Decision, Domains, Effect, Entry, Epoch, Evidence, Grade, HeldReason,
     IncidentId, IncidentKind, IncidentState, Input, Inventory, MigrationFacts, MigrationId, MigrationKind,
     MigrationStatus, Mono, Observation, Power, Record, Refusal, ServiceFacts, Trouble, VERSION, allowed,
 };
@@ -15,6 +17,19 @@ use play::{Play, at, host};
 
 /// Host 0 was fenced, its guests are elsewhere, and a person wants it back.
 fn wanted_back(previous: Maintenance) -> Vec<Entry> {
+    let mut entries = settled(previous);
+    entries.push(Entry::Decided {
+        incident: incident(),
+        decision: Decision::Release,
+        actor: "operator/olga".to_owned(),
+        reason: "repaired".to_owned(),
+        held: None,
+    });
+    entries
+}
+
+/// Host 0 was fenced, and its guests are elsewhere.
+fn settled(previous: Maintenance) -> Vec<Entry> {
     let incident = incident();
     vec![
         Entry::Led,
@@ -38,15 +53,8 @@ fn wanted_back(previous: Maintenance) -> Vec<Entry> {
             grade: Grade::Power,
         },
         Entry::Moved {
-            incident: incident.clone(),
-            state: IncidentState::Recovered,
-        },
-        Entry::Decided {
             incident,
-            decision: Decision::Release,
-            actor: "operator/olga".to_owned(),
-            reason: "repaired".to_owned(),
-            held: None,
+            state: IncidentState::Recovered,
         },
     ]
 }
@@ -79,6 +87,8 @@ struct Repaired {
     records: Vec<MigrationFacts>,
     /// Whether anybody wrote its maintenance.
     given_back: bool,
+    /// Whether its fence was released, and its taint with it.
+    let_go: bool,
     /// Whether a device can tell that it is on; where there is none, a person switches it on.
     by_hand: bool,
     /// Hosts that say nothing, as bits.
@@ -92,8 +102,12 @@ impl Repaired {
 
     /// Its maintenance was this before we claimed it.
     fn claimed_from(previous: Maintenance) -> Self {
+        Self::after_these(wanted_back(previous))
+    }
+
+    fn after_these(entries: Vec<Entry>) -> Self {
         let mut play = Play::new();
-        let records = (1..).zip(wanted_back(previous)).map(|(seq, entry)| Record {
+        let records = (1..).zip(entries).map(|(seq, entry)| Record {
             version: VERSION,
             seq,
             epoch: Epoch(1),
@@ -110,6 +124,7 @@ impl Repaired {
             enabled: false,
             records: Vec::new(),
             given_back: false,
+            let_go: false,
             by_hand: false,
             silent: 0,
         }
@@ -130,6 +145,11 @@ impl Repaired {
                     self.enabled = true;
                 }
                 self.given_back |= matches!(action.effect, Effect::RestoreMaintenance { .. });
+                self.let_go |= matches!(action.effect, Effect::ReleaseFence { .. });
+                assert!(
+                    !matches!(action.effect, Effect::PowerOff { .. }),
+                    "it is switched off again"
+                );
                 let result = match &action.effect {
                     Effect::ReadPower { .. } if self.by_hand => Err(Trouble::Refused(Refusal::Other)),
                     effect => Ok(self.answer(effect, nova)),
@@ -312,4 +332,34 @@ fn a_host_that_a_person_switches_on_is_taken_back_when_it_speaks() {
     assert!(world.after(60, well));
     assert!(world.given_back);
     assert_eq!(world.held(), None);
+}
+
+/// Our own taint keeps its compute service away until it is released, so that is not waited for before, and is after.
+#[test]
+fn a_host_that_was_repaired_is_taken_back_by_itself_where_that_is_wanted() {
+    let mut world = Repaired::after_these(settled(Maintenance::Off));
+    let silent = Nova {
+        reports: false,
+        up: false,
+    };
+    let config = Config {
+        auto_release: Some(Duration::from_secs(60)),
+        ..Config::default()
+    };
+    world.play.step(Input::Configure(Box::new(config)));
+    world.silent = 1;
+    world.after(120, silent);
+    assert!(!world.let_go, "it is still dead");
+    world.silent = 0;
+    world.after(50, silent);
+    assert!(!world.let_go, "it has not been well for long");
+    assert!(!world.after(120, silent));
+    assert!(world.let_go, "its compute service cannot start before that");
+    assert!(!world.given_back, "and has not");
+    let well = Nova {
+        reports: true,
+        up: true,
+    };
+    assert!(world.after(60, well));
+    assert!(world.given_back);
 }

@@ -66,6 +66,9 @@ pub fn run_scenario(name: &str, options: Options) -> Option<Run> {
     if row.name.starts_with("p3") {
         config.capacity = CapacityCheck::Hold;
     }
+    if row.name.starts_with("p51") {
+        config.auto_release = Some(std::time::Duration::from_mins(5));
+    }
     if row.name.starts_with("p5-") {
         config.spares = ["n10", "n11"]
             .iter()
@@ -870,6 +873,12 @@ const ROWS: &[Scenario] = &[
         |w| { let r = leader(w); w.at(T, Fault::JournalFull(true)); w.at(T, Fault::CrashReplica(r)); w.at(T + 50_000, Fault::JournalCut(true));
               w.at(T + 55_000, Fault::JournalFull(false)); w.at(T + 60_000, Fault::JournalCut(false)); w.at(T + 90_000, Fault::Panic(0)); }, 900,
         |w| { ensure(w.struck.contains_key("a term ends for want of a journal"), "none did")?; recovered(w, 0)?; once_each(w, 2) }),
+    row("p51-taken-back-by-itself", "repaired, switched on and well for five minutes: released, though our taint keeps its compute service away until then", 2,
+        |w| { w.at(T, Fault::PowerLoss(0)); w.at(400_000, Fault::PowerOn(0)); }, 1400,
+        |w| { recovered(w, 0)?; ensure(w.power_offs.is_empty(), "it was switched off")?; ensure(decisions(w) == [Decision::Release], "not released once")?;
+              let asked = written(w, |e| matches!(e, Entry::Decided { .. }))[0];
+              ensure(asked >= 700_000, &format!("released at {asked} ms"))?; state(w, 0, IncidentState::Released)?;
+              ensure(w.hosts[0].compute_works() && !w.hosts[0].disabled && !w.hosts[0].tainted, "it is not in service") }),
     row("p52-start-groups", "one group after the other, by its most important guest; a guest that is stuck is waited for two minutes", 4,
         |w| { for h in 0..2 { in_two_groups(w, 4 * h); w.at(T, Fault::PowerLoss(h)); } w.servers[0].takes = Some(400_000); }, 900,
         |w| { recovered(w, 0)?; recovered(w, 1)?; once_each(w, 8)?;
