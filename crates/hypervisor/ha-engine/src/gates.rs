@@ -12,7 +12,7 @@ use crate::action::Effect;
 use crate::config::CapacityCheck;
 use crate::engine::{Engine, Host, Slot};
 use crate::ids::{Domain, IncidentId, Mono, Now, ReplicaId};
-use crate::input::{PauseScope, Room};
+use crate::input::{Pause, PauseScope, Room};
 use crate::ledger::{Incident, IncidentState};
 use crate::mutation::Mutation;
 use crate::status::{Gate, HeldReason, Notice};
@@ -151,7 +151,7 @@ impl Engine {
             .get(host)
             .and_then(|h| h.facts.as_ref())
             .map_or(&[][..], |f| &f.domains);
-        self.pauses.iter().any(|pause| match &pause.scope {
+        self.pauses.iter().flatten().any(|pause| match &pause.scope {
             PauseScope::Global => true,
             PauseScope::Domain(domain) => domains.contains(domain),
             PauseScope::Host(paused) => paused == host,
@@ -163,7 +163,7 @@ impl Engine {
     pub(crate) fn zone_paused(&self, host: &HostName) -> bool {
         let known = self.hosts.get(host).and_then(|h| h.facts.as_ref());
         let zone = known.and_then(|facts| facts.domains.first());
-        self.pauses.iter().any(|pause| match &pause.scope {
+        self.pauses.iter().flatten().any(|pause| match &pause.scope {
             PauseScope::Global => true,
             PauseScope::Domain(domain) => Some(domain) == zone,
             PauseScope::Host(_) | PauseScope::Server(_) => false,
@@ -171,9 +171,13 @@ impl Engine {
     }
 
     pub(crate) fn paused_server(&self, server: &ServerId) -> bool {
-        self.pauses
-            .iter()
-            .any(|pause| matches!(&pause.scope, PauseScope::Server(paused) if paused == server))
+        let about = |pause: &Pause| matches!(&pause.scope, PauseScope::Server(paused) if paused == server);
+        self.pauses.iter().flatten().any(about)
+    }
+
+    /// Whether no pause of the guest is in force. Who has not been told which there are does not know.
+    pub(crate) fn unpaused_server(&self, server: &ServerId) -> bool {
+        self.pauses.is_some() && !self.paused_server(server)
     }
 
     fn planned_shutdown(&self, incident: &Incident, now: Mono) -> Result<(), HeldReason> {

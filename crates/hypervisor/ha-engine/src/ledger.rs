@@ -137,6 +137,7 @@ pub enum SkipReason {
     NotOnHost,
     Excluded,
     Policy,
+    /// Of earlier programs: a pause that was in force when the plan was made.
     Paused,
     LocalDisk,
     Deleting,
@@ -154,6 +155,8 @@ pub enum BlockedReason {
     NotStorageFenced,
     /// It was on its way, and its destination neither says whether it arrived nor is known to be off.
     ArrivalUnknown,
+    /// Somebody paused it; it goes on when the pause ends.
+    Paused,
 }
 
 /// What a guest has lost although it is brought back.

@@ -79,6 +79,8 @@ pub enum Mutation {
     NoDomainCooldown,
     /// Start groups do not wait for each other.
     IgnoreGroups,
+    /// A guest that somebody paused is moved all the same.
+    IgnoreGuestPause,
 }
 
 #[cfg(feature = "mutants")]
@@ -121,6 +123,7 @@ impl Mutation {
         Self::StartUnfenced,
         Self::NoDomainCooldown,
         Self::IgnoreGroups,
+        Self::IgnoreGuestPause,
     ];
 }
 

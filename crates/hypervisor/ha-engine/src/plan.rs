@@ -27,11 +27,6 @@ impl Engine {
                 {
                     progress = VmProgress::Pending;
                 }
-                if self.paused_server(&server.id) {
-                    progress = VmProgress::Skipped {
-                        reason: SkipReason::Paused,
-                    };
-                }
                 let mut record = record(server, progress);
                 record.wanted = self.wanted_elsewhere(id, &server.id).unwrap_or(record.wanted);
                 if self.broken.is(Mutation::StartStopped) {

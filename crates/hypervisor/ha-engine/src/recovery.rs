@@ -394,7 +394,7 @@ impl Engine {
     fn guard(&mut self, id: &IncidentId, now: Now) {
         self.check_hold(id, now);
         self.drive_locks(id, now);
-        self.resume_conflicts(id, now);
+        self.resume_waits(id, now);
         self.auto_release(id, now);
     }
 

@@ -10,9 +10,10 @@ use std::collections::BTreeMap;
 
 use cobaltcore_api::Maintenance;
 use cobaltcore_ha_engine::{
-    Answer, Command, Config, Decision, Effect, Entry, Epoch, FenceLevel, Gate, Grade, HeldReason, Identity,
-    IncidentId, IncidentState, IncidentStatus, Input, Ledger, Mono, Notice, Observation, Pause, PauseScope,
-    Power, Record, ReplicaId, ServiceChange, ServiceFacts, Trouble, VERSION, allowed,
+    Answer, BlockedReason, Command, Config, Decision, Effect, Entry, Epoch, FenceLevel, Gate, Grade,
+    HeldReason, Identity, IncidentId, IncidentState, IncidentStatus, Input, Ledger, Mono, Notice,
+    Observation, Pause, PauseScope, Power, Record, ReplicaId, ServiceChange, ServiceFacts, Trouble, VERSION,
+    VmProgress, allowed,
 };
 use play::{Play, at, beat, facts, host, machine, right};
 
@@ -675,4 +676,68 @@ fn a_host_that_was_emptied_before_it_is_taken_away_is_let_go() {
         world.seconds(60);
         assert_eq!(world.incidents(), incidents, "{maintenance:?} with {instances}");
     }
+}
+
+fn asked_for(effect: &Effect) -> bool {
+    matches!(effect, Effect::Evacuate { .. })
+}
+
+/// A guest that somebody paused waits, whether that was before the plan or after it, and its incident says so. Whoever
+/// leads next and has not been told of any pause yet does not take that for its end.
+#[test]
+fn a_guest_that_is_paused_waits_for_the_end_of_its_pause() {
+    let pause = Pause {
+        scope: PauseScope::Server(play::server(0).id),
+        reason: "its owner looks for the cause".into(),
+    };
+    let waits = |world: &World| {
+        let incident = &world.play.engine.ledger().incidents[&world.of(0).id];
+        let reason = BlockedReason::Paused;
+        incident.state == IncidentState::Failed
+            && incident.vms[&play::server(0).id].progress == VmProgress::Blocked { reason }
+    };
+    let mut world = World::new();
+    world.play.step(Input::Pauses(vec![pause]));
+    world.silent = 1;
+    world.seconds(40);
+    world.power = Some(Power::Off);
+    world.seconds(60);
+    assert!(waits(&world), "{:?}", world.of(0));
+    let named = |notice: &&Notice| matches!(notice, Notice::VmNeedsPerson { why, .. } if why == "Paused");
+    assert_eq!(world.play.notices.iter().filter(named).count(), 1);
+    assert_eq!(world.wrote(asked_for), 0);
+    let mut next = Play::new();
+    next.now = world.play.now;
+    next.step(Input::Lead {
+        epoch: Epoch(2),
+        sent_at: Mono(next.now),
+        journal: world.play.journal.clone(),
+    });
+    world.play = next;
+    world.seconds(60);
+    assert!(waits(&world), "nobody has said that it is over");
+    world.play.step(Input::Pauses(Vec::new()));
+    world.seconds(30);
+    assert!(world.wrote(asked_for) > 0);
+}
+
+#[test]
+fn a_pause_that_comes_between_two_attempts_is_heeded() {
+    let mut world = World::new();
+    world.silent = 1;
+    world.seconds(40);
+    world.power = Some(Power::Off);
+    while world.wrote(asked_for) == 0 {
+        world.seconds(1);
+    }
+    world.play.step(Input::Pauses(vec![Pause {
+        scope: PauseScope::Server(play::server(0).id),
+        reason: "its owner looks for the cause".into(),
+    }]));
+    world.seconds(120);
+    assert_eq!(world.wrote(asked_for), 1, "Nova did not take the first");
+    assert_eq!(world.of(0).state, IncidentState::Failed);
+    world.play.step(Input::Pauses(Vec::new()));
+    world.seconds(60);
+    assert!(world.wrote(asked_for) > 1);
 }

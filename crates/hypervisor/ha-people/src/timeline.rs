@@ -104,6 +104,7 @@ const fn blocked(reason: BlockedReason) -> &'static str {
         BlockedReason::ArrivalUnknown => {
             "it may have arrived on a host that does not speak; find out, then retry"
         }
+        BlockedReason::Paused => "somebody paused it; it goes on when the pause ends",
     }
 }
 

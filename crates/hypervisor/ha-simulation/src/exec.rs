@@ -6,8 +6,8 @@ use cobaltcore_api::Maintenance;
 use cobaltcore_api::names::HostName;
 use cobaltcore_ha_engine::{
     Action, Answer, Decision, Effect, Entry, Gate, Grade, Group, Incident, IncidentId, IncidentKind,
-    IncidentState, Input, Ledger, MigrationKind, MigrationStatus, Observation, Power, ProbeResult, Prober,
-    Refusal, ReplicaId, ServiceChange, Trouble, Verdict, lock_reason,
+    IncidentState, Input, Ledger, MigrationKind, MigrationStatus, Observation, Pause, PauseScope, Power,
+    ProbeResult, Prober, Refusal, ReplicaId, ServiceChange, Trouble, Verdict, lock_reason,
 };
 
 use crate::hosts::Bmc;
@@ -606,7 +606,8 @@ impl World {
                 format!("replica {r} is cut off and switches n{h:02} off"),
             );
         }
-        if !self.pauses.is_empty() && self.claimed_lately(incident) {
+        let paused = |pause: &Pause| pause.scope == PauseScope::Global;
+        if self.pauses.iter().any(paused) && self.claimed_lately(incident) {
             self.violate(
                 Invariant::S4Brakes,
                 format!("n{h:02} is switched off during a pause"),

@@ -96,6 +96,8 @@ pub(crate) enum Fault {
     Healed(usize),
     BadConfig(usize),
     Pause(bool),
+    /// Somebody wants one guest left alone, or no more.
+    PauseGuest(usize, bool),
     OnDuty,
     Release,
     /// A person approves every incident that is held for this.
@@ -295,9 +297,18 @@ impl World {
                     scope: PauseScope::Global,
                     reason: "works".to_owned(),
                 };
-                self.pauses = if on { vec![pause] } else { Vec::new() };
+                self.pauses.retain(|other| other.scope != pause.scope);
+                self.pauses.extend(on.then_some(pause));
                 // What passed its gates before everybody knew is under way.
                 self.paused_since = self.now + 7_000;
+            }
+            Fault::PauseGuest(n, on) => {
+                let pause = Pause {
+                    scope: PauseScope::Server(self.servers[n].id.clone()),
+                    reason: "its owner looks at it".to_owned(),
+                };
+                self.pauses.retain(|other| other.scope != pause.scope);
+                self.pauses.extend(on.then_some(pause));
             }
             Fault::OnDuty => self.operator_on_duty = true,
             Fault::Release => self.release_all(),

@@ -892,4 +892,14 @@ const ROWS: &[Scenario] = &[
         |w| { recovered(w, 0)?; once_each(w, 4)?; let led = *written(w, |e| matches!(e, Entry::Led)).last().ok_or("nobody led")?;
               let next = asked_at(w, 2)?.min(asked_at(w, 3)?);
               ensure(next > led + 115_000 && next < led + 140_000, &format!("led at {led} ms, the next group at {next} ms")) }),
+    row("p54-guests-that-are-paused", "left where they are, before the plan and after it, and named; moved when their pauses end", 3,
+        // The third is of a group that goes before the second.
+        |w| { "first".clone_into(&mut w.servers[2].group); w.servers[2].priority = 900;
+              w.at(T, Fault::PauseGuest(0, true)); w.at(T, Fault::PowerLoss(0)); w.at(T, Fault::Once(planned, Box::new(Fault::PauseGuest(1, true))));
+              w.at(500_000, Fault::PauseGuest(0, false)); w.at(700_000, Fault::PauseGuest(1, false)); }, 900,
+        |w| { ensure(asked_at(w, 0)? > 500_000 && asked_at(w, 1)? > 700_000, "moved in spite of a pause")?; ensure(asked_at(w, 2)? < 400_000, "held back by others")?;
+              let (named, ends) = (w.notices.iter().filter(|(_, n)| matches!(n, Notice::VmNeedsPerson { why, .. } if why == "Paused")).count(),
+                  written(w, |e| matches!(e, Entry::Moved { state: IncidentState::Failed | IncidentState::Recovered, .. })).len());
+              ensure((named, ends) == (2, 3), &format!("{named} were named, it ended {ends} times"))?;
+              recovered(w, 0)?; once_each(w, 3)?; state(w, 0, IncidentState::Recovered) }),
 ];

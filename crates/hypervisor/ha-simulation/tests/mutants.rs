@@ -65,6 +65,7 @@ fn all() -> Vec<Mutant> {
         StartUnfenced,
         NoDomainCooldown,
         IgnoreGroups,
+        IgnoreGuestPause,
     ]
 }
 

@@ -58,7 +58,8 @@ pub struct Engine {
     pub(crate) peers_heard: BTreeMap<ReplicaId, Mono>,
     pub(crate) canaries: Option<(Mono, usize, usize)>,
     pub(crate) own_host: Option<HostName>,
-    pub(crate) pauses: Vec<Pause>,
+    /// Nothing before somebody said which there are.
+    pub(crate) pauses: Option<Vec<Pause>>,
     pub(crate) term: Option<Term>,
     pub(crate) runs: BTreeMap<IncidentId, Run>,
     outstanding: BTreeMap<Key, (ActionId, Mono)>,
@@ -96,7 +97,7 @@ impl Engine {
             peers_heard: BTreeMap::new(),
             canaries: None,
             own_host: None,
-            pauses: Vec::new(),
+            pauses: None,
             term: None,
             runs: BTreeMap::new(),
             outstanding: BTreeMap::new(),
@@ -170,7 +171,7 @@ impl Engine {
                     host.calm = false;
                 }
             }
-            Input::Pauses(pauses) => self.pauses = pauses,
+            Input::Pauses(pauses) => self.pauses = Some(pauses),
         }
         std::mem::take(&mut self.out)
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where a guest may be besides the host that died. That a host says nothing proves nothing.
+//! Where a guest may be besides the host that died, and what becomes of one that had to wait. That a host says nothing
+//! proves nothing.
 
 use cobaltcore_api::names::{HostName, ServerId};
 
@@ -7,39 +8,42 @@ use crate::engine::Engine;
 use crate::ids::{IncidentId, Mono, Now};
 use crate::input::{Inventory, MigrationFacts};
 use crate::journal::Entry;
-use crate::ledger::{Incident, IncidentState, VmProgress};
+use crate::ledger::{BlockedReason, Incident, IncidentState, VmProgress};
 use crate::mutation::Mutation;
 
 impl Engine {
-    /// A guest that ran elsewhere and certainly does not any more is looked at again. That nothing is
-    /// heard from there is no such certainty.
-    pub(super) fn end_conflicts(&mut self, id: &IncidentId, now: Now) {
-        for server in self.ended_conflicts(id, now) {
+    /// A guest that ran elsewhere and certainly does not any more is looked at again; that nothing is heard from there is no
+    /// such certainty. So is one whose pause is over.
+    pub(super) fn end_waits(&mut self, id: &IncidentId, now: Now) {
+        for server in self.ended_waits(id, now) {
             self.set(id, &server, VmProgress::Pending, now);
         }
     }
 
-    /// An incident that failed because a guest ran elsewhere goes on when that is over, if its host is still kept off and
-    /// there is a place in flight.
-    pub(crate) fn resume_conflicts(&mut self, id: &IncidentId, now: Now) {
+    /// An incident that failed because a guest ran elsewhere or was paused goes on when that is over, if its host is still
+    /// kept off and there is a place in flight.
+    pub(crate) fn resume_waits(&mut self, id: &IncidentId, now: Now) {
         let failed = |incident: &Incident| incident.state == IncidentState::Failed;
         let waits = self.ledger.incidents.get(id).is_some_and(failed)
             && self.fence_holds(id, now).is_some()
             && self.in_flight() < self.config.max_hosts_in_flight;
-        if waits && !self.ended_conflicts(id, now).is_empty() {
+        if waits && !self.ended_waits(id, now).is_empty() {
             let incident = id.clone();
             let state = IncidentState::Evacuating;
             self.write(Entry::Moved { incident, state }, now);
         }
     }
 
-    /// Guests that ran elsewhere and certainly do not any more.
-    fn ended_conflicts(&self, id: &IncidentId, now: Now) -> Vec<ServerId> {
+    /// Guests that ran elsewhere and certainly do not any more, and those that somebody paused and let go on.
+    fn ended_waits(&self, id: &IncidentId, now: Now) -> Vec<ServerId> {
         let Some(incident) = self.ledger.incidents.get(id) else {
             return Vec::new();
         };
         let over = incident.vms.values().filter(|vm| match &vm.progress {
             VmProgress::Conflict { seen_on } => self.gone_from(&vm.server, seen_on, now),
+            VmProgress::Blocked {
+                reason: BlockedReason::Paused,
+            } => self.unpaused_server(&vm.server),
             _ => false,
         });
         over.map(|vm| vm.server.clone()).collect()

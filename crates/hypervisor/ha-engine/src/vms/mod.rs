@@ -23,7 +23,7 @@ use crate::engine::{Engine, Slot, VmRun};
 use crate::ids::{IncidentId, Mono, Now};
 use crate::input::{MigrationFacts, ServerFacts};
 use crate::journal::Entry;
-use crate::ledger::{SkipReason, VmProgress, VmRecord};
+use crate::ledger::{BlockedReason, SkipReason, VmProgress, VmRecord};
 use crate::mutation::Mutation;
 use crate::status::Notice;
 
@@ -65,7 +65,8 @@ impl Engine {
     }
 
     pub(crate) fn drive_vms(&mut self, id: &IncidentId, now: Now) {
-        self.end_conflicts(id, now);
+        self.end_waits(id, now);
+        self.heed_pauses(id, now);
         let Some(incident) = self.ledger.incidents.get(id) else {
             return;
         };
@@ -101,6 +102,23 @@ impl Engine {
                 VmProgress::Pending => self.request(id, &vm, &mut places, now),
                 _ => self.attend(id, &vm, now),
             }
+        }
+    }
+
+    /// Guests that were not asked for and that somebody paused are left where they are until the pause ends.
+    fn heed_pauses(&mut self, id: &IncidentId, now: Now) {
+        if self.broken.is(Mutation::IgnoreGuestPause) {
+            return;
+        }
+        let waiting = self.ledger.incidents.get(id).into_iter();
+        let waiting = waiting.flat_map(|incident| incident.vms.values());
+        let paused: Vec<ServerId> = waiting
+            .filter(|vm| vm.progress == VmProgress::Pending && self.paused_server(&vm.server))
+            .map(|vm| vm.server.clone())
+            .collect();
+        for server in paused {
+            let reason = BlockedReason::Paused;
+            self.set(id, &server, VmProgress::Blocked { reason }, now);
         }
     }
 

@@ -50,12 +50,12 @@ struct Since {
 /// Every word that tells why a guest needs a person. A series that begins with its first guest would not be seen to
 /// grow, so each begins with none.
 fn expect_guests(metrics: &Metrics) {
-    use BlockedReason::{ArrivalUnknown, NotStorageFenced, Resized, Unsupported};
+    use BlockedReason::{ArrivalUnknown, NotStorageFenced, Paused, Resized, Unsupported};
     use FailedReason::{AttemptsExhausted, NoValidHost, NovaError, VerifyFailed};
     let failed =
         [NoValidHost, NovaError, VerifyFailed, AttemptsExhausted].map(|reason| format!("{reason:?}"));
     let blocked =
-        [Unsupported, Resized, NotStorageFenced, ArrivalUnknown].map(|reason| format!("{reason:?}"));
+        [Unsupported, Resized, NotStorageFenced, ArrivalUnknown, Paused].map(|reason| format!("{reason:?}"));
     for reason in failed.into_iter().chain(blocked).chain([OTHER.to_owned()]) {
         let result = NEEDS_PERSON.to_owned();
         drop(metrics.vm_recoveries.get_or_create(&OfVm { result, reason }));
