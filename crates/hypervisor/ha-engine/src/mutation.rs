@@ -81,6 +81,8 @@ pub enum Mutation {
     IgnoreGroups,
     /// A guest that somebody paused is moved all the same.
     IgnoreGuestPause,
+    /// A host that is on again after its guests are settled is left on.
+    LetGoAfterwards,
 }
 
 #[cfg(feature = "mutants")]
@@ -124,6 +126,7 @@ impl Mutation {
         Self::NoDomainCooldown,
         Self::IgnoreGroups,
         Self::IgnoreGuestPause,
+        Self::LetGoAfterwards,
     ];
 }
 

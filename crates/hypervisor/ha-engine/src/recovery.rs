@@ -8,12 +8,13 @@ use std::time::Duration;
 use cobaltcore_api::Maintenance;
 
 use crate::action::{Effect, ServiceChange};
+use crate::config::FenceLevel;
 use crate::engine::{Engine, Run, Slot};
 use crate::evidence::{Group, Verdict};
-use crate::ids::{IncidentId, Mono, Now};
+use crate::ids::{Grade, IncidentId, Mono, Now};
 use crate::input::{Answer, Trouble};
 use crate::journal::Entry;
-use crate::ledger::{IncidentKind, IncidentState, VmProgress};
+use crate::ledger::{Incident, IncidentKind, IncidentState, VmProgress};
 use crate::mutation::Mutation;
 use crate::status::{Gate, HeldReason, Notice};
 
@@ -49,10 +50,7 @@ impl Engine {
             IncidentState::Fencing | IncidentState::Fenced | IncidentState::Evacuating => {
                 self.recover(id, now)
             }
-            IncidentState::Recovered | IncidentState::Failed => {
-                self.guard(id, now);
-                Ok(())
-            }
+            IncidentState::Recovered | IncidentState::Failed => self.guard(id, now),
             IncidentState::Releasing => self.release(id, now),
             IncidentState::Released | IncidentState::Cancelled | IncidentState::Closed => {
                 self.drive_locks(id, now);
@@ -315,7 +313,7 @@ impl Engine {
             return Err(None);
         };
         let (claimed, previous) = (incident.claimed, incident.previous.clone());
-        let in_fence = incident.grade.is_none() && claimed;
+        let in_fence = incident.grade.is_none() && claimed && !incident.state.settled();
         let read = self.run(id, now).maintenance.clone();
         let stale = read
             .as_ref()
@@ -389,13 +387,46 @@ impl Engine {
         }
     }
 
-    /// After the guests are safe the fence is still guarded; and a host may be taken back by
+    /// After the guests are settled the fence is kept until somebody wants the host back; and a host may be taken back by
     /// itself once it was repaired.
-    fn guard(&mut self, id: &IncidentId, now: Now) {
+    fn guard(&mut self, id: &IncidentId, now: Now) -> Pass {
         self.check_hold(id, now);
+        let kept = self.keep_off(id, now);
         self.drive_locks(id, now);
         self.resume_waits(id, now);
         self.auto_release(id, now);
+        kept
+    }
+
+    /// A host that is on again before its release could start what is still defined there, whatever runs elsewhere by now:
+    /// it is fenced again like any other, if a device can. Where repaired hosts are taken back by themselves, switching one
+    /// on is how that is asked for.
+    fn keep_off(&mut self, id: &IncidentId, now: Now) -> Pass {
+        let required = self.config.required_grade;
+        let fenced = |incident: &Incident| incident.fenced(required);
+        let incident = self.ledger.incidents.get(id);
+        let kept = incident.is_none_or(|incident| fenced(incident) && incident.held);
+        let unwanted = self.config.auto_release.is_some() || self.broken.is(Mutation::LetGoAfterwards);
+        if kept || unwanted {
+            return Ok(());
+        }
+        let switches = |level: &FenceLevel| level.grade == Grade::Power;
+        if !self.config.fence_levels.iter().any(switches) {
+            return Err(Some(HeldReason::FenceLost));
+        }
+        self.people_allow(&id.host).map_err(Some)?;
+        // Whoever cleared its maintenance took it back by hand, and it may run guests of its own: an old look says nothing.
+        let fresh = self.config.hold_max_age;
+        let read = self.run(id, now).maintenance.as_ref();
+        if read.is_none_or(|(asked, _)| now.mono.since(*asked) > fresh) {
+            return self.read_maintenance(id, now);
+        }
+        self.claim(id, now)?;
+        if !self.ledger.incidents.get(id).is_some_and(fenced) {
+            self.keep_asking(id, now);
+            self.fence(id, now)?;
+        }
+        self.hold(id, now)
     }
 
     // --- Nova

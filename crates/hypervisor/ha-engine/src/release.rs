@@ -23,6 +23,8 @@ const SECOND: Duration = Duration::from_secs(1);
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// How long that may take before people are told.
 const RECORDS_PATIENCE: Duration = Duration::from_mins(1);
+/// How long a machine may take to be off once its device has taken the order.
+const OFF_TAKES: Duration = Duration::from_secs(10);
 /// How long a host may take to have power before people are told.
 const POWER_PATIENCE: Duration = Duration::from_mins(5);
 
@@ -62,6 +64,12 @@ impl Engine {
     }
 
     fn release_fence(&mut self, id: &IncidentId, level: usize, intended: bool, now: Now) -> Pass {
+        // An order to switch it off may still be on its way, or take its time: it would undo what follows.
+        let ends = |done: Mono| now.mono.since(done) < OFF_TAKES;
+        let off_done = self.run(id, now).off_done;
+        if self.busy(Some(id), &Slot::Off) || off_done.is_some_and(ends) {
+            return Err(None);
+        }
         // On, seen after the intent: the fence is gone. Where no device can tell, a new boot that speaks shows it.
         let speaks = self.boots_anew(id, now);
         let run = self.run(id, now);

@@ -678,6 +678,96 @@ fn a_host_that_was_emptied_before_it_is_taken_away_is_let_go() {
     }
 }
 
+/// Host 0 died, was switched off, and Nova could not move its guest: it is kept off.
+fn settled() -> World {
+    let mut world = World::new();
+    world.silent = 1;
+    world.seconds(40);
+    world.power = Some(Power::Off);
+    world.seconds(400);
+    assert_eq!(world.of(0).state, IncidentState::Failed);
+    assert_eq!((world.of(0).held, world.of(0).fenced), (None, Some(Grade::Power)));
+    world.written.clear();
+    world
+}
+
+fn kept_off(effect: &Effect) -> bool {
+    matches!(effect, Effect::Hold { .. })
+}
+
+#[test]
+fn a_host_whose_guests_are_settled_is_kept_off_until_somebody_wants_it_back() {
+    let mut world = settled();
+    world.power = Some(Power::On);
+    world.seconds(15);
+    assert_eq!(world.wrote(switched_off), 1, "it is on, and nobody wants it back");
+    assert_eq!(world.of(0).fenced, None);
+    world.power = Some(Power::Off);
+    world.seconds(15);
+    assert_eq!(world.of(0).fenced, Some(Grade::Power));
+    assert_eq!(world.wrote(kept_off), 1, "and kept off again");
+    assert_eq!(world.decide(0, Decision::Release), None);
+    world.power = Some(Power::On);
+    world.silent = 0;
+    world.seconds(120);
+    assert_eq!(world.wrote(switched_off), 1, "somebody wants it back");
+}
+
+#[test]
+fn a_device_that_is_another_machines_switches_nothing_off_again_either() {
+    let mut world = settled();
+    world.play.step(Input::LeaseLost);
+    let journal = world.play.journal.clone();
+    world.play.step(Input::Lead {
+        epoch: Epoch(2),
+        sent_at: Mono(world.play.now),
+        journal,
+    });
+    world.identity = Some(machine(9));
+    world.power = Some(Power::On);
+    world.seconds(30);
+    assert_eq!(world.wrote(switched_off), 0);
+    assert_eq!(world.of(0).held, Some(HeldReason::IdentityMismatch));
+}
+
+#[test]
+fn a_host_that_people_took_into_their_hands_is_not_switched_off_again() {
+    let mut world = settled();
+    world.play.step(Input::Pauses(vec![Pause {
+        scope: PauseScope::Host(host(0)),
+        reason: "somebody looks at it".into(),
+    }]));
+    world.power = Some(Power::On);
+    world.seconds(60);
+    assert_eq!(world.of(0).held, Some(HeldReason::Paused));
+    // Maintenance that was cleared has it in service again, with whatever guests Nova sends there.
+    world.maintenance.insert(0, Maintenance::Off);
+    world.play.step(Input::Pauses(Vec::new()));
+    world.seconds(60);
+    assert_eq!(world.of(0).held, Some(HeldReason::OperatorCleared));
+    assert_eq!(world.wrote(switched_off), 0);
+    assert_eq!(world.decide(0, Decision::Abort), None);
+    world.seconds(60);
+    assert_eq!(world.of(0).state, IncidentState::Closed);
+    assert_eq!(world.wrote(switched_off), 0);
+}
+
+#[test]
+fn a_fence_that_no_device_could_renew_is_told_until_somebody_acts() {
+    let mut world = settled();
+    configured(&mut world, |config| {
+        config.fence_levels[0].grade = Grade::SelfFence;
+        config.required_grade = Grade::SelfFence;
+    });
+    world.silent = 0;
+    world.seconds(30);
+    assert_eq!(world.of(0).held, Some(HeldReason::FenceLost));
+    assert_eq!(world.wrote(switched_off), 0);
+    assert_eq!(world.decide(0, Decision::Release), None);
+    world.seconds(5);
+    assert_eq!(world.of(0).state, IncidentState::Releasing);
+}
+
 fn asked_for(effect: &Effect) -> bool {
     matches!(effect, Effect::Evacuate { .. })
 }

@@ -162,7 +162,10 @@ impl World {
         self.mark(&fault.kind());
         match fault {
             Fault::PowerLoss(h) => self.lose_power(h),
-            Fault::PowerOn(h) => self.gain_power(h),
+            Fault::PowerOn(h) => {
+                self.hosts[h].repaired = true;
+                self.gain_power(h);
+            }
             Fault::Panic(h) => self.stop_kernel(h),
             Fault::Hang(h) => self.hosts[h].user = false,
             Fault::SelfReboot(h) => self.reboot(h, 12_000, 40_000),

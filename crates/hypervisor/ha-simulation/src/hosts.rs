@@ -74,6 +74,8 @@ pub(crate) struct Host {
     pub(crate) announced: bool,
     /// The storage hears nothing of its guests.
     pub(crate) storage_silent: bool,
+    /// Somebody switched it on because it is repaired, and wants it back.
+    pub(crate) repaired: bool,
     /// Since when everything about it has been well.
     pub(crate) well_since: Option<u64>,
     /// Since when it has been answering somebody.
@@ -121,6 +123,7 @@ impl Host {
             unparked: None,
             announced: false,
             storage_silent: false,
+            repaired: false,
             well_since: Some(0),
             answers_since: Some(0),
             speaks_since: Some(0),

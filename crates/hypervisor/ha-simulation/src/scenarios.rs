@@ -902,4 +902,13 @@ const ROWS: &[Scenario] = &[
                   written(w, |e| matches!(e, Entry::Moved { state: IncidentState::Failed | IncidentState::Recovered, .. })).len());
               ensure((named, ends) == (2, 3), &format!("{named} were named, it ended {ends} times"))?;
               recovered(w, 0)?; once_each(w, 3)?; state(w, 0, IncidentState::Recovered) }),
+    row("p55-switched-on-after-its-guests-are-safe", "switched off again before it boots; left on once somebody wants it back", 2,
+        |w| { w.at(T, Fault::PowerLoss(0)); w.at(400_000, Fault::PowerOn(0)); w.at(600_000, Fault::Release); }, 1000,
+        |w| { held(w, HeldReason::FenceLost)?; let offs: Vec<u64> = w.power_offs.iter().map(|(at, _)| *at).collect();
+              ensure(offs.len() == 1 && (400_000..412_000).contains(&offs[0]), &format!("switched off at {offs:?}"))?;
+              ensure(w.hosts[0].boot == 2, "it booted before it was wanted back")?; recovered(w, 0)?; state(w, 0, IncidentState::Released)?;
+              ensure(w.hosts[0].compute_works() && !w.hosts[0].disabled, "it is not in service") }),
+    row("p56-taken-back-by-hand", "its maintenance was cleared: told, and left on", 2,
+        |w| { w.at(T, Fault::PowerLoss(0)); for fault in [Fault::Maintenance(0, Maintenance::Off), Fault::Taint(0, false), Fault::PowerOn(0)] { w.at(400_000, fault); } }, 900,
+        |w| { recovered(w, 0)?; held(w, HeldReason::OperatorCleared)?; ensure(w.power_offs.is_empty() && w.hosts[0].user, "it was switched off") }),
 ];

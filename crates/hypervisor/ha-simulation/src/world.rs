@@ -591,12 +591,14 @@ impl World {
                         | HeldReason::OperatorCleared,
                     ),
                 ) if !self.hosts[h].shows_life() || self.stranded(h, Some(&incident.id)) => Decision::Approve,
-                // It was repaired: take it back.
-                (IncidentState::Recovered | IncidentState::Failed, None) if self.hosts[h].user => {
-                    Decision::Release
-                }
                 // Somebody took it back and it lives: this is over.
                 (_, Some(HeldReason::OperatorCleared)) => Decision::Abort,
+                // It was repaired: take it back.
+                (IncidentState::Recovered | IncidentState::Failed, _)
+                    if self.hosts[h].user || self.hosts[h].repaired =>
+                {
+                    Decision::Release
+                }
                 _ => continue,
             };
             self.decide(r, &incident.id, decision);

@@ -66,6 +66,7 @@ fn all() -> Vec<Mutant> {
         NoDomainCooldown,
         IgnoreGroups,
         IgnoreGuestPause,
+        LetGoAfterwards,
     ]
 }
 
