@@ -83,6 +83,8 @@ pub enum Mutation {
     IgnoreGuestPause,
     /// A host that is on again after its guests are settled is left on.
     LetGoAfterwards,
+    /// Every spare host is enabled where nobody knows what is needed.
+    CallEverySpare,
 }
 
 #[cfg(feature = "mutants")]
@@ -127,6 +129,7 @@ impl Mutation {
         Self::IgnoreGroups,
         Self::IgnoreGuestPause,
         Self::LetGoAfterwards,
+        Self::CallEverySpare,
     ];
 }
 

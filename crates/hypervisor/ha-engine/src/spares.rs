@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Hosts that are kept disabled for a bad day. They are enabled, in the order they are named, when
-//! the guests of a dead host would find no room without them, before the first of these is moved,
-//! and one more whenever Nova finds no place for a guest. Disabling them again is left to people.
+//! the guests of a dead host would find no room without them, before the first of these is moved;
+//! one, where nobody knows how much they need; and one more whenever Nova finds no place for a guest
+//! in spite of them. Disabling them again is left to people.
 
 use cobaltcore_api::names::HostName;
 
 use crate::action::{Effect, ServiceChange};
 use crate::engine::{Engine, Host, Slot};
 use crate::evidence::{Group, Verdict};
-use crate::ids::{IncidentId, Now};
+use crate::ids::{IncidentId, Mono, Now};
 use crate::input::Room;
 use crate::journal::Entry;
+use crate::mutation::Mutation;
 use crate::recovery::Pass;
 use crate::status::Notice;
 
@@ -41,8 +43,7 @@ impl Engine {
                 self.call_again(id, &spare, now);
                 continue;
             }
-            let short = needed.is_none_or(|needed| !free.holds(needed));
-            if !short && wanted == 0 {
+            if !self.short(id, needed, free) && wanted == 0 {
                 break;
             }
             wanted = wanted.saturating_sub(1);
@@ -54,6 +55,19 @@ impl Engine {
             return Err(None);
         }
         Ok(())
+    }
+
+    /// Whether there is too little room without another spare. Where nobody says what is needed, or what those that were
+    /// called have, one is called, and what Nova finds tells the rest.
+    fn short(&self, id: &IncidentId, needed: Option<Room>, free: Room) -> bool {
+        let called = self.ledger.incidents.get(id).map(|incident| &incident.spares);
+        let mut called = called.into_iter().flatten();
+        let facts = |spare: &HostName| self.hosts.get(spare).and_then(|host| host.facts.as_ref());
+        let unknown = |spare: &HostName| facts(spare).is_none_or(|facts| facts.room.is_none());
+        match needed {
+            Some(needed) if !called.clone().any(unknown) => !free.holds(needed),
+            _ => called.next().is_none() || self.broken.is(Mutation::CallEverySpare),
+        }
     }
 
     /// Whether a host is a spare that works and takes no guests yet.
@@ -91,7 +105,16 @@ impl Engine {
             incident: id.clone(),
             host: spare.clone(),
         });
+        self.run(id, now).spare_called = Some(now.mono);
         self.enable_spare(id, spare, now);
+    }
+
+    /// Nova found no place for a guest. What it said to a request from before the latest spare host was called is no news.
+    pub(crate) fn no_place(&mut self, id: &IncidentId, asked: Option<Mono>, now: Now) {
+        let run = self.run(id, now);
+        run.no_place |= run
+            .spare_called
+            .is_none_or(|called| asked.is_none_or(|asked| asked > called));
     }
 
     /// An answer got lost, and the service still is disabled.

@@ -27,6 +27,7 @@ pub(crate) struct Shown {
     instances: usize,
     libvirt_down: bool,
     free: u64,
+    told: bool,
 }
 
 impl World {
@@ -39,6 +40,7 @@ impl World {
             libvirt_down: host.user && !host.libvirt,
             // Every host has room for a hundred guests, unless the cloud is full.
             free: if self.capacity { 100 } else { 0 },
+            told: self.rooms_told,
         }
     }
 
@@ -54,7 +56,7 @@ impl World {
             instances: shown.instances,
             libvirt_down: shown.libvirt_down,
             machine: host.identity(),
-            room: Some(Room {
+            room: self.rooms_told.then_some(Room {
                 used_mib: guests * 2048,
                 free_mib: shown.free * 2048,
                 used_vcpus: guests,

@@ -156,9 +156,12 @@ impl World {
             self.violate(Invariant::S6OneRequest, format!("guest {n} is asked for twice"));
         }
         let was_running = self.servers[n].state != VmState::Stopped;
-        let candidates: Vec<usize> = (0..self.hosts.len())
-            .filter(|h| *h != source && self.service_up(*h) && !self.hosts[*h].disabled && self.capacity)
-            .collect();
+        let fits = |h: &usize| {
+            let host = &self.hosts[*h];
+            let passes = !self.picky || self.config.spares.contains(&host.name);
+            *h != source && self.service_up(*h) && !host.disabled && self.capacity && passes
+        };
+        let candidates: Vec<usize> = (0..self.hosts.len()).filter(fits).collect();
         let destination = (!candidates.is_empty()).then(|| candidates[self.rng.usize(..candidates.len())]);
         let status = if destination.is_some() {
             MigrationStatus::Accepted

@@ -69,7 +69,10 @@ pub fn run_scenario(name: &str, options: Options) -> Option<Run> {
     if row.name.starts_with("p51") {
         config.auto_release = Some(std::time::Duration::from_mins(5));
     }
-    if row.name.starts_with("p5-") {
+    if ["p5-", "p57", "p58"]
+        .iter()
+        .any(|name| row.name.starts_with(name))
+    {
         config.spares = ["n10", "n11"]
             .iter()
             .filter_map(|name| name.parse().ok())
@@ -911,4 +914,11 @@ const ROWS: &[Scenario] = &[
     row("p56-taken-back-by-hand", "its maintenance was cleared: told, and left on", 2,
         |w| { w.at(T, Fault::PowerLoss(0)); for fault in [Fault::Maintenance(0, Maintenance::Off), Fault::Taint(0, false), Fault::PowerOn(0)] { w.at(400_000, fault); } }, 900,
         |w| { recovered(w, 0)?; held(w, HeldReason::OperatorCleared)?; ensure(w.power_offs.is_empty() && w.hosts[0].user, "it was switched off") }),
+    row("p57-spare-where-nobody-knows-the-room", "one is enabled, the other is left alone", 2,
+        |w| { w.rooms_told = false; for h in 1..12 { w.hosts[h].disabled = true; } w.at(T, Fault::PowerLoss(0)); }, 500,
+        |w| { recovered(w, 0)?; ensure(!w.hosts[10].disabled && w.hosts[11].disabled, "not one spare was enabled") }),
+    row("p58-no-valid-host-then-a-spare", "there is room, and Nova finds none: a spare is enabled, one for both guests", 2,
+        |w| { w.picky = true; for h in 10..12 { w.hosts[h].disabled = true; } w.at(T, Fault::PowerLoss(0)); }, 500,
+        |w| { recovered(w, 0)?; ensure(!w.hosts[10].disabled && w.hosts[11].disabled, "not one spare was enabled")?;
+              ensure(w.evacuations.len() > 2, "Nova found a place at once")?; state(w, 0, IncidentState::Recovered) }),
 ];

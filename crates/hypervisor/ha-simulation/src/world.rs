@@ -184,6 +184,10 @@ pub(crate) struct World {
     pub(crate) rabbit_up: bool,
     pub(crate) list_complete: bool,
     pub(crate) capacity: bool,
+    /// Whether anybody says how much room hosts have.
+    pub(crate) rooms_told: bool,
+    /// What Nova looks for in a host only the spare ones have.
+    pub(crate) picky: bool,
     /// How often agents list their guests, if not by chance.
     pub(crate) lists_every: Option<u64>,
     /// Whether hosts reset themselves when they lose the service.
@@ -279,6 +283,8 @@ impl World {
             rabbit_up: true,
             list_complete: true,
             capacity: true,
+            rooms_told: true,
+            picky: false,
             lists_every: None,
             armed: false,
             shown_twice: None,

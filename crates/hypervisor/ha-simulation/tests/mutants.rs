@@ -67,6 +67,7 @@ fn all() -> Vec<Mutant> {
         IgnoreGroups,
         IgnoreGuestPause,
         LetGoAfterwards,
+        CallEverySpare,
     ]
 }
 

@@ -139,8 +139,9 @@ pub(crate) struct VmRun {
     pub(crate) answered: Option<Mono>,
     /// The latest request was refused for a reason that is not the guest's; the next one is the same attempt.
     pub(crate) uncounted: bool,
-    /// When the first request left in this term.
+    /// When the first request left in this term, and when the latest did.
     pub(crate) asked: Option<Mono>,
+    pub(crate) asked_last: Option<Mono>,
     pub(crate) since: Mono,
     pub(crate) stuck: bool,
     pub(crate) needs_reset: bool,
@@ -233,6 +234,8 @@ pub(crate) struct Run {
     pub(crate) told_room: bool,
     /// Nova found no place for one of its guests since spare hosts were last thought of.
     pub(crate) no_place: bool,
+    /// When the latest spare host was called.
+    pub(crate) spare_called: Option<Mono>,
     /// When too many hosts of its failure domain were last in trouble before it.
     pub(crate) crowded: Option<Mono>,
 }
@@ -271,6 +274,7 @@ impl Run {
             investigated: None,
             told_room: false,
             no_place: false,
+            spare_called: None,
             crowded: None,
         }
     }

@@ -91,7 +91,8 @@ impl Engine {
                 self.set(id, &vm.server, VmProgress::Verifying { destination }, now);
             }
             (None, Some(MigrationStatus::Error)) => {
-                self.run(id, now).no_place = true;
+                let asked = self.vm_run(id, &vm.server, now).asked_last;
+                self.no_place(id, asked, now);
                 self.again(id, vm, FailedReason::NoValidHost, now);
             }
             (None, Some(MigrationStatus::Failed)) => self.again(id, vm, FailedReason::NovaError, now),

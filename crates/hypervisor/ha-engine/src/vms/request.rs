@@ -99,6 +99,7 @@ impl Engine {
         let run = self.vm_run(id, &vm.server, now);
         run.answered = None;
         run.asked.get_or_insert(now.mono);
+        run.asked_last = Some(now.mono);
         run.since = now.mono;
         let effect = Effect::Evacuate {
             server: vm.server.clone(),
