@@ -164,3 +164,143 @@ pub(crate) fn not_cut_off(server: &ServerFacts, grade: Option<Grade>) -> Option<
         reason: BlockedReason::NotStorageFenced,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::Epoch;
+
+    fn id() -> IncidentId {
+        IncidentId {
+            epoch: Epoch(1),
+            n: 1,
+            host: "n1".parse().unwrap(),
+            opened_ms: None,
+        }
+    }
+
+    fn guest() -> ServerFacts {
+        ServerFacts {
+            id: "00000000-0000-4000-8000-000000000001".parse().unwrap(),
+            name: "guest".to_owned(),
+            host: Some(id().host),
+            state: VmState::Active,
+            task: String::new(),
+            running: true,
+            policy: None,
+            excluded: false,
+            priority: 500,
+            group: String::new(),
+            anti_affinity: None,
+            memory_mib: 2048,
+            local_disk: false,
+            local_extras: false,
+            on_fenced_storage: true,
+            lock: None,
+            user_action_ms: None,
+        }
+    }
+
+    /// What becomes of a guest of a dead host that is off.
+    fn fate(change: impl FnOnce(&mut ServerFacts), configure: impl FnOnce(&mut Config)) -> VmProgress {
+        let (mut guest, mut config) = (guest(), Config::default());
+        change(&mut guest);
+        configure(&mut config);
+        classify(&guest, &id(), Some(Grade::Power), &config)
+    }
+
+    const MOVED: VmProgress = VmProgress::Pending;
+
+    const fn left(reason: SkipReason) -> VmProgress {
+        VmProgress::Skipped { reason }
+    }
+
+    #[test]
+    fn a_guest_of_a_dead_host_is_moved_if_its_owner_or_the_default_wants_it() {
+        use VmPolicy::{Evacuate, Ignore, Restart};
+        let policy = left(SkipReason::Policy);
+        for (asked, default, wanted) in [
+            (None, Evacuate, &MOVED),
+            (None, Restart, &policy),
+            (None, Ignore, &policy),
+            (Some(Evacuate), Evacuate, &MOVED),
+            (Some(Evacuate), Ignore, &MOVED),
+            (Some(Evacuate), Restart, &MOVED),
+            (Some(Restart), Evacuate, &policy),
+            (Some(Ignore), Evacuate, &policy),
+        ] {
+            let found = fate(
+                |guest| guest.policy = asked,
+                |config| config.default_policy = default,
+            );
+            assert_eq!(found, *wanted, "asked for {asked:?}, {default:?} by default");
+        }
+        let excluded = |guest: &mut ServerFacts| (guest.excluded, guest.policy) = (true, Some(Evacuate));
+        assert_eq!(
+            fate(excluded, |_| {}),
+            left(SkipReason::Excluded),
+            "whatever it asks for"
+        );
+        let elsewhere = |guest: &mut ServerFacts| guest.host = "n2".parse().ok();
+        assert_eq!(fate(elsewhere, |_| {}), left(SkipReason::NotOnHost));
+    }
+
+    #[test]
+    fn states_are_moved_unless_they_cannot_be_or_nobody_wants_them_to() {
+        use VmState as S;
+        let resized = VmProgress::Blocked {
+            reason: BlockedReason::Resized,
+        };
+        for (state, usually, where_skipped) in [
+            (S::Active, MOVED, left(SkipReason::Policy)),
+            (S::Stopped, MOVED, left(SkipReason::Policy)),
+            (S::Error, MOVED, left(SkipReason::ErrorState)),
+            (S::Paused, MOVED, left(SkipReason::Policy)),
+            (S::Suspended, MOVED, left(SkipReason::Policy)),
+            (S::Rescued, MOVED, left(SkipReason::Policy)),
+            (S::Resized, resized, left(SkipReason::Policy)),
+            (S::Building, left(SkipReason::Building), left(SkipReason::Policy)),
+            (S::Shelved, left(SkipReason::Shelved), left(SkipReason::Policy)),
+            (
+                S::ShelvedOffloaded,
+                left(SkipReason::Shelved),
+                left(SkipReason::Policy),
+            ),
+            (
+                S::SoftDeleted,
+                left(SkipReason::Deleting),
+                left(SkipReason::Policy),
+            ),
+            (S::Deleted, left(SkipReason::Deleting), left(SkipReason::Policy)),
+        ] {
+            assert_eq!(fate(|guest| guest.state = state, |_| {}), usually, "{state:?}");
+            let skipped = fate(
+                |guest| guest.state = state,
+                |config| config.skip_states = vec![state],
+            );
+            assert_eq!(skipped, where_skipped, "{state:?}, which is to be skipped");
+            let others = fate(|_| {}, |config| config.skip_states = vec![state]);
+            assert_eq!(
+                others == MOVED,
+                state != S::Active,
+                "{state:?} is to be skipped, and it is active"
+            );
+        }
+        let deleting = |guest: &mut ServerFacts| "deleting".clone_into(&mut guest.task);
+        assert_eq!(fate(deleting, |_| {}), left(SkipReason::Deleting));
+    }
+
+    #[test]
+    fn disks_that_would_be_lost_or_written_twice_keep_a_guest_where_it_is() {
+        let local = |guest: &mut ServerFacts| guest.local_disk = true;
+        assert_eq!(fate(local, |_| {}), left(SkipReason::LocalDisk));
+        let rebuilt = fate(local, |config| config.local_disk = LocalDisk::Rebuild);
+        assert_eq!(rebuilt, MOVED, "somebody accepted that");
+        let mut guest = guest();
+        guest.on_fenced_storage = false;
+        let by = |grade| classify(&guest, &id(), Some(grade), &Config::default());
+        let reason = BlockedReason::NotStorageFenced;
+        assert_eq!(by(Grade::Storage), VmProgress::Blocked { reason });
+        assert_eq!(by(Grade::Power), MOVED);
+    }
+}

@@ -8,8 +8,8 @@ mod play;
 
 use cobaltcore_api::names::ServerId;
 use cobaltcore_ha_engine::{
-    AgentId, Answer, BootId, DomainState, Effect, Epoch, GuestEvent, GuestEventKind, Input, Inventory, Mono,
-    Notice, Observation, Pause, PauseScope, ServerFacts, VmPolicy, VmState,
+    AgentId, Answer, BootId, Config, DomainState, Effect, Epoch, GuestEvent, GuestEventKind, Input,
+    Inventory, Mono, Notice, Observation, Pause, PauseScope, ServerFacts, VmPolicy, VmState,
 };
 use play::{Play, host, server};
 
@@ -178,6 +178,24 @@ fn who_is_restarted_and_who_is_left_alone() {
     assert_eq!(stopped, [Effect::Start { server: id }]);
     assert_eq!(left(|server| server.policy = None), [], "nobody asked for it");
     assert_eq!(left(|server| server.policy = Some(VmPolicy::Ignore)), []);
+    let by_default = |policy| {
+        let mut world = World::new(1);
+        let config = Config {
+            restart_by_default: true,
+            ..Config::default()
+        };
+        world.play.step(Input::Configure(Box::new(config)));
+        world.servers[0].policy = policy;
+        world.crash(0);
+        world.seconds(60);
+        world.restarts.len()
+    };
+    assert_eq!(by_default(None), 1, "where nobody need ask for it");
+    assert_eq!(
+        by_default(Some(VmPolicy::Ignore)),
+        0,
+        "unless its owner wants none"
+    );
     assert_eq!(
         left(|server| server.excluded = true),
         [],
