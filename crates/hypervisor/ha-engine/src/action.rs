@@ -33,6 +33,11 @@ pub enum Effect {
         /// Hosts whose agents are to try as well.
         peers: Vec<HostName>,
     },
+    /// Read. Have the agents of these hosts list their guests; the lists come as observations.
+    ListGuests {
+        /// The hosts.
+        hosts: Vec<HostName>,
+    },
     /// Read. The power state, from the device and not from a cache.
     ReadPower {
         /// The host.
@@ -186,6 +191,7 @@ impl Effect {
         !matches!(
             self,
             Self::Investigate { .. }
+                | Self::ListGuests { .. }
                 | Self::ReadPower { .. }
                 | Self::ReadHold { .. }
                 | Self::Identify { .. }

@@ -85,6 +85,8 @@ pub enum Mutation {
     LetGoAfterwards,
     /// Every spare host is enabled where nobody knows what is needed.
     CallEverySpare,
+    /// Lists of guests are used as they come, however seldom that is.
+    AskForNoLists,
 }
 
 #[cfg(feature = "mutants")]
@@ -130,6 +132,7 @@ impl Mutation {
         Self::IgnoreGuestPause,
         Self::LetGoAfterwards,
         Self::CallEverySpare,
+        Self::AskForNoLists,
     ];
 }
 

@@ -265,6 +265,7 @@ impl Engine {
         // A device may lie, also about a host that somebody switched on again while its guests are moved. Whoever
         // answers contradicts it as long as somebody asks.
         self.keep_asking(id, now);
+        self.refresh_lists(id, now);
         self.check_hold(id, now);
         let passed = claimed.and_then(|()| self.prepare(id, now));
         // Whatever holds the incident back, guests that are on their way are followed to their end.

@@ -90,7 +90,8 @@ impl World {
             return;
         };
         voice.report(&self.hosts[h], self.now, self.armed);
-        let listed = self.hosts[h].libvirt && self.lists_guests(h, &voice);
+        let wanted = std::mem::take(&mut self.hosts[h].list_wanted);
+        let listed = self.hosts[h].libvirt && (self.lists_guests(h, &voice) || wanted);
         if listed {
             self.list_guests(h, &mut voice);
         }

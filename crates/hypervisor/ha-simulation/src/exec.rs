@@ -48,6 +48,14 @@ impl World {
         let incident = action.incident.as_ref();
         match &action.effect {
             Effect::Investigate { host, peers } => (10, self.investigate(r, host, peers)),
+            Effect::ListGuests { hosts } => {
+                // As any command, it waits for an agent that asks for it.
+                for h in hosts.iter().filter_map(|host| self.named.get(host).copied()) {
+                    let reached = self.reaches(r, h) && !self.replicas[r].closed;
+                    self.hosts[h].list_wanted |= reached && self.hosts[h].agent_speaks();
+                }
+                (10, Ok(Answer::Done))
+            }
             Effect::ReadPower { host, level } => self.at_device(*level, host, Self::read_power),
             Effect::ReadHold { host, level } => {
                 self.at_device(*level, host, |world, h, bmc| match world.read_power(h, bmc) {
@@ -512,6 +520,7 @@ impl World {
                 &|e| matches!(e, Entry::VmIntended { incident, server: s, .. } if Some(incident) == about && s == server),
             ),
             Effect::Investigate { .. }
+            | Effect::ListGuests { .. }
             | Effect::ReadPower { .. }
             | Effect::ReadHold { .. }
             | Effect::Identify { .. }

@@ -76,6 +76,8 @@ pub(crate) struct Host {
     pub(crate) storage_silent: bool,
     /// Somebody switched it on because it is repaired, and wants it back.
     pub(crate) repaired: bool,
+    /// Its agent was asked to list its guests.
+    pub(crate) list_wanted: bool,
     /// Since when everything about it has been well.
     pub(crate) well_since: Option<u64>,
     /// Since when it has been answering somebody.
@@ -124,6 +126,7 @@ impl Host {
             announced: false,
             storage_silent: false,
             repaired: false,
+            list_wanted: false,
             well_since: Some(0),
             answers_since: Some(0),
             speaks_since: Some(0),

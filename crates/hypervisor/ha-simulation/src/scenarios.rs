@@ -921,4 +921,8 @@ const ROWS: &[Scenario] = &[
         |w| { w.picky = true; for h in 10..12 { w.hosts[h].disabled = true; } w.at(T, Fault::PowerLoss(0)); }, 500,
         |w| { recovered(w, 0)?; ensure(!w.hosts[10].disabled && w.hosts[11].disabled, "not one spare was enabled")?;
               ensure(w.evacuations.len() > 2, "Nova found a place at once")?; state(w, 0, IncidentState::Recovered) }),
+    row("p59-lists-are-rare", "hosts are asked for lists before guests are: one that runs elsewhere is a conflict", 2,
+        |w| { w.lists_every = Some(600_000); w.servers[0].runs_on = [1].into(); w.at(300_000, Fault::PowerLoss(0)); }, 700,
+        |w| { ensure(matches!(progress(w, 0), Some(VmProgress::Conflict { .. })), "no conflict")?;
+              ensure(!w.evacuations.iter().any(|(_, n)| *n == 0), "it was asked for")?; ensure(w.servers[1].host != 0, "the other was not moved") }),
 ];

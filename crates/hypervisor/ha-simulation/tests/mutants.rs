@@ -68,6 +68,7 @@ fn all() -> Vec<Mutant> {
         IgnoreGuestPause,
         LetGoAfterwards,
         CallEverySpare,
+        AskForNoLists,
     ]
 }
 

@@ -17,6 +17,7 @@ use crate::ledger::IncidentState;
 use crate::monitors::{Contradiction, HostMonitors, Reboot, Suspicion};
 use crate::signals::{Signals, Word};
 use crate::status::HeldReason;
+use crate::vms::Lists;
 
 /// One host and what is known of it. Soft: a new process learns it anew.
 #[derive(Clone, Debug, Default)]
@@ -124,6 +125,7 @@ pub(crate) enum Slot {
     Fence,
     Restore,
     Spare(HostName),
+    Lists,
 }
 
 /// A fact read for an incident: when it was asked for, and what it said.
@@ -234,6 +236,8 @@ pub(crate) struct Run {
     pub(crate) told_room: bool,
     /// Nova found no place for one of its guests since spare hosts were last thought of.
     pub(crate) no_place: bool,
+    /// The lists of guests that tell where a guest runs besides its host.
+    pub(crate) lists: Lists,
     /// When the latest spare host was called.
     pub(crate) spare_called: Option<Mono>,
     /// When too many hosts of its failure domain were last in trouble before it.
@@ -274,6 +278,7 @@ impl Run {
             investigated: None,
             told_room: false,
             no_place: false,
+            lists: Lists::default(),
             spare_called: None,
             crowded: None,
         }

@@ -8,6 +8,7 @@
 mod answers;
 mod elsewhere;
 mod follow;
+mod lists;
 mod locks;
 mod request;
 mod turns;
@@ -26,6 +27,8 @@ use crate::journal::Entry;
 use crate::ledger::{BlockedReason, SkipReason, VmProgress, VmRecord};
 use crate::mutation::Mutation;
 use crate::status::Notice;
+
+pub(crate) use lists::Lists;
 
 const SECOND: Duration = Duration::from_secs(1);
 /// How often a guest on its way is looked at.

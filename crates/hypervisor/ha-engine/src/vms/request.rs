@@ -15,7 +15,7 @@ use crate::recovery::note_retry;
 
 impl Engine {
     pub(super) fn request(&mut self, id: &IncidentId, vm: &VmRecord, places: &mut Places, now: Now) {
-        if !(prepared(vm) || places.free()) || !self.turn(id, vm, now) {
+        if !(prepared(vm) || places.free()) || !self.turn(id, vm, now) || self.awaits_lists(id, now) {
             return;
         }
         let run = self.vm_run(id, &vm.server, now);

@@ -132,6 +132,12 @@ impl Executor {
                 self.deps.investigator.investigate(host, peers);
                 Ok(Answer::Done)
             }
+            Effect::ListGuests { hosts } => {
+                for host in hosts {
+                    self.deps.commands.push(host, Order::Resync, COMMAND_LIFE);
+                }
+                Ok(Answer::Done)
+            }
             Effect::Resign => {
                 self.deps.leadership.resign();
                 Ok(Answer::Done)

@@ -307,3 +307,17 @@ async fn a_guest_that_runs_twice_is_paused_by_its_agent() {
     assert_eq!(waiting.len(), 1);
     assert_eq!(waiting[0].order, crate::commands::Order::PauseDomain(server));
 }
+
+#[tokio::test]
+async fn agents_are_asked_for_their_lists_once_however_often_that_is_wanted() {
+    let rig = Rig::new().await;
+    for _ in 0..2 {
+        let hosts = vec![name(ONE), name(TWO)];
+        rig.act(Effect::ListGuests { hosts }).await.unwrap();
+    }
+    for host in [ONE, TWO] {
+        let waiting = rig.deps.commands.take(&name(host));
+        let orders: Vec<_> = waiting.into_iter().map(|waiting| waiting.order).collect();
+        assert_eq!(orders, [crate::commands::Order::Resync], "{host}");
+    }
+}
