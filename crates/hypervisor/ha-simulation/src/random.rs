@@ -77,6 +77,8 @@ pub(crate) fn random_run(options: Options) -> World {
     people_act(&mut world, &mut people, end);
     let mut ways = fastrand::Rng::with_seed(options_seed ^ 0x0011_0A15);
     answers_are_lost(&mut world, &mut ways, end);
+    let mut wishes = fastrand::Rng::with_seed(options_seed ^ 0x0031_5E55);
+    wishes_of_people(&mut world, &mut wishes, end);
     world.at(end, Fault::Heal);
     world.at(end + 90_000, Fault::OnDuty);
     world.schedule(30_000, Event::Operator);
@@ -162,6 +164,29 @@ fn people_act(world: &mut World, people: &mut fastrand::Rng, end: u64) {
                 world.at(until, Fault::Libvirt(h, true));
             }
         }
+    }
+}
+
+/// Guests that are to start one after the other or to be left alone for a while, and hosts that somebody switches on once
+/// their guests may be settled.
+fn wishes_of_people(world: &mut World, wishes: &mut fastrand::Rng, end: u64) {
+    if wishes.u8(..3) == 0 {
+        for n in 0..world.servers.len() {
+            let group = ["", "db", "web"][wishes.usize(..3)];
+            group.clone_into(&mut world.servers[n].group);
+        }
+    }
+    if wishes.u8(..4) == 0 {
+        let (n, at) = (
+            wishes.usize(..world.servers.len()),
+            wishes.u64(60_000..end - 60_000),
+        );
+        world.at(at, Fault::PauseGuest(n, true));
+        world.at(wishes.u64(at..end), Fault::PauseGuest(n, false));
+    }
+    if wishes.u8(..4) == 0 {
+        let (h, at) = (wishes.usize(..world.hosts.len()), wishes.u64(200_000..end));
+        world.at(at, Fault::PowerOn(h));
     }
 }
 

@@ -44,9 +44,11 @@ impl Engine {
             self.set(id, &vm.server, VmProgress::Conflict { seen_on }, now);
             return;
         }
-        let evacuation = |m: &&MigrationFacts| m.kind == MigrationKind::Evacuation && m.status.open();
-        if let Some(open) = seen.migrations.iter().find(evacuation)
-            && !self.destination_fenced(open, now)
+        // Of several records each may still come true whose destination is not known to be off.
+        let possible = |m: &&MigrationFacts| {
+            m.kind == MigrationKind::Evacuation && m.status.open() && !self.destination_fenced(m, now)
+        };
+        if let Some(open) = seen.migrations.iter().find(possible)
             && !self.broken.is(Mutation::ResendBlindly)
         {
             self.set(id, &vm.server, VmProgress::InFlight { migration: open.id }, now);
