@@ -28,6 +28,8 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 const HEADERS: Duration = Duration::from_mins(2);
 const PING_AFTER: Duration = Duration::from_secs(30);
 const MAX_STREAMS: u32 = 250;
+/// A client may take back so many requests that nobody has looked at yet: one that ends all its watches is no attack.
+const MAX_RESETS: usize = 400;
 const MAX_HEADER: usize = 64 << 10;
 const MAX_BUFFER: usize = 400 << 10;
 /// The name of HTTP/2 in a TLS handshake.
@@ -191,6 +193,7 @@ where
         .timer(TokioTimer::new())
         .max_concurrent_streams(MAX_STREAMS)
         .max_header_list_size(MAX_HEADER as u32)
+        .max_pending_accept_reset_streams(MAX_RESETS)
         .keep_alive_interval(PING_AFTER)
         .adaptive_window(true);
     let serving = async move {

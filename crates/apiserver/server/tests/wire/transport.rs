@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Over a real socket: TLS, HTTP/1.1 and HTTP/2, the headers every answer carries, who is let in.
-//! `curl` is the client, because it is nobody's Rust.
+//! `curl` is the client, because it is nobody's Rust; what it does not do is written by hand.
 
 use std::process::Command;
+use std::time::Duration;
 
-use crate::requests::map;
+use crate::requests::{MAPS, map};
+use cobaltcore_apiserver::Config;
 use cobaltcore_apiserver::testkit::TestServer;
 
 struct Outside {
@@ -199,4 +201,70 @@ async fn a_connection_that_has_watched_answers_and_watches_again() {
         .await;
     let connects: Vec<_> = rest.lines().filter(|line| line.ends_with(" 200")).collect();
     assert_eq!(connects, ["1 200", "0 200", "0 200"], "{rest}");
+}
+
+/// Whoever ends all its watches at once has done nothing wrong: the connection goes on.
+#[tokio::test]
+async fn many_requests_may_be_taken_back_at_once() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("socket");
+    let server = TestServer::with(Config {
+        unix_socket: Some(socket.clone()),
+        ..Config::default()
+    })
+    .await;
+    let token = format!("Bearer {}", server.server().pki().admin_token());
+    let frame = |kind: u8, flags: u8, stream: u32, payload: &[u8]| -> Vec<u8> {
+        let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+        let mut out = vec![length[1], length[2], length[3], kind, flags];
+        out.extend(stream.to_be_bytes());
+        out.extend(payload);
+        out
+    };
+    let request = |path: &str| -> Vec<u8> {
+        let mut block = Vec::new();
+        for (name, value) in [
+            (":method", "GET"),
+            (":scheme", "http"),
+            (":authority", "localhost"),
+            (":path", path),
+            ("authorization", &token),
+        ] {
+            block.push(0);
+            for text in [name, value] {
+                block.push(u8::try_from(text.len()).unwrap());
+                block.extend(text.as_bytes());
+            }
+        }
+        block
+    };
+    let mut sent = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    sent.extend(frame(4, 0, 0, &[]));
+    for at in 0..100 {
+        sent.extend(frame(1, 5, 2 * at + 1, &request(&format!("{MAPS}?watch=1"))));
+        sent.extend(frame(3, 0, 2 * at + 1, &8u32.to_be_bytes()));
+    }
+    sent.extend(frame(1, 5, 201, &request("/healthz")));
+    let mut connection = tokio::net::UnixStream::connect(&socket).await.unwrap();
+    connection.write_all(&sent).await.unwrap();
+    // Length, kind, flags and stream of a frame; then what it carries.
+    let answered = async {
+        loop {
+            let mut head = [0; 9];
+            connection.read_exact(&mut head).await.unwrap();
+            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
+            let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
+            let mut payload = vec![0; length];
+            connection.read_exact(&mut payload).await.unwrap();
+            assert_ne!(head[3], 7, "the connection is given up");
+            if (head[3], stream) == (0, 201) {
+                return payload;
+            }
+        }
+    };
+    let body = tokio::time::timeout(Duration::from_secs(60), answered)
+        .await
+        .unwrap();
+    assert_eq!(body, b"ok");
 }
