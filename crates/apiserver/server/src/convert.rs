@@ -29,14 +29,23 @@ impl Api {
             return Ok(records);
         };
         let api_version = resource.api_version();
+        let registry = self.types();
         let mut shown = records;
         let (mut places, mut objects) = (Vec::new(), Vec::new());
         for (at, record) in shown.iter().enumerate() {
             if record.schema == custom.schema_generation {
                 continue;
             }
-            let object = record.parse();
+            let mut object = record.parse();
             if object["apiVersion"] != *api_version {
+                // What is missing is filled in by the version it is stored in, before another sees it.
+                let (group, version) =
+                    crate::meta::split_api_version(object["apiVersion"].as_str().unwrap_or_default());
+                if let Some(stored) = registry.get(group, version, &resource.plural)
+                    && let Some(stored) = stored.as_custom()
+                {
+                    stored.reread(&mut object);
+                }
                 places.push(at);
                 objects.push(object);
             }
@@ -49,7 +58,7 @@ impl Api {
             .convert(self, converter, &mut objects, &api_version, deadline)
             .await?;
         for (at, mut object) in places.into_iter().zip(objects) {
-            custom.reread(&mut object);
+            custom.take_over(&mut object);
             if let Some(slot) = shown.get_mut(at) {
                 *slot = Arc::new(Record {
                     revision: slot.revision,

@@ -37,6 +37,7 @@ mod collector;
 mod confinement;
 mod contention;
 mod conversion;
+mod conversion_more;
 mod custom;
 mod definitions;
 mod delete;

@@ -85,8 +85,43 @@ impl Webhooks {
             .iter()
             .filter_map(|at| objects.get(*at).cloned())
             .collect();
+        let converted = match self
+            .convert_together(api, converter, &originals, api_version, deadline)
+            .await
+        {
+            // The reference converts one by one, and says of the first that fails why it does.
+            Err(_) if originals.len() > 1 => {
+                let mut converted = Vec::with_capacity(originals.len());
+                for original in &originals {
+                    let one = std::slice::from_ref(original);
+                    converted.extend(
+                        self.convert_together(api, converter, one, api_version, deadline)
+                            .await?,
+                    );
+                }
+                converted
+            }
+            outcome => outcome?,
+        };
+        for (at, changed) in foreign.into_iter().zip(converted) {
+            if let Some(slot) = objects.get_mut(at) {
+                *slot = changed;
+            }
+        }
+        Ok(())
+    }
+
+    /// Converts objects of other versions with one question.
+    async fn convert_together(
+        &self,
+        api: &Api,
+        converter: &Converter,
+        originals: &[Value],
+        api_version: &str,
+        deadline: Instant,
+    ) -> ApiResult<Vec<Value>> {
         let Some(first) = originals.first() else {
-            return Ok(());
+            return Ok(Vec::new());
         };
         let subject = format!("conversion webhook for {}", gvk(first));
         let failed = |why: String| plain(format!("{subject} failed: {why}"));
@@ -111,21 +146,17 @@ impl Webhooks {
                 originals.len()
             )));
         }
-        for (at, (original, changed)) in foreign.iter().zip(originals.iter().zip(converted)) {
-            // The reference converts one by one, so every object is the first of its kind.
-            let accepted = accept(original, changed, api_version).map_err(|why| {
-                let place = if why.starts_with("invalid ") {
-                    " at index 0"
-                } else {
-                    ""
-                };
-                plain(format!("{subject} returned invalid object{place}: {why}"))
-            })?;
-            if let Some(slot) = objects.get_mut(*at) {
-                *slot = accepted;
-            }
-        }
-        Ok(())
+        let pairs = originals.iter().zip(converted);
+        pairs
+            .map(|(original, changed)| {
+                accept(original, changed, api_version).map_err(|refusal| {
+                    plain(match refusal {
+                        Refusal::Unread(why) => why,
+                        Refusal::Returned(what) => format!("{subject} returned invalid {what}"),
+                    })
+                })
+            })
+            .collect()
     }
 }
 
@@ -142,81 +173,192 @@ fn gvk(object: &Value) -> String {
 /// The objects of an answer; the error says why it is none.
 fn response(answer: &Value, uid: &str, version: &str) -> Result<Vec<Value>, String> {
     let expected = format!("{GROUP}/{version}");
-    if answer["apiVersion"] != *expected || answer["kind"] != "ConversionReview" {
-        return Err(format!(
-            "expected webhook response of {expected}, Kind=ConversionReview, got {}",
-            gvk(answer)
-        ));
-    }
-    let Value::Object(response) = &answer["response"] else {
-        return Err("no response provided".into());
+    check_type(answer, &expected)?;
+    let wrong = |value: &Value, field: &str, wanted: &str| {
+        format!(
+            "json: cannot unmarshal {} into Go struct field {field} of type {wanted}",
+            crate::decode::json_type(value)
+        )
     };
-    let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
-    let given = text(response.get("uid"));
+    let response = match &answer["response"] {
+        Value::Null => return Err("no response provided".into()),
+        Value::Object(response) => response,
+        other => {
+            let wanted = format!("{version}.ConversionResponse");
+            return Err(wrong(other, "ConversionReview.response", &wanted));
+        }
+    };
+    let given = match response.get("uid").unwrap_or(&Value::Null) {
+        Value::Null => "",
+        Value::String(uid) => uid,
+        other => return Err(wrong(other, "ConversionResponse.response.uid", "types.UID")),
+    };
+    let converted = match response.get("convertedObjects").unwrap_or(&Value::Null) {
+        Value::Null => Vec::new(),
+        Value::Array(objects) => objects.clone(),
+        other => {
+            return Err(wrong(
+                other,
+                "ConversionResponse.response.convertedObjects",
+                "[]runtime.RawExtension",
+            ));
+        }
+    };
     // The old version did not have to repeat the uid.
     if given != uid && version == "v1" {
         return Err(format!(
             "expected response.uid={}, got {}",
             go::quote(uid),
-            go::quote(&given)
+            go::quote(given)
         ));
     }
-    let result = response.get("result").cloned().unwrap_or_default();
-    if result["status"] != "Success" {
-        let message = text(result.get("message"));
-        return Err(if message.is_empty() {
-            format!(
-                "response.result.status was '{}', not 'Success'",
-                text(result.get("status"))
-            )
-        } else {
-            message
-        });
+    let result = response.get("result").unwrap_or(&Value::Null);
+    let text = |key: &str| result[key].as_str().unwrap_or_default();
+    match (text("status"), text("message")) {
+        ("Success", _) => Ok(converted),
+        (status, "") => Err(format!("response.result.status was '{status}', not 'Success'")),
+        (_, message) => Err(message.to_owned()),
     }
-    Ok(response
-        .get("convertedObjects")
-        .and_then(Value::as_array)
-        .cloned()
-        .unwrap_or_default())
+}
+
+/// An answer under another name is not read at all; one without a name is not the one expected.
+fn check_type(answer: &Value, expected: &str) -> Result<(), String> {
+    let text = |key: &str| answer[key].as_str().unwrap_or_default();
+    let (kind, api_version) = (text("kind"), text("apiVersion"));
+    if kind.is_empty() || api_version.is_empty() {
+        let api_version = if api_version.is_empty() { "/" } else { api_version };
+        return Err(format!(
+            "expected webhook response of {expected}, Kind=ConversionReview, got {api_version}, Kind={kind}"
+        ));
+    }
+    let known = ["v1", "v1beta1"].map(|version| format!("{GROUP}/{version}"));
+    if kind != "ConversionReview" || !known.iter().any(|version| version == api_version) {
+        return Err(format!(
+            "no kind {} is registered for version {} in scheme \"k8s.io/apiserver/pkg/util/webhook/client.go:71\"",
+            go::quote(kind),
+            go::quote(api_version)
+        ));
+    }
+    if api_version != expected {
+        let (given, wanted) = (
+            meta::split_api_version(api_version).1,
+            meta::split_api_version(expected).1,
+        );
+        return Err(format!(
+            "converting ({given}.ConversionReview) to ({wanted}.ConversionReview): unknown conversion"
+        ));
+    }
+    Ok(())
+}
+
+/// Why a converted object is not taken.
+#[derive(Debug)]
+enum Refusal {
+    /// It is not even read, and this is all that is told.
+    Unread(String),
+    /// What is wrong with what came back.
+    Returned(String),
 }
 
 /// A converted object as it may be used: the identity and the system's metadata are the original's.
-fn accept(original: &Value, mut converted: Value, api_version: &str) -> Result<Value, String> {
+fn accept(original: &Value, mut converted: Value, api_version: &str) -> Result<Value, Refusal> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    if !converted.is_object() {
-        return Err("the object is no JSON object".into());
+    match &converted {
+        Value::Object(_) => {}
+        Value::Null => return Err(Refusal::Unread("unexpected end of JSON input".into())),
+        other => {
+            return Err(Refusal::Unread(format!(
+                "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+                crate::decode::json_type(other)
+            )));
+        }
+    }
+    let kind = text(&converted["kind"]);
+    if kind.is_empty() {
+        return Err(Refusal::Unread(format!(
+            "Object 'Kind' is missing in '{converted}'"
+        )));
     }
     let received = text(&converted["apiVersion"]);
     if received != api_version {
-        return Err(format!(
-            "invalid groupVersion (expected {api_version}, received {received})"
-        ));
+        return Err(Refusal::Returned(format!(
+            "object at index 0: invalid groupVersion (expected {api_version}, received {received})"
+        )));
     }
-    let (wanted, kind) = (text(&original["kind"]), text(&converted["kind"]));
+    let wanted = text(&original["kind"]);
     if kind != wanted {
-        return Err(format!("invalid kind (expected {wanted}, received {kind})"));
+        return Err(Refusal::Returned(format!(
+            "object at index 0: invalid kind (expected {wanted}, received {kind})"
+        )));
     }
     for (key, title) in [("name", "name"), ("namespace", "namespace"), ("uid", "UID")] {
         let (before, after) = (meta::text(original, key), meta::text(&converted, key));
         if before != after {
-            return Err(format!("must have the same {title}: {before} != {after}"));
+            return Err(Refusal::Returned(format!(
+                "object: must have the same {title}: {before} != {after}"
+            )));
         }
     }
-    let mut metadata = original["metadata"].clone();
-    for key in ["labels", "annotations"] {
-        let Some(map) = metadata.as_object_mut() else {
-            break;
-        };
-        match converted["metadata"].get(key) {
-            None | Some(Value::Null) => map.remove(key),
-            Some(Value::Object(given)) if given.values().all(Value::is_string) => {
-                map.insert(key.to_owned(), json!(given))
-            }
-            Some(_) => return Err(format!("invalid metadata.{key}: not a map of strings")),
-        };
-    }
+    let metadata = restored(&original["metadata"], &converted["metadata"])
+        .map_err(|why| Refusal::Returned(format!("metadata: {why}")))?;
     meta::fields(&mut converted).insert("metadata".into(), metadata);
     Ok(converted)
+}
+
+/// The metadata of the original with the labels and annotations that came back. New ones have to be such as a client
+/// could have set.
+fn restored(original: &Value, given: &Value) -> Result<Value, String> {
+    let mut metadata = original.clone();
+    for key in ["labels", "annotations"] {
+        let map = meta::fields(&mut metadata);
+        let fields = match given.get(key) {
+            None | Some(Value::Null) => {
+                map.remove(key);
+                continue;
+            }
+            Some(Value::Object(fields)) => fields,
+            Some(other) => {
+                return Err(format!(
+                    "invalid metadata.{key} of type {} in converted object",
+                    go_type(other)
+                ));
+            }
+        };
+        if let Some((name, value)) = fields.iter().find(|(_, value)| !value.is_string()) {
+            return Err(format!(
+                "metadata.{key}[{name}] must be a string, but is {} in converted object",
+                go_type(value)
+            ));
+        }
+        if map.get(key).and_then(Value::as_object) != Some(fields) {
+            let errors = if key == "labels" {
+                cobaltcore_schema::meta::validate_labels(given, "metadata.labels")
+            } else {
+                cobaltcore_schema::meta::validate_annotations(given, "metadata.annotation")
+            };
+            let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            match texts.as_slice() {
+                [] => {}
+                [one] => return Err(one.clone()),
+                many => return Err(format!("[{}]", many.join(", "))),
+            }
+        }
+        map.insert(key.to_owned(), json!(fields));
+    }
+    Ok(metadata)
+}
+
+/// How the reference calls the type of a value it has read.
+fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_i64() => "int64",
+        Value::Number(_) => "float64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
 }
 
 #[cfg(test)]
@@ -255,7 +397,10 @@ mod tests {
             let mut changed = object("v2");
             changed[key] = value;
             let error = accept(&object("v1"), changed, "example.com/v2").unwrap_err();
-            assert!(error.contains(why), "{error}");
+            assert!(
+                matches!(&error, Refusal::Returned(text) if text.contains(why)),
+                "{error:?}"
+            );
         }
     }
 

@@ -220,6 +220,12 @@ impl std::fmt::Display for Url<'_> {
 fn read(reply: &Reply) -> Result<Value, Unanswered> {
     let Reply { code, is_text, body } = reply;
     if !(200..300).contains(code) {
+        if let Some(why) = status_message(body) {
+            return Err(Unanswered {
+                code: *code,
+                ..Unanswered::called(why)
+            });
+        }
         let told = String::from_utf8_lossy(body);
         return Err(refused(*code, if *is_text { &told } else { "" }));
     }
@@ -240,6 +246,14 @@ fn read(reply: &Reply) -> Result<Value, Unanswered> {
             "couldn't get version/kind; json parse error: {why}"
         ))),
     }
+}
+
+/// What an answer says that is a `Status`: that is taken at its word.
+fn status_message(body: &[u8]) -> Option<String> {
+    let status = crate::decode::json(body).ok()?.value;
+    let is = |key: &str, text: &str| status[key] == text;
+    (is("kind", "Status") && is("apiVersion", "v1") && !is("status", "Success"))
+        .then(|| status["message"].as_str().unwrap_or_default().to_owned())
 }
 
 /// An answer that is an error, in the words of the reference's client.
