@@ -47,6 +47,44 @@ impl Errors {
         self.list.push(FieldError::not_found(field, &value.into()));
     }
 
+    /// Conditions as most kinds have them: each type once, with a status, a time and a reason.
+    pub(super) fn conditions(&mut self, object: &Value, field: &str) {
+        const REASON: &str = "a condition reason must start with alphabetic character, optionally followed by a string of alphanumeric characters or '_,:', and must end with an alphanumeric character or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName',  or 'ReasonA,ReasonB',  or 'ReasonA:ReasonB', regex used for validation is '[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?')";
+        let mut seen: Vec<&str> = Vec::new();
+        for (position, condition) in list(object, field).iter().enumerate() {
+            let path = format!("{field}[{position}]");
+            let (kind, reason) = (text(condition, "type"), text(condition, "reason"));
+            if seen.contains(&kind) {
+                self.duplicate(format!("{path}.type"), kind);
+            }
+            seen.push(kind);
+            self.all(&format!("{path}.type"), kind, names::qualified_name(kind));
+            let status = text(condition, "status");
+            if !matches!(status, "True" | "False" | "Unknown") {
+                self.not_supported(format!("{path}.status"), status, &["False", "True", "Unknown"]);
+            }
+            if let Some(seen) = int(condition, "observedGeneration").filter(|seen| *seen < 0) {
+                let field = format!("{path}.observedGeneration");
+                self.invalid(field, seen, "must be greater than or equal to zero");
+            }
+            if text(condition, "lastTransitionTime").is_empty() {
+                self.required(format!("{path}.lastTransitionTime"), "");
+            }
+            let field = format!("{path}.reason");
+            if reason.is_empty() {
+                self.required(field.as_str(), "");
+            } else if !is_reason(reason) {
+                self.invalid(field.as_str(), reason, REASON);
+            }
+            if reason.len() > 1024 {
+                self.too_long(field, 1024);
+            }
+            if text(condition, "message").len() > 32 * 1024 {
+                self.too_long(format!("{path}.message"), 32 * 1024);
+            }
+        }
+    }
+
     /// A claim of a container that the pod does not have.
     pub(super) fn claim_not_found(&mut self, field: String, name: &str, none: bool) {
         let mut error = FieldError::not_found(field, &Value::from(name));
@@ -297,4 +335,12 @@ fn is_counted(name: &str) -> bool {
             | "services.nodeports"
             | "services.loadbalancers"
     ) || is_extended(name)
+}
+
+/// A word, or words joined by what may join them.
+fn is_reason(text: &str) -> bool {
+    let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text.ends_with(word)
+        && text.chars().all(|c| word(c) || matches!(c, ',' | ':'))
 }

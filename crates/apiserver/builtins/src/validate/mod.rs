@@ -70,12 +70,22 @@ impl Kind {
             (Some("status"), ("", "Namespace")) => config::namespace_status(&mut errors, new),
             (Some("status"), ("", "Node")) => node::update(&mut errors, new, old),
             (Some("status"), ("", "Service")) => service::status(&mut errors, new, old),
+            (Some("status"), ("", "ResourceQuota")) => quotas::quota_status(&mut errors, new),
+            (Some("status"), ("", "PersistentVolumeClaim")) => storage::claim_status(&mut errors, new),
+            (Some("status"), ("networking.k8s.io", "Ingress")) => network::ingress_status(&mut errors, new),
+            (Some("status"), ("autoscaling", _)) => scheduling::autoscaler_status(&mut errors, new),
+            (Some("status"), ("storage.k8s.io", "VolumeAttachment")) => {
+                storage::attachment_status(&mut errors, new);
+            }
             (Some("status"), ("apps" | "" | "policy" | "batch", kind)) => {
                 workload::status(&mut errors, self, new, old);
-                if kind == "Job" {
-                    job_status::update(&mut errors, new, old);
+                match kind {
+                    "Job" => job_status::update(&mut errors, new, old),
+                    "PodDisruptionBudget" => errors.conditions(new, "status.conditions"),
+                    _ => {}
                 }
             }
+            (Some("status"), ("admissionregistration.k8s.io", _)) => policy::status(&mut errors, new),
             (Some("status"), ("resource.k8s.io", _)) => devices::status(&mut errors, new, old),
             (part, ("certificates.k8s.io", _)) => registration::signing_update(&mut errors, new, old, part),
             (Some("finalize"), _) => config::finalize(&mut errors, new),
@@ -129,7 +139,7 @@ impl Kind {
             ("", "Node") => node::node(errors, object),
             ("" | "events.k8s.io", "Event") => config::event(errors, object, old, self.group),
             ("", "Endpoints") => network::endpoints(errors, object, old),
-            ("", "ResourceQuota") => quotas::quota(errors, object),
+            ("", "ResourceQuota") => quotas::quota(errors, object, old),
             ("", "LimitRange") => quotas::limit_range(errors, object),
             ("", "PersistentVolumeClaim") => storage::claim(errors, object, old),
             ("", "PersistentVolume") => storage::volume(errors, object, old),

@@ -152,6 +152,25 @@ pub(super) fn ingress(errors: &mut Errors, object: &Value) {
     }
 }
 
+/// Where an ingress is reached: addresses that are some, and names that are none.
+pub(super) fn ingress_status(errors: &mut Errors, object: &Value) {
+    const POINTS: &str = "status.loadBalancer.ingress";
+    for (position, point) in list(object, POINTS).iter().enumerate() {
+        let path = format!("{POINTS}[{position}]");
+        let (ip, host) = (text(point, "ip"), text(point, "hostname"));
+        if !ip.is_empty() {
+            errors.ip(ip, &format!("{path}.ip"), &[]);
+        }
+        if !host.is_empty() {
+            let path = format!("{path}.hostname");
+            errors.all(&path, host, names::dns1123_subdomain(host));
+            if host.parse::<std::net::IpAddr>().is_ok() {
+                errors.invalid(path, host, "must be a DNS name, not an IP address");
+            }
+        }
+    }
+}
+
 fn host_name(errors: &mut Errors, host: &str, field: &str) {
     let problems = if host.contains('*') {
         names::wildcard_subdomain(host)

@@ -16,6 +16,11 @@ const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 pub(super) fn node(errors: &mut Errors, object: &Value) {
     taints(errors, object);
     resources(errors, object);
+    pod_ranges(errors, object);
+}
+
+/// Pods have addresses of at most two ranges, one of each family.
+fn pod_ranges(errors: &mut Errors, object: &Value) {
     let ranges = strings(object, "spec.podCIDRs");
     let before = errors.list.len();
     for (position, range) in ranges.iter().enumerate() {
@@ -84,6 +89,9 @@ pub(super) fn update(errors: &mut Errors, new: &Value, old: &Value) {
             "spec.podCIDRs",
             "node updates may not change podCIDR except from \"\" to valid",
         );
+    }
+    if before != after {
+        pod_ranges(errors, new);
     }
     let provider = text(old, "spec.providerID");
     if !provider.is_empty() && provider != text(new, "spec.providerID") {

@@ -165,6 +165,11 @@ fn security(errors: &mut Errors, spec: &Value, field: &str) {
         &format!("{field}.fsGroupChangePolicy"),
         &["Always", "OnRootMismatch"],
     );
+    errors.optional_choice(
+        at(context, "supplementalGroupsPolicy"),
+        &format!("{field}.supplementalGroupsPolicy"),
+        &["Merge", "Strict"],
+    );
     profiles::seccomp(
         errors,
         at(context, "seccompProfile"),

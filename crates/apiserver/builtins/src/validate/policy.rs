@@ -211,6 +211,19 @@ fn validation(errors: &mut Errors, validation: &Value, path: &str) {
     errors.optional_choice(at(validation, "reason"), &format!("{path}.reason"), &REASONS);
 }
 
+/// What was found out about a policy.
+pub(super) fn status(errors: &mut Errors, object: &Value) {
+    const WARNINGS: &str = "status.typeChecking.expressionWarnings";
+    for (position, warning) in list(object, WARNINGS).iter().enumerate() {
+        for name in ["warning", "fieldRef"] {
+            if text(warning, name).is_empty() {
+                errors.required(format!("{WARNINGS}[{position}].{name}"), "");
+            }
+        }
+    }
+    errors.conditions(object, "status.conditions");
+}
+
 fn match_resources(errors: &mut Errors, object: &Value, path: &str) {
     errors.optional_choice(
         at(object, &format!("{path}.matchPolicy")),

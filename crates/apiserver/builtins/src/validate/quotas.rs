@@ -20,7 +20,7 @@ const SCOPES: [&str; 7] = [
     "VolumeAttributesClass",
 ];
 
-pub(super) fn quota(errors: &mut Errors, object: &Value) {
+pub(super) fn quota(errors: &mut Errors, object: &Value, old: Option<&Value>) {
     for (name, amount) in entries(object, "spec.hard") {
         let field = format!("spec.hard[{name}]");
         super::resources::quota_name(errors, name, &field);
@@ -37,6 +37,10 @@ pub(super) fn quota(errors: &mut Errors, object: &Value) {
     conflicting(errors, &scopes, "spec.scopes", &shown);
     if at(object, "spec.scopeSelector").is_some() {
         scope_selector(errors, object);
+    }
+    let set = |scopes: Vec<&'_ str>| scopes.into_iter().map(str::to_owned).collect::<BTreeSet<_>>();
+    if old.is_some_and(|old| set(strings(old, "spec.scopes")) != set(scopes)) {
+        errors.invalid("spec.scopes", shown, "field is immutable");
     }
 }
 
@@ -138,6 +142,7 @@ pub(super) fn limit_range(errors: &mut Errors, object: &Value) {
         if !seen.insert(kind) {
             errors.duplicate(format!("{path}.type"), kind);
         }
+        limited_names(errors, item, kind, &path);
         if kind == "Pod" {
             for name in ["default", "defaultRequest"] {
                 if at(item, name).is_some() {
@@ -156,6 +161,37 @@ pub(super) fn limit_range(errors: &mut Errors, object: &Value) {
             );
         }
         limit_order(errors, item, &path);
+    }
+}
+
+/// What is limited has a name that pods and containers, or others, can have.
+fn limited_names(errors: &mut Errors, item: &Value, kind: &str, path: &str) {
+    let running = matches!(kind, "Pod" | "Container");
+    let parts: &[&str] = if kind == "Pod" {
+        &["max", "min", "maxLimitRequestRatio"]
+    } else {
+        &["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"]
+    };
+    for part in parts {
+        for (name, _) in entries(item, part) {
+            let field = format!("{path}.{part}[{name}]");
+            if running {
+                super::resources::resource_name(errors, name, &field, false);
+            } else {
+                super::resources::any_name(errors, name, &field);
+            }
+        }
+    }
+}
+
+/// What the controller says of a quota.
+pub(super) fn quota_status(errors: &mut Errors, object: &Value) {
+    for part in ["status.hard", "status.used"] {
+        for (name, amount) in entries(object, part) {
+            let field = format!("{part}[{name}]");
+            super::resources::quota_name(errors, name, &field);
+            errors.amount(name, amount, &field);
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::errors::{Errors, is_extended, is_native};
 use super::profiles;
-use crate::json::{at, entries, flag, int, strings, text};
+use crate::json::{at, entries, flag, int, list, strings, text};
 use crate::names;
 use crate::quantity::Quantity;
 
@@ -25,6 +25,12 @@ pub(super) fn resources(errors: &mut Errors, resources: &Value, field: &str, who
                 request_within_limit(errors, resources, name, amount, field);
             }
         }
+    }
+    if whole_pod && !list(resources, "claims").is_empty() {
+        errors.forbidden(
+            format!("{field}.claims"),
+            "claims may not be set for Resources at pod-level",
+        );
     }
     let any = |test: &dyn Fn(&str) -> bool| test("limits") || test("requests");
     if !any(&compute) && any(&huge) {
@@ -59,7 +65,7 @@ fn request_within_limit(errors: &mut Errors, resources: &Value, name: &str, amou
     errors.invalid(format!("{field}.requests"), request.to_string(), &problem);
 }
 
-fn resource_name(errors: &mut Errors, name: &str, field: &str, whole_pod: bool) {
+pub(super) fn resource_name(errors: &mut Errors, name: &str, field: &str, whole_pod: bool) {
     let problems = names::qualified_name(name);
     if !problems.is_empty() {
         errors.all(field, name, problems);
@@ -82,6 +88,15 @@ fn resource_name(errors: &mut Errors, name: &str, field: &str, whole_pod: bool) 
     } else if !is_native(name) && !is_extended(name) {
         errors.invalid(field, name, "doesn't follow extended resource name standard");
     }
+}
+
+/// The name of something that need not be of a container.
+pub(super) fn any_name(errors: &mut Errors, name: &str, field: &str) {
+    let problems = names::qualified_name(name);
+    if problems.is_empty() && !name.contains('/') && !standard_resource(name) {
+        errors.invalid(field, name, "must be a standard resource type or fully qualified");
+    }
+    errors.all(field, name, problems);
 }
 
 /// The name of something a quota counts.

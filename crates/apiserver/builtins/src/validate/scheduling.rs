@@ -2,10 +2,10 @@
 //! Rules about where pods go and how many: affinity, tolerations, spreading, budgets, autoscalers,
 //! quotas, limits, priority and runtime classes.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::errors::Errors;
-use crate::json::{at, entries, flag, int, list, number, same, strings, text};
+use crate::json::{at, flag, int, list, number, same, strings, text};
 use crate::names;
 use crate::quantity::Quantity;
 
@@ -258,6 +258,9 @@ fn target_version(errors: &mut Errors, object: &Value) {
     match version.matches('/').count() {
         0 if text(object, "spec.scaleTargetRef.kind") == "ReplicationController" => {}
         0 => errors.invalid(FIELD, version, "apiVersion must specify API group"),
+        1 if version.starts_with('/') => {
+            errors.invalid(FIELD, version, "apiVersion must specify API group");
+        }
         1 => {}
         _ => errors.invalid(
             FIELD,
@@ -442,6 +445,13 @@ fn metric_target(errors: &mut Errors, target: &Value, field: &str) {
     }
 }
 
+/// What a controller says of a scaler.
+pub(super) fn autoscaler_status(errors: &mut Errors, object: &Value) {
+    for name in ["status.currentReplicas", "status.desiredReplicas"] {
+        errors.non_negative(object, name, name);
+    }
+}
+
 fn scaling_rules(errors: &mut Errors, rules: &Value, field: &str) {
     if let Some(seconds) = int(rules, "stabilizationWindowSeconds") {
         let path = format!("{field}.stabilizationWindowSeconds");
@@ -482,6 +492,9 @@ fn scaling_rules(errors: &mut Errors, rules: &Value, field: &str) {
                 "must be less than or equal to 1800",
             );
         }
+    }
+    if let Some(tolerance) = at(rules, "tolerance") {
+        errors.amount("tolerance", tolerance, &format!("{field}.tolerance"));
     }
 }
 
@@ -533,20 +546,15 @@ pub(super) fn priority_class(errors: &mut Errors, object: &Value, old: Option<&V
 }
 
 pub(super) fn runtime_class(errors: &mut Errors, object: &Value, old: Option<&Value>) {
-    if let Some(old) = old {
-        if !same(at(object, "handler"), at(old, "handler")) {
-            errors.invalid("handler", text(object, "handler"), "field is immutable");
-        }
-        return;
-    }
     let handler = text(object, "handler");
     if handler.is_empty() {
         errors.required("handler", "");
     } else {
         errors.all("handler", handler, names::dns1123_label(handler));
     }
-    for (name, amount) in entries(object, "overhead.podFixed") {
-        errors.amount(name, amount, &format!("overhead.limits[{name}]"));
+    // What every pod costs in addition is limited like a container.
+    if let Some(fixed) = at(object, "overhead.podFixed") {
+        super::resources::resources(errors, &json!({"limits": fixed}), "overhead", false);
     }
     errors.labels(object, "scheduling.nodeSelector", "scheduling.nodeSelector");
     tolerations(
@@ -554,4 +562,9 @@ pub(super) fn runtime_class(errors: &mut Errors, object: &Value, old: Option<&Va
         list(object, "scheduling.tolerations"),
         "scheduling.tolerations",
     );
+    if let Some(old) = old
+        && !same(at(object, "handler"), at(old, "handler"))
+    {
+        errors.invalid("handler", handler, "field is immutable");
+    }
 }

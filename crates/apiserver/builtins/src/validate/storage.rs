@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Rules of claims, volumes and the storage group.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use cobaltcore_schema::Cause;
+use cobaltcore_text::go;
 use serde_json::{Value, json};
 
 use super::errors::Errors;
 use super::volume::{csi_driver, host_path, nfs};
-use crate::json::{at, ensure, entries, list, map, same, strings, text};
+use crate::json::{at, ensure, entries, int, list, map, same, strings, text};
 use crate::names;
 use crate::quantity::Quantity;
 
@@ -282,6 +286,7 @@ pub(super) fn storage(errors: &mut Errors, object: &Value, old: Option<&Value>, 
     match (kind, old) {
         ("StorageClass", None) => storage_class(errors, object),
         ("StorageClass", Some(old)) => {
+            storage_class(errors, object);
             for name in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
                 errors.immutable(name, object, old, name);
             }
@@ -301,7 +306,12 @@ pub(super) fn storage(errors: &mut Errors, object: &Value, old: Option<&Value>, 
                 );
             }
         }
-        ("CSINode", _) => csi_node(errors, object),
+        ("CSINode", old) => {
+            csi_node(errors, object);
+            if let Some(old) = old {
+                csi_node_update(errors, object, old);
+            }
+        }
         ("CSIStorageCapacity", old) => capacity(errors, object, old),
         ("VolumeAttributesClass", old) => attributes(errors, object, old),
         (_, old) => {
@@ -390,9 +400,35 @@ fn storage_class(errors: &mut Errors, object: &Value) {
         "volumeBindingMode",
         &["Immediate", "WaitForFirstConsumer"],
     );
-    for (position, term) in list(object, "allowedTopologies").iter().enumerate() {
-        topology_term(errors, term, &format!("allowedTopologies[{position}]"));
+    let terms = list(object, "allowedTopologies");
+    for (position, term) in terms.iter().enumerate() {
+        let path = format!("allowedTopologies[{position}]");
+        topology_term(errors, term, &path);
+        let earlier = terms.iter().take(position);
+        let mut again = earlier
+            .filter(|other| expressions(other) == expressions(term))
+            .count();
+        // One that says nothing is taken for each of those that are still to come.
+        if list(term, "matchLabelExpressions").is_empty() {
+            again += terms.len();
+        }
+        for _ in 0..again {
+            errors.duplicate(format!("{path}.matchLabelExpressions"), "");
+        }
     }
+}
+
+/// What a term allows, whatever the order it says so in.
+fn expressions(term: &Value) -> BTreeMap<&str, BTreeSet<&str>> {
+    list(term, "matchLabelExpressions")
+        .iter()
+        .map(|expression| {
+            (
+                text(expression, "key"),
+                strings(expression, "values").into_iter().collect(),
+            )
+        })
+        .collect()
 }
 
 /// Where volumes of a class may lie: each key once, with values to choose from.
@@ -433,8 +469,33 @@ fn driver(errors: &mut Errors, object: &Value) {
         let audience = text(token, "audience");
         if seen.contains(&audience) {
             errors.duplicate(format!("spec.tokenRequests[{position}].audience"), audience);
+            continue;
         }
         seen.push(audience);
+        let field = format!("spec.tokenRequests[{position}].expirationSeconds");
+        match int(token, "expirationSeconds") {
+            Some(seconds) if seconds < 600 => {
+                errors.invalid(field, seconds, "may not specify a duration less than 10 minutes");
+            }
+            Some(seconds) if seconds > 1 << 32 => {
+                errors.invalid(
+                    field,
+                    seconds,
+                    "may not specify a duration larger than 2^32 seconds",
+                );
+            }
+            _ => {}
+        }
+    }
+    const IN_SECRETS: &str = "spec.serviceAccountTokenInSecrets";
+    if let Some(given) = at(object, IN_SECRETS)
+        && list(object, "spec.tokenRequests").is_empty()
+    {
+        errors.invalid(
+            IN_SECRETS,
+            given.clone(),
+            "serviceAccountTokenInSecrets is set but no tokenRequests are specified",
+        );
     }
 }
 
@@ -462,6 +523,54 @@ fn csi_node(errors: &mut Errors, object: &Value) {
     }
 }
 
+/// A driver that is known on a node stays what it is there, but for how many volumes it can attach.
+fn csi_node_update(errors: &mut Errors, new: &Value, old: &Value) {
+    for known in list(old, "spec.drivers") {
+        for driver in list(new, "spec.drivers") {
+            let parts = ["nodeID", "topologyKeys"];
+            let changed = parts.iter().any(|part| !same(at(driver, part), at(known, part)));
+            if text(driver, "name") == text(known, "name") && changed {
+                let shown = |part: &str| go::json(at(driver, part).unwrap_or(&Value::Null));
+                errors.raw(
+                    Cause::Invalid,
+                    "spec.drivers",
+                    format!(
+                        "Invalid value: {{\"Name\":{},\"NodeID\":{},\"TopologyKeys\":{},\"Allocatable\":null}}: field is immutable",
+                        shown("name"),
+                        shown("nodeID"),
+                        shown("topologyKeys"),
+                    ),
+                );
+            }
+        }
+    }
+}
+
+/// What went wrong with an attachment, by number.
+pub(super) fn attachment_status(errors: &mut Errors, object: &Value) {
+    for part in ["attachError", "detachError"] {
+        let field = format!("status.{part}.errorCode");
+        if let Some(code) = int(object, &field).filter(|code| *code < 0) {
+            errors.invalid(field, code, "must be between 0 and 2147483647, inclusive");
+        }
+    }
+}
+
+/// What became of a claim: only storage is given to it.
+pub(super) fn claim_status(errors: &mut Errors, object: &Value) {
+    const ALLOCATED: &str = "status.allocatedResources";
+    for (name, amount) in entries(object, "status.capacity") {
+        errors.amount(name, amount, &format!("status.capacity[{name}]"));
+    }
+    for (name, amount) in entries(object, ALLOCATED) {
+        if name == "storage" {
+            errors.amount(name, amount, &format!("{ALLOCATED}[{name}]"));
+        } else {
+            errors.not_supported(ALLOCATED, name.as_str(), &["storage"]);
+        }
+    }
+}
+
 fn attachment(errors: &mut Errors, object: &Value) {
     const ONE: &str = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
     csi_driver(errors, text(object, "spec.attacher"), "spec.attacher");
@@ -473,6 +582,14 @@ fn attachment(errors: &mut Errors, object: &Value) {
             errors.required(
                 "spec.source.persistentVolumeName",
                 "must specify non empty persistentVolumeName",
+            );
+        }
+        (None, Some(name)) => {
+            let name = name.as_str().unwrap_or_default();
+            errors.all(
+                "spec.source.persistentVolumeName",
+                name,
+                names::dns1123_subdomain(name),
             );
         }
         _ => {}

@@ -96,6 +96,8 @@ impl Api {
         }
         // Whoever leaves the namespace out means the one asked in.
         match meta::namespace(&patched) {
+            // What is in no namespace says so, whatever it was told.
+            _ if !resource.namespaced => meta::set(&mut patched, "namespace", Value::Null),
             "" if resource.namespaced => meta::copy(&mut patched, old, &["namespace"]),
             other if other != meta::namespace(old) => return Err(ApiError::other_namespace()),
             _ => {}

@@ -49,6 +49,7 @@ mod forms;
 mod health;
 mod history;
 mod kinds;
+mod kinds_more;
 mod last_words;
 mod letters;
 mod likeness;
