@@ -118,7 +118,11 @@ impl Api {
             form,
             clock: &self.clock,
         };
-        Ok(Answer::object(200, form, view.list(&shown, listing.metadata())))
+        Ok(Answer::object(
+            200,
+            form,
+            view.list(&shown, listing.metadata(&filter)),
+        ))
     }
 
     fn delete_options(&self, call: &Call) -> ApiResult<DeleteOptions> {

@@ -201,6 +201,15 @@ impl Api {
         if call.method == Method::HEAD {
             self.check_head(call, &resource)?;
         }
+        if info.verb == "watch" && resource.as_builtin().is_some() {
+            if !info.subresource.is_empty() {
+                return Err(resource.no_such_route());
+            }
+            // Only custom kinds answer there without looking at the method.
+            if call.method != Method::GET {
+                return Err(ApiError::method_not_allowed());
+            }
+        }
         if path_names_object(call)
             && let Some(why) = cobaltcore_schema::names::path_segment(&info.name).first()
         {

@@ -79,28 +79,25 @@ impl Form {
 
     /// Reads the form off a request. `shapes` tells whether tables and metadata may be asked for.
     pub fn negotiate(headers: &HeaderMap, query: &Query, shapes: bool) -> ApiResult<Self> {
-        Self::choose(headers, query, shapes, &[Format::Json, Format::Yaml])?
-            .ok_or_else(ApiError::not_acceptable)
+        Self::choose(headers, query, shapes)?.ok_or_else(ApiError::not_acceptable)
     }
 
-    /// Reads the form of a stream of events off a request; only JSON has one.
+    /// Reads the form of a stream of events off a request. What would be a list in YAML is no stream,
+    /// even for whoever takes JSON as well: the form is chosen before anybody asks whether it streams.
     pub fn negotiate_stream(headers: &HeaderMap, query: &Query) -> ApiResult<Self> {
-        Self::choose(headers, query, true, &[Format::Json])?.ok_or_else(|| {
-            ApiError::new(
+        let form = Self::negotiate(headers, query, true)?;
+        match form.format {
+            Format::Json => Ok(form),
+            Format::Yaml => Err(ApiError::new(
                 406,
                 "NotAcceptable",
                 "only the following media types are accepted: application/json;stream=watch",
-            )
-        })
+            )),
+        }
     }
 
-    /// The first form of those offered that the client accepts.
-    fn choose(
-        headers: &HeaderMap,
-        query: &Query,
-        shapes: bool,
-        offered: &[Format],
-    ) -> ApiResult<Option<Self>> {
+    /// The first form that the client accepts.
+    fn choose(headers: &HeaderMap, query: &Query, shapes: bool) -> ApiResult<Option<Self>> {
         let plain = Self::indented(headers, query);
         let accept: Vec<&str> = headers
             .get_all(ACCEPT)
@@ -112,9 +109,7 @@ impl Form {
             return Ok(Some(plain));
         }
         for clause in clauses(&accept) {
-            if let Some((format, shape)) = clause.form(shapes, query)?
-                && offered.contains(&format)
-            {
+            if let Some((format, shape)) = clause.form(shapes, query)? {
                 return Ok(Some(Self {
                     format,
                     shape,
@@ -255,9 +250,11 @@ impl Clause<'_> {
             "application/yaml" => Format::Yaml,
             _ => return Ok(None),
         };
-        // Only JSON comes as a stream.
-        if format == Format::Yaml && self.param("stream").is_some() {
-            return Ok(None);
+        // Only JSON comes as a stream, and only as one of events.
+        match self.param("stream") {
+            Some(_) if format == Format::Yaml => return Ok(None),
+            Some(stream) if stream != "watch" => return Ok(None),
+            _ => {}
         }
         let Some(shape) = self.param("as") else {
             // A group or version without a kind asks for a form nobody has.

@@ -29,11 +29,11 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
 );
 
 /// What is wrong with text that is no base64.
-fn illegal_base64(error: base64::DecodeError) -> String {
+fn illegal_base64(text: &str, error: base64::DecodeError) -> String {
     let at = match error {
         base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _) => at,
         base64::DecodeError::InvalidLength(length) => length.saturating_sub(1),
-        base64::DecodeError::InvalidPadding => 0,
+        base64::DecodeError::InvalidPadding => text.find('=').unwrap_or(0),
     };
     format!("illegal base64 data at input byte {at}")
 }
@@ -109,19 +109,47 @@ impl Filter {
     }
 }
 
-/// Where a page begins: revision of the list and the last key handed out.
+/// Where a page begins: revision of the list and the place in it.
 #[derive(Debug, Clone, PartialEq)]
 struct Token {
-    revision: u64,
-    start: Key,
+    /// `None` goes on in whatever state is the newest.
+    revision: Option<u64>,
+    /// The place, below what is listed: `/name`, or `/namespace/name` where all namespaces are.
+    start: String,
 }
 
 impl Token {
+    /// Goes on behind an object of a list.
+    fn after(key: &Key, filter: &Filter, revision: u64) -> Self {
+        let namespace = if filter.namespace.is_some() || key.namespace.is_empty() {
+            String::new()
+        } else {
+            format!("/{}", key.namespace)
+        };
+        Self {
+            revision: Some(revision),
+            start: format!("{namespace}/{}\u{0}", key.name),
+        }
+    }
+
+    /// The first key that may be on the page. It need not be that of an object.
+    fn first(&self, filter: &Filter, namespaced: bool) -> Key {
+        let below = self.start.strip_prefix('/').unwrap_or(&self.start);
+        match &filter.namespace {
+            Some(namespace) => Key::new(namespace, below),
+            None if !namespaced => Key::new("", below),
+            None => {
+                let (namespace, name) = below.split_once('/').unwrap_or((below, ""));
+                Key::new(namespace, name)
+            }
+        }
+    }
+
     fn encode(&self) -> String {
         let text = json!({
             "v": "meta.k8s.io/v1",
-            "rv": self.revision,
-            "start": format!("{}/{}\u{0}", self.start.namespace, self.start.name),
+            "rv": self.revision.map_or(json!(-1), |revision| json!(revision)),
+            "start": self.start,
         });
         URL_SAFE_NO_PAD.encode(text.to_string())
     }
@@ -132,31 +160,41 @@ impl Token {
                 "invalid continue token: continue key is not valid: {why}"
             ))
         };
-        let bytes = LENIENT.decode(text).map_err(|e| bad(&illegal_base64(e)))?;
+        let bytes = LENIENT.decode(text).map_err(|e| bad(&illegal_base64(text, e)))?;
         let value = crate::decode::json(&bytes).map_err(|e| bad(&e))?.value;
+        for (key, fits, wanted) in [
+            ("v", value["v"].is_string(), "string"),
+            ("rv", value["rv"].is_i64(), "int64"),
+            ("start", value["start"].is_string(), "string"),
+        ] {
+            if !fits && !value[key].is_null() {
+                let found = crate::decode::json_type(&value[key]);
+                return Err(bad(&format!(
+                    "json: cannot unmarshal {found} into Go struct field continueToken.{key} of type {wanted}"
+                )));
+            }
+        }
         if value["v"] != "meta.k8s.io/v1" {
             return Err(bad(&format!(
                 "server does not recognize this encoded version {}",
                 value["v"].as_str().unwrap_or_default()
             )));
         }
-        let start = value["start"]
-            .as_str()
-            .unwrap_or_default()
-            .trim_end_matches('\u{0}');
+        let start = value["start"].as_str().unwrap_or_default();
         let revision = value["rv"].as_i64().filter(|rv| *rv != 0);
         let revision = revision
             .ok_or_else(|| bad("incorrect encoded start resourceVersion (version meta.k8s.io/v1)"))?;
         if start.is_empty() {
             return Err(bad("encoded start key empty (version meta.k8s.io/v1)"));
         }
-        let (namespace, name) = start
-            .split_once('/')
-            .filter(|_| start.split('/').all(|part| part != ".."))
-            .ok_or_else(|| bad(start))?;
+        // No way leads out of what is listed.
+        let mut steps = start.strip_prefix('/').unwrap_or(start).split('/');
+        if start != "/" && steps.any(|step| matches!(step, "" | "." | "..")) {
+            return Err(bad(start));
+        }
         Ok(Self {
-            revision: revision.max(-1).unsigned_abs(),
-            start: Key::new(namespace, name),
+            revision: u64::try_from(revision).ok(),
+            start: start.to_owned(),
         })
     }
 }
@@ -176,14 +214,10 @@ pub struct Listing {
 
 impl Listing {
     /// The list's metadata.
-    pub fn metadata(&self) -> Value {
+    pub fn metadata(&self, filter: &Filter) -> Value {
         let mut meta = json!({"resourceVersion": self.revision.to_string()});
-        if let Some(start) = &self.next {
-            let token = Token {
-                revision: self.revision,
-                start: start.clone(),
-            };
-            meta["continue"] = json!(token.encode());
+        if let Some(last) = &self.next {
+            meta["continue"] = json!(Token::after(last, filter, self.revision).encode());
             if let Some(remaining) = self.remaining {
                 meta["remainingItemCount"] = json!(remaining);
             }
@@ -233,7 +267,7 @@ impl Api {
             clock: &self.clock,
         };
         let listing = self.select(&view, &options, &filter).await?;
-        let metadata = listing.metadata();
+        let metadata = listing.metadata(&filter);
         let shown = self.present_all(resource, listing.records).await?;
         let body = view.list(&shown, metadata);
         Ok(Answer::object(200, form, body))
@@ -257,11 +291,7 @@ impl Api {
             let exact = options.version_match == Some(Match::Exact)
                 || (options.version_match.is_none() && options.limit > 0 && revision > 0);
             if exact {
-                let newest = self.store.revision();
-                if revision > newest {
-                    // A state that is asked for by its number is not waited for.
-                    return Err(ApiError::too_new(revision, newest));
-                }
+                self.wait_for(revision).await?;
                 let items = self
                     .store
                     .at(table, filter.namespace.as_deref(), revision)
@@ -334,24 +364,36 @@ impl Api {
             ));
         }
         let table = &view.resource.table;
-        let state = self
-            .store
-            .at(table, filter.namespace.as_deref(), token.revision)
-            .await;
+        let namespace = filter.namespace.as_deref();
+        let (revision, state) = if let Some(revision) = token.revision {
+            self.wait_for(revision).await?;
+            (revision, self.store.at(table, namespace, revision).await)
+        } else {
+            let newest = table.snapshot(namespace, || self.store.revision());
+            (newest.revision, Ok(newest.items))
+        };
         let Ok(mut items) = state else {
+            // What follows is what there is by then.
             let fresh = Token {
-                revision: self.store.revision(),
-                start: token.start,
+                revision: None,
+                ..token
             };
             return Err(ApiError::expired(
                 "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.",
             )
             .with_continue(fresh.encode()));
         };
-        let from = items.partition_point(|(key, _)| *key <= token.start);
+        let first = token.first(filter, view.resource.namespaced);
+        let from = items.partition_point(|(key, _)| *key < first);
         items.drain(..from);
         let items = self.selectable(view, filter, items).await?;
-        Ok(page(view, filter, items, token.revision, options.limit))
+        // Whoever takes any state takes it whole.
+        let limit = if options.resource_version == "0" {
+            0
+        } else {
+            options.limit
+        };
+        Ok(page(view, filter, items, revision, limit))
     }
 
     /// Waits for a revision the client has seen elsewhere.
@@ -415,11 +457,18 @@ mod tests {
 
     #[test]
     fn tokens_survive_the_round_trip() {
-        let token = Token {
-            revision: 7,
-            start: Key::new("ns", "name"),
+        let filter = |namespace: Option<&str>| Filter {
+            namespace: namespace.map(str::to_owned),
+            labels: LabelSelector::default(),
+            fields: FieldSelector::default(),
         };
-        assert_eq!(Token::decode(&token.encode()).unwrap(), token);
+        for (namespace, start) in [(Some("ns"), "/name\u{0}"), (None, "/ns/name\u{0}")] {
+            let filter = filter(namespace);
+            let token = Token::after(&Key::new("ns", "name"), &filter, 7);
+            assert_eq!(token.start, start);
+            assert_eq!(Token::decode(&token.encode()).unwrap(), token);
+            assert_eq!(token.first(&filter, true), Key::new("ns", "name\u{0}"));
+        }
         for bad in ["!!!", "e30", "bm90anNvbg"] {
             assert_eq!(Token::decode(bad).unwrap_err().code(), 400, "{bad}");
         }

@@ -100,8 +100,11 @@ impl RequestInfo {
 
     fn resource_verb(&self, method: &Method, query: &Query, legacy_watch: bool) -> &'static str {
         let collection = self.name.is_empty();
+        // Under the old paths of watches there is nothing else, whatever the method.
+        if legacy_watch {
+            return "watch";
+        }
         match *method {
-            Method::GET | Method::HEAD if legacy_watch => "watch",
             Method::GET | Method::HEAD if collection && query.flag("watch") => "watch",
             Method::GET | Method::HEAD if collection => "list",
             Method::GET | Method::HEAD => "get",

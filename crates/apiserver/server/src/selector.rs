@@ -402,6 +402,10 @@ impl FieldSelector {
             let (at, width, equal) = operator(part)
                 .ok_or_else(|| format!("invalid selector: '{text}'; can't understand '{part}'"))?;
             let value = unescape(&part[at + width..])?;
+            // An operator alone asks for nothing, even where it says that nothing is not nothing.
+            if at == 0 && value.is_empty() {
+                continue;
+            }
             terms.push(FieldTerm {
                 field: part[..at].to_owned(),
                 value,

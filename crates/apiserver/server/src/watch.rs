@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use crate::api::Api;
 use crate::call::{Answer, Body, Call};
 use crate::meta;
-use crate::negotiate::{Form, Shape};
+use crate::negotiate::{Form, Include, Shape};
 use crate::options::ListOptions;
 use crate::patience::Patient;
 use crate::read::Filter;
@@ -107,13 +107,8 @@ impl Api {
         let form = Form::negotiate_stream(&call.headers, &call.query)?;
         let options = ListOptions::parse(&call.query, call.query.flag("watch"))?;
         let mut filter = Filter::parse(resource, &call.info.namespace, &options)?;
-        if !call.info.name.is_empty() && filter.only_name().is_none() {
-            // The old form /watch/.../name.
-            filter.fields.0.push(crate::selector::FieldTerm {
-                field: "metadata.name".into(),
-                value: call.info.name.clone(),
-                equal: true,
-            });
+        if !call.info.name.is_empty() {
+            name_only(&mut filter, &call.info.name)?;
         }
         let count = Counted::new(self)?;
         let only = only_key(resource, &filter);
@@ -201,11 +196,16 @@ impl Watch {
         let mut frame = BytesMut::new();
         let mut columns = self.columns_due;
         let mut frames = Vec::new();
+        let mut found = false;
         {
             let view = self.view();
             for (key, record) in &items {
                 if !self.filter.wants(&view, key, record) {
                     continue;
+                }
+                if self.wants_lists() {
+                    found = true;
+                    break;
                 }
                 put_event(&mut frame, "ADDED", &view.shaped(record, columns));
                 columns = false;
@@ -213,6 +213,10 @@ impl Watch {
                     frames.push(frame.split().freeze());
                 }
             }
+        }
+        if found || (closing && self.wants_lists()) {
+            self.ended = true;
+            return;
         }
         self.columns_due = columns;
         if !frame.is_empty() {
@@ -362,11 +366,20 @@ impl Watch {
             .is_none()
     }
 
+    /// Whether lists were asked for, which no event is: the first one ends the stream.
+    fn wants_lists(&self) -> bool {
+        matches!(self.form.shape, Shape::Metadata { list: true, .. })
+    }
+
     /// Queues an event if the watcher is to see it.
     fn offer(&mut self, event: &Event) {
         let Some((kind, state)) = self.judge(event) else {
             return;
         };
+        if self.wants_lists() {
+            self.ended = true;
+            return;
+        }
         match &mut self.remaining {
             Some(0) => {
                 self.ended = true;
@@ -432,6 +445,10 @@ impl Watch {
     }
 
     fn push_bookmark(&mut self) {
+        if self.wants_lists() {
+            self.ended = true;
+            return;
+        }
         let line = self.bookmark(false);
         self.queue.push_back(line);
         self.set_alarm();
@@ -454,20 +471,47 @@ impl Watch {
             // Everything published up to here has been offered, because nothing is queued.
             self.revision = self.revision.max(self.quiet_revision());
         }
-        let object = json!({"kind": &*self.resource.kind, "apiVersion": self.resource.api_version(),
-            "metadata": self.bookmark_meta(initial_end)});
-        let object = self.view().reshape(object, false);
+        let object = self.marked(initial_end);
+        let mut view = self.view();
+        if let Shape::Table { include, .. } = &mut view.form.shape {
+            // Whoever wants no objects in a table still needs to know where it stands.
+            if *include == Include::None {
+                *include = Include::Metadata;
+            }
+        }
+        let object = view.reshape(object, self.columns_due);
+        self.columns_due = false;
         let mut line = BytesMut::new();
         put_event(&mut line, "BOOKMARK", &crate::store::serialize(&object));
         line.freeze()
     }
 
-    fn bookmark_meta(&self, initial_end: bool) -> Value {
-        let mut meta = json!({"resourceVersion": self.revision.to_string()});
-        if initial_end {
-            meta["annotations"] = json!({INITIAL_END: "true"});
+    /// An object of the kind that says nothing but where the stream stands. Built-in kinds say what they always say.
+    fn marked(&self, initial_end: bool) -> Value {
+        let mut object = match self.resource.as_builtin() {
+            Some(kind) => kind.blank(),
+            None => json!({}),
+        };
+        object["kind"] = json!(&*self.resource.kind);
+        object["apiVersion"] = json!(self.resource.api_version());
+        meta::set(&mut object, "resourceVersion", json!(self.revision.to_string()));
+        if ["Deployment", "ReplicaSet", "StatefulSet"]
+            .iter()
+            .any(|kind| self.resource.is("apps", kind))
+        {
+            object["spec"]["replicas"] = json!(0);
         }
-        meta
+        let mut annotations = serde_json::Map::new();
+        if self.resource.is("apps", "DaemonSet") {
+            annotations.insert("deprecated.daemonset.template.generation".into(), json!("0"));
+        }
+        if initial_end {
+            annotations.insert(INITIAL_END.into(), json!("true"));
+        }
+        if !annotations.is_empty() {
+            meta::set(&mut object, "annotations", Value::Object(annotations));
+        }
+        object
     }
 
     /// The newest revision up to which this type certainly had no further events.
@@ -501,6 +545,25 @@ fn only_key(resource: &Resource, filter: &Filter) -> Option<Key> {
         (None, true) => return None,
     };
     filter.only_name().map(|name| Key::new(namespace, name))
+}
+
+/// Narrows a filter to the object that the old form `/watch/.../name` names. What selects by fields as well has to
+/// name the same one.
+fn name_only(filter: &mut Filter, name: &str) -> ApiResult<()> {
+    if filter.fields.is_empty() {
+        filter.fields.0.push(crate::selector::FieldTerm {
+            field: "metadata.name".into(),
+            value: name.to_owned(),
+            equal: true,
+        });
+    }
+    if filter.only_name() == Some(name) {
+        Ok(())
+    } else {
+        Err(ApiError::bad_request(
+            "fieldSelector metadata.name doesn't match requested name",
+        ))
+    }
 }
 
 /// Tells the form of a watch from others that the same events may be shown in.

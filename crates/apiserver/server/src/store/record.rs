@@ -2,6 +2,7 @@
 //! One stored state of one object: the JSON bytes exactly as served, plus the few facts that
 //! selectors and the garbage collector need without parsing. Records are immutable and shared.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -9,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 /// Namespace (empty for cluster scope) and name.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Key {
     /// Namespace, empty for cluster-scoped objects.
     pub namespace: Arc<str>,
@@ -24,6 +25,27 @@ impl Key {
             namespace: namespace.into(),
             name: name.into(),
         }
+    }
+}
+
+/// Keys are sorted as paths, `namespace/name`, the way they lie in etcd: `a-b/x` comes before `a/x`.
+impl Ord for Key {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let (ours, theirs) = (self.namespace.as_bytes(), other.namespace.as_bytes());
+        let common = ours.len().min(theirs.len());
+        ours[..common]
+            .cmp(&theirs[..common])
+            .then_with(|| match (ours.get(common), theirs.get(common)) {
+                (Some(next), _) => next.cmp(&b'/'),
+                (_, Some(next)) => b'/'.cmp(next),
+                (None, None) => self.name.cmp(&other.name),
+            })
+    }
+}
+
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
     }
 }
 

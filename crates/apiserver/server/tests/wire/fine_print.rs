@@ -146,7 +146,7 @@ async fn streams_have_the_forms_of_the_reference() {
             Vec::new(),
         )
         .await;
-    assert_eq!(second.code, 200);
+    assert_eq!(second.code, 406, "YAML is chosen, and then is no stream");
 }
 
 /// Nothing between two slashes is an empty name: of a namespace it means all of them.

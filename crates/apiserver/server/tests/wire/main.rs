@@ -46,6 +46,7 @@ mod errors;
 mod fine_print;
 mod first_steps;
 mod forms;
+mod fourth_reading;
 mod health;
 mod history;
 mod kinds;
