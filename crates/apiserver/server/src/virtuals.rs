@@ -48,6 +48,9 @@ impl Api {
         };
         let decoded = call.decode_object(resource)?;
         let mut body = receive(&write, decoded)?;
+        if !resource.namespaced {
+            meta::set(&mut body, "namespace", Value::Null);
+        }
         let tracked = resource.kind.ends_with("AccessReview") || &*resource.kind == "TokenReview";
         if tracked {
             // The answer is the server's.

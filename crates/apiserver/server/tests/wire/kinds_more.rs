@@ -17,6 +17,9 @@ async fn a_namespace_given_to_what_has_none_is_dropped() {
     let reply = call(&admin, "PATCH", &format!("{path}/p"), MERGE_PATCH, body).await;
     assert_eq!((reply.code, &reply.body["description"]), (200, &json!("d")));
     assert_eq!(reply.body["metadata"].get("namespace"), None);
+    let review = json!({"metadata": {"namespace": "x"}, "spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}});
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    assert_eq!(admin.post(path, &review).await.code, 201);
 }
 
 /// Rules that hold for changes and for what controllers say as much as for new objects.
