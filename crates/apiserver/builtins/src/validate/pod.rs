@@ -81,6 +81,11 @@ fn pod_spec(errors: &mut Errors, spec: &Value, field: &str, is_pod: bool) {
     if let Some(resources) = at(spec, "resources") {
         resources::resources(errors, resources, &format!("{field}.resources"), true);
     }
+    // What running a pod costs in addition is limited like a container.
+    if let Some(overhead) = at(spec, "overhead") {
+        let limits = json!({"limits": overhead});
+        resources::resources(errors, &limits, &format!("{field}.overhead"), false);
+    }
     resources::claims(
         errors,
         list(spec, "resourceClaims"),

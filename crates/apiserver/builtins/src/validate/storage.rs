@@ -7,7 +7,7 @@ use cobaltcore_schema::Cause;
 use cobaltcore_text::go;
 use serde_json::{Value, json};
 
-use super::errors::Errors;
+use super::errors::{Errors, is_native};
 use super::volume::{csi_driver, host_path, nfs};
 use crate::json::{at, ensure, entries, int, list, map, same, strings, text};
 use crate::names;
@@ -246,6 +246,20 @@ fn volume_sources(errors: &mut Errors, spec: &Value) {
                 }
             }
             _ => {}
+        }
+    }
+    if let Some(class) = at(spec, "volumeAttributesClassName").and_then(Value::as_str) {
+        const FIELD: &str = "spec.volumeAttributesClassName";
+        if class.is_empty() {
+            errors.required(FIELD, "an empty string is disallowed");
+        } else {
+            errors.all(FIELD, class, names::dns1123_subdomain(class));
+        }
+        if at(spec, "csi").is_none() {
+            errors.required(
+                "spec.csi",
+                "has to be specified when using volumeAttributesClassName",
+            );
         }
     }
     if let Some(required) = at(spec, "nodeAffinity.required") {
@@ -487,6 +501,10 @@ fn driver(errors: &mut Errors, object: &Value) {
             _ => {}
         }
     }
+    const PERIOD: &str = "spec.nodeAllocatableUpdatePeriodSeconds";
+    if let Some(seconds) = int(object, PERIOD).filter(|seconds| *seconds < 10) {
+        errors.invalid(PERIOD, seconds, "must be greater than or equal to 10 seconds");
+    }
     const IN_SECRETS: &str = "spec.serviceAccountTokenInSecrets";
     if let Some(given) = at(object, IN_SECRETS)
         && list(object, "spec.tokenRequests").is_empty()
@@ -556,19 +574,43 @@ pub(super) fn attachment_status(errors: &mut Errors, object: &Value) {
     }
 }
 
-/// What became of a claim: only storage is given to it.
+/// What became of a claim.
 pub(super) fn claim_status(errors: &mut Errors, object: &Value) {
     const ALLOCATED: &str = "status.allocatedResources";
+    const STATES: &str = "status.allocatedResourceStatuses";
+    const RESIZES: [&str; 5] = [
+        "ControllerResizeInProgress",
+        "ControllerResizeInfeasible",
+        "NodeResizeInProgress",
+        "NodeResizeInfeasible",
+        "NodeResizePending",
+    ];
     for (name, amount) in entries(object, "status.capacity") {
         errors.amount(name, amount, &format!("status.capacity[{name}]"));
     }
-    for (name, amount) in entries(object, ALLOCATED) {
-        if name == "storage" {
-            errors.amount(name, amount, &format!("{ALLOCATED}[{name}]"));
-        } else {
-            errors.not_supported(ALLOCATED, name.as_str(), &["storage"]);
+    for (name, state) in entries(object, STATES) {
+        given_name(errors, name, STATES);
+        if !RESIZES.contains(&state.as_str().unwrap_or_default()) {
+            errors.not_supported(STATES, name.as_str(), &RESIZES);
         }
     }
+    for (name, amount) in entries(object, ALLOCATED) {
+        if given_name(errors, name, ALLOCATED) {
+            errors.amount(name, amount, &format!("{ALLOCATED}[{name}]"));
+        }
+    }
+}
+
+/// Whether something can be given to a claim: storage, or what has a name of its own.
+fn given_name(errors: &mut Errors, name: &str, field: &str) -> bool {
+    let problems = names::qualified_name(name);
+    let sound = problems.is_empty();
+    errors.all(field, name, problems);
+    let foreign = sound && is_native(name) && name != "storage";
+    if foreign {
+        errors.not_supported(field, name, &["storage"]);
+    }
+    sound && !foreign
 }
 
 fn attachment(errors: &mut Errors, object: &Value) {

@@ -99,7 +99,7 @@ async fn kinds_that_are_seldom_written_have_their_rules_too() {
             "/api/v1/namespaces/default/persistentvolumeclaims",
             json!({"metadata": {"name": "o"}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1"}}}}),
             "/status",
-            json!({"status": {"allocatedResources": {"k": "1"}}}),
+            json!({"status": {"allocatedResources": {"k": "1", "example.com/k": "1"}, "allocatedResourceStatuses": {"storage": "NodeResizePending"}}}),
             "status.allocatedResources: Unsupported value: \"k\": supported values: \"storage\"",
         ),
         (
@@ -123,7 +123,20 @@ async fn kinds_that_are_seldom_written_have_their_rules_too() {
         assert_eq!(reply.code, 422, "{path}: {}", reply.body);
         assert!(reply.message().contains(message), "{}", reply.message());
     }
+    let volume = json!({"metadata": {"name": "v"}, "spec": {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1"},
+        "hostPath": {"path": "/x"}, "volumeAttributesClassName": "c"}});
+    let driver = json!({"metadata": {"name": "d"}, "spec": {"nodeAllocatableUpdatePeriodSeconds": 1}});
+    let mut costly = json!({"metadata": {"name": "c"}, "template": {"spec": pod("c")["spec"]}});
+    costly["template"]["spec"]["overhead"] = json!({"k": "1"});
     let mut grouped = pod("g");
     grouped["spec"]["securityContext"] = json!({"supplementalGroupsPolicy": "None"});
-    assert_eq!(admin.post(PODS, &grouped).await.code, 422);
+    for (path, object) in [
+        ("/api/v1/persistentvolumes", volume),
+        ("/apis/storage.k8s.io/v1/csidrivers", driver),
+        ("/api/v1/namespaces/default/podtemplates", costly),
+        (PODS, grouped),
+    ] {
+        let reply = admin.post(path, &object).await;
+        assert_eq!(reply.code, 422, "{path}: {}", reply.body);
+    }
 }
