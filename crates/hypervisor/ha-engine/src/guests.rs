@@ -27,6 +27,8 @@ const SETTLING: Duration = Duration::from_secs(20);
 struct Case {
     host: HostName,
     since: Mono,
+    /// How long ago it had crashed then. The clock of a new service does not reach back that far.
+    age: Duration,
     not_before: Mono,
     /// A restart of the host took it, not a crash: every guest that ran is started.
     by_reboot: bool,
@@ -97,8 +99,12 @@ impl Guests {
 }
 
 impl Engine {
-    /// A guest crashed. Everybody remembers it: whoever leads may be gone before it did anything about it.
-    pub(crate) fn guest_crashed(&mut self, host: &HostName, server: &ServerId, now: Now) {
+    /// A guest crashed. Everybody remembers it: whoever leads may be gone before it did anything about it. Of a crash
+    /// that is heard of late, nobody knows what its owner and others did since.
+    pub(crate) fn guest_crashed(&mut self, host: &HostName, server: &ServerId, age: Duration, now: Now) {
+        if age > REMEMBERED {
+            return;
+        }
         let leads = self.term.is_some();
         let crashes = &mut self.guests.crashes;
         crashes.push_back(now.mono);
@@ -109,7 +115,7 @@ impl Engine {
             crashes.pop_front();
         }
         if !leads {
-            let lately = |case: &Case| now.mono.since(case.since) <= REMEMBERED;
+            let lately = |case: &Case| now.mono.since(case.since) + case.age <= REMEMBERED;
             self.guests.cases.retain(|_, case| lately(case));
         }
         let most = self.config.monitors.instance_crashed.storm_per_minute;
@@ -119,7 +125,7 @@ impl Engine {
             self.tell(Notice::GuestStorm { crashes: count });
         }
         self.guests.storm = storm;
-        self.open_case(host, server, false, now);
+        self.open_case(host, server, Some(age), now);
     }
 
     /// The watchdog of a guest fired. One that fires again and again is told of, once, and the guest is
@@ -153,13 +159,16 @@ impl Engine {
 
     /// A guest its rebooted host did not bring back.
     pub(crate) fn guest_missing(&mut self, host: &HostName, server: &ServerId, now: Now) {
-        self.open_case(host, server, true, now);
+        self.open_case(host, server, None, now);
     }
 
-    fn open_case(&mut self, host: &HostName, server: &ServerId, by_reboot: bool, now: Now) {
+    /// One that crashed so long ago, or else was not brought back by a reboot.
+    fn open_case(&mut self, host: &HostName, server: &ServerId, crashed: Option<Duration>, now: Now) {
+        let by_reboot = crashed.is_none();
         let case = Case {
             host: host.clone(),
             since: now.mono,
+            age: crashed.unwrap_or_default(),
             not_before: now.mono.after(if by_reboot { Duration::ZERO } else { SETTLING }),
             by_reboot,
             read: None,
@@ -308,7 +317,7 @@ impl Engine {
             VmState::Stopped => !case.by_reboot,
             _ => false,
         };
-        let window = now.mono.since(case.since) + SECOND * 60;
+        let window = now.mono.since(case.since) + case.age + SECOND * 60;
         let by_owner = facts
             .user_action_ms
             .is_some_and(|ms| Duration::from_millis(ms) <= window);

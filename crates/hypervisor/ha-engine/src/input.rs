@@ -303,6 +303,8 @@ pub struct GuestEvent {
     pub agent: AgentId,
     /// The number.
     pub seq: u64,
+    /// How long ago it happened.
+    pub age: Duration,
     /// The guest, if it is about one.
     pub server: Option<ServerId>,
     /// What.

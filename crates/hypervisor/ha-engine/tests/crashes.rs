@@ -6,6 +6,8 @@
 
 mod play;
 
+use std::time::Duration;
+
 use cobaltcore_api::names::ServerId;
 use cobaltcore_ha_engine::{
     AgentId, Answer, BootId, Config, DomainState, Effect, Epoch, GuestEvent, GuestEventKind, Input,
@@ -110,12 +112,18 @@ impl World {
     }
 
     fn crash(&mut self, n: usize) {
+        self.hear_of_crash(n, Duration::ZERO);
+    }
+
+    /// A guest crashed that long ago, and this is the first word of it.
+    fn hear_of_crash(&mut self, n: usize, age: Duration) {
         self.running[n] = false;
         self.seq += 1;
         self.play.step(Input::Saw(Observation::Guest(GuestEvent {
             host: host(0),
             agent: AgentId("agent".into()),
             seq: self.seq,
+            age,
             server: Some(self.servers[n].id.clone()),
             kind: GuestEventKind::Crashed,
             device: None,
@@ -219,6 +227,27 @@ fn who_is_restarted_and_who_is_left_alone() {
         world.seconds(60);
         assert_eq!(world.restarts, [], "{state:?}");
     }
+}
+
+#[test]
+fn a_crash_that_is_heard_of_late_does_not_undo_what_its_owner_did_since() {
+    let heard_after = |seconds: u64, acted: Option<u64>| {
+        let mut world = World::new(1);
+        world.servers[0].state = VmState::Stopped;
+        world.servers[0].user_action_ms = acted;
+        world.hear_of_crash(0, Duration::from_secs(seconds));
+        world.seconds(60);
+        world.restarts.len()
+    };
+    assert_eq!(heard_after(300, None), 1, "nobody did anything");
+    assert_eq!(
+        heard_after(300, Some(200_000)),
+        0,
+        "its owner stopped it after it crashed"
+    );
+    assert_eq!(heard_after(0, Some(200_000)), 1, "long before it crashed");
+    assert_eq!(heard_after(660, None), 0, "who knows what happened since");
+    assert_eq!(heard_after(u64::MAX, None), 0);
 }
 
 #[test]

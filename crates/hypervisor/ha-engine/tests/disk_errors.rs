@@ -5,6 +5,8 @@
 
 mod play;
 
+use std::time::Duration;
+
 use cobaltcore_ha_engine::{
     AgentId, BootId, Config, Degraded, DeviceClass, DomainState, GuestEvent, GuestEventKind, HostFacts,
     Input, Inventory, Notice, Observation,
@@ -64,6 +66,7 @@ impl Zone {
                 host: host(n),
                 agent: AgentId("agent".into()),
                 seq: self.seq,
+                age: Duration::ZERO,
                 server: Some(id(n, guest)),
                 kind: GuestEventKind::IoError,
                 device: device.clone(),

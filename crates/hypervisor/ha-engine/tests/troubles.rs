@@ -142,6 +142,7 @@ fn memory_event(play: &mut Play) {
         host: host(0),
         agent: AgentId("agent".into()),
         seq: 1,
+        age: Duration::ZERO,
         kind: GuestEventKind::MemoryFailure,
         server: Some(server(0).id),
         device: None,

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use cobaltcore_api::names::{HostName, ServerId};
 use cobaltcore_ha_engine::{
@@ -19,6 +20,7 @@ use parking_lot::Mutex;
 use rusqlite::params;
 use uuid::Uuid;
 
+use crate::ages::age;
 use crate::commands::{Order, Waiting};
 use crate::config::{Config, Driver};
 use crate::directory::HostEntry;
@@ -100,6 +102,7 @@ pub(crate) async fn take(app: &App, host: &HostName, batch: Batch) -> Result<u64
         // Nothing is decided by it; people may want to know.
         app.count_refused("sent_at", "ahead");
     }
+    let on_its_way = app.door.ages.arrived(envelope, Instant::now());
     if let Some(beat) = &batch.heartbeat {
         heartbeat(app, host, &batch, beat, received);
     }
@@ -109,7 +112,7 @@ pub(crate) async fn take(app: &App, host: &HostName, batch: Batch) -> Result<u64
     if batch.events.is_empty() && batch.dropped.is_empty() {
         return Ok(app.store.last_seq(&envelope.agent_id));
     }
-    store(app, host, Arc::new(batch), received).await
+    store(app, host, Arc::new(batch), received, on_its_way).await
 }
 
 fn heartbeat(app: &App, host: &HostName, batch: &Batch, beat: &Heartbeat, received: jiff::Timestamp) {
@@ -298,6 +301,7 @@ async fn store(
     host: &HostName,
     batch: Arc<Batch>,
     received: jiff::Timestamp,
+    on_its_way: Duration,
 ) -> Result<u64, Problem> {
     let begun = std::time::Instant::now();
     let stored = app
@@ -348,12 +352,12 @@ async fn store(
             .inc();
         let lag = received.as_millisecond() - event.ts.as_millisecond();
         app.metrics.ingest_lag.observe(lag.max(0) as f64 / 1000.0);
-        judge(app, host, &batch, event).await;
+        judge(app, host, &batch, event, on_its_way).await;
     }
     Ok(last)
 }
 
-async fn judge(app: &App, host: &HostName, batch: &Batch, event: &Event) {
+async fn judge(app: &App, host: &HostName, batch: &Batch, event: &Event, on_its_way: Duration) {
     let kind = event.meaning();
     if kind == GuestEventKind::Other {
         return;
@@ -362,6 +366,7 @@ async fn judge(app: &App, host: &HostName, batch: &Batch, event: &Event) {
         host: host.clone(),
         agent: batch.envelope.agent_id.clone(),
         seq: event.seq,
+        age: age(&batch.envelope, event, on_its_way),
         server: event.domain.as_ref().map(|domain| domain.uuid.clone()),
         kind,
         device: event

@@ -17,6 +17,7 @@
 
 pub mod access;
 pub mod act;
+mod ages;
 pub mod brain;
 pub mod chronicle;
 pub mod clock;

@@ -49,7 +49,7 @@ impl Engine {
             }
             (GuestEventKind::MemoryFailure, _) => self.memory_failed(&event.host, now),
             (GuestEventKind::Crashed, Some(server)) if watched.instance_crashed.enabled => {
-                self.guest_crashed(&event.host, server, now);
+                self.guest_crashed(&event.host, server, event.age, now);
             }
             _ => {}
         }

@@ -96,6 +96,7 @@ pub(crate) struct Door {
     limiter: limit::Limiter,
     places: Arc<Semaphore>,
     pub(crate) inventories: crate::ingest::Inventories,
+    pub(crate) ages: crate::ages::Ages,
 }
 
 impl Door {
@@ -106,6 +107,7 @@ impl Door {
             limiter: limit::Limiter::new(config.server.limits.per_agent_rps),
             places: Arc::new(Semaphore::new(config.server.limits.inflight)),
             inventories: crate::ingest::Inventories::default(),
+            ages: crate::ages::Ages::default(),
         }
     }
 

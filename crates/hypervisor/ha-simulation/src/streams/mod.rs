@@ -8,6 +8,7 @@ mod spool;
 mod store;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use cobaltcore_ha_engine::{AgentId, GuestEvent, GuestEventKind, Input, Observation};
 use cobaltcore_ha_wire::{DomainRef, Event as Notice, Kind};
@@ -222,6 +223,7 @@ impl World {
         self.noticed += 1;
         // The boot-time clock tells records apart.
         event.mono_ns = self.noticed;
+        event.ts = moment(self.now);
         let stream = &mut self.streams[h];
         stream.newest = self.now;
         if stream.queue.len() < QUEUE {
@@ -317,6 +319,7 @@ impl World {
                 host: self.hosts[h].name.clone(),
                 agent: AgentId(format!("agent-{h}")),
                 seq: event.seq,
+                age: Duration::from_millis(self.now - happened(event)),
                 server: event.domain.as_ref().map(|domain| domain.uuid.clone()),
                 kind,
                 device: None,
@@ -385,6 +388,15 @@ impl World {
             }
         }
     }
+}
+
+/// When something happened, as a record keeps it.
+fn moment(now: u64) -> jiff::Timestamp {
+    jiff::Timestamp::from_millisecond(now.cast_signed()).unwrap_or_default()
+}
+
+fn happened(event: &Notice) -> u64 {
+    event.ts.as_millisecond().cast_unsigned()
 }
 
 fn notice(kind: Kind, event: &str, detail: &str) -> Notice {
