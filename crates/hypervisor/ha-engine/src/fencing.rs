@@ -81,6 +81,7 @@ impl Engine {
             self.evidence(host, now).any_alive() || on
         });
         if contradicted {
+            self.run(id, now).believed_up = true;
             self.write(Entry::FenceLost { incident: id.clone() }, now);
             self.tell(Notice::Held {
                 incident: id.clone(),
@@ -338,6 +339,7 @@ impl Engine {
             run.hold_ok = None;
             run.unheld = false;
             run.retry.remove(&Slot::Off);
+            self.run(id, now).believed_up = true;
             self.write(Entry::FenceLost { incident: id.clone() }, now);
             self.tell(Notice::Held {
                 incident: id.clone(),

@@ -186,6 +186,7 @@ fn a_guest_may_crash_at_any_moment() {
 fn seeds_that_once_broke_a_promise_keep_it() {
     for seed in [
         9_021_967,
+        705_266_115,
         6697,
         9580,
         702_631,

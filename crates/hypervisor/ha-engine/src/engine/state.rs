@@ -220,7 +220,8 @@ pub(crate) struct Run {
     pub(crate) unheld: bool,
     /// Whoever kept it off was told to let it go, and has.
     pub(crate) let_go: bool,
-    /// Nova believes that the host is up although it was forced down.
+    /// Nova may believe that the host is up although it was forced down: it said so, or nobody has looked in this term or
+    /// since the fence was lost, and somebody may have enabled it.
     pub(crate) believed_up: bool,
     pub(crate) eviction_stopped: bool,
     pub(crate) vms: BTreeMap<ServerId, VmRun>,
@@ -268,7 +269,7 @@ impl Run {
             fenced_at: None,
             unheld: false,
             let_go: false,
-            believed_up: false,
+            believed_up: true,
             eviction_stopped: false,
             vms: BTreeMap::new(),
             group_since: BTreeMap::new(),
