@@ -58,6 +58,8 @@ open_words! {
         NoCapacity = "NoCapacity",
         OperatorCleared = "OperatorCleared",
         HaDisabled = "HaDisabled",
+        NotReturned = "NotReturned",
+        KubernetesRefuses = "KubernetesRefuses",
     }
 }
 

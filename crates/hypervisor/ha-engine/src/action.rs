@@ -167,12 +167,13 @@ pub enum Effect {
         /// The guest.
         server: ServerId,
     },
-    /// Undo the fence: remove taint and mark, switch on. Settled by reading the power.
+    /// Undo the fence: remove taint and mark, have every device let go of it, switch on. Done when nothing keeps the host off
+    /// any more; whether it is on is settled by reading the power. Doing it twice is doing it once.
     ReleaseFence {
         /// The host.
         host: HostName,
-        /// The level that fenced it.
-        level: usize,
+        /// Every level that was tried: each may keep it off.
+        levels: Vec<usize>,
     },
     /// Give maintenance back, if it still is `ha`. Settled by reading the maintenance.
     RestoreMaintenance {

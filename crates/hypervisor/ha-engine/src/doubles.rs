@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Guests that execute in two places, as the hosts themselves tell. A guest that moves is listed by
 //! both for a moment; one that both hosts go on listing runs twice. Nova says where it belongs, and
-//! the other copy is paused.
+//! the other copy is paused. What was moved away from a host and runs there again is paused at once
+//! while the host is ours; on one that takes guests again it may have come back, so Nova is asked first.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use cobaltcore_api::Maintenance;
 use cobaltcore_api::names::{HostName, ServerId};
 
 use crate::action::Effect;
 use crate::domains::{Number, server};
 use crate::engine::{Engine, Slot};
-use crate::ids::{Mono, Now};
-use crate::input::{Answer, DomainState, Trouble};
+use crate::ids::{IncidentId, Mono, Now};
+use crate::input::{Answer, DomainState, ServerFacts, Trouble};
 use crate::journal::Entry;
 use crate::ledger::{Incident, VmProgress, VmRecord};
 use crate::status::Notice;
@@ -28,6 +30,17 @@ struct Double {
     told: bool,
 }
 
+/// A guest that was moved away from a host and is there again, while others may bring guests there.
+#[derive(Clone, Copy, Debug)]
+struct Returned {
+    /// When Nova was last asked for it.
+    asked: Mono,
+    /// Its answer is still to come.
+    asking: bool,
+    /// Nova said that it belongs there.
+    at_home: bool,
+}
+
 /// All of them, and when the lists were compared.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Doubles {
@@ -35,6 +48,8 @@ pub(crate) struct Doubles {
     /// No list has changed since the latest look.
     unchanged: bool,
     found: BTreeMap<ServerId, Double>,
+    /// By the incident in which it was moved away.
+    returned: BTreeMap<(IncidentId, ServerId), Returned>,
 }
 
 impl Doubles {
@@ -102,22 +117,36 @@ impl Engine {
         all.windows(2).filter_map(twice).collect()
     }
 
-    /// Nova said where the guest belongs.
+    /// Nova said where the guest belongs, or could not be asked: then nobody knows, and nothing is done.
     pub(crate) fn double_outcome(&mut self, server: &ServerId, result: Result<Answer, Trouble>, now: Now) {
-        let Ok(Answer::Server {
-            server: Some(facts),
-            migrations,
-        }) = result
-        else {
-            return;
+        let settled = match result {
+            // Somebody still moves it.
+            Ok(Answer::Server { migrations, .. }) if migrations.iter().any(|it| it.status.open()) => None,
+            Ok(Answer::Server { server, .. }) => server.filter(|facts| facts.task.is_empty()),
+            _ => None,
         };
+        // Whoever asked gets the answer. One that was asked for before the lists of the other road says nothing about them.
+        let asker = self
+            .doubles
+            .returned
+            .iter_mut()
+            .find(|(key, it)| key.1 == *server && it.asking);
+        if let Some(((incident, _), returned)) = asker {
+            returned.asking = false;
+            let incident = incident.clone();
+            if let Some(facts) = settled {
+                self.returned_outcome(&incident, &facts, now);
+            }
+        } else if let Some(facts) = settled {
+            self.listed_twice_outcome(&facts, now);
+        }
+    }
+
+    fn listed_twice_outcome(&mut self, facts: &ServerFacts, now: Now) {
+        let server = &facts.id;
         let Some(double) = self.doubles.found.get_mut(server) else {
             return;
         };
-        // Somebody still moves it.
-        if !facts.task.is_empty() || migrations.iter().any(|record| record.status.open()) {
-            return;
-        }
         let hosts = double.hosts.clone();
         let told = std::mem::replace(&mut double.told, true);
         if !told {
@@ -127,41 +156,102 @@ impl Engine {
             });
         }
         // Where Nova names neither, nobody knows which copy is the good one.
-        let belongs = facts.host.filter(|host| hosts.contains(host));
-        let stray = belongs.and_then(|home| hosts.into_iter().find(|host| *host != home));
-        let runs = |host: &HostName| {
-            let inventory = self.hosts.get(host).and_then(|known| known.inventory.as_ref());
-            inventory.is_some_and(|(_, list)| list.domains.get(server) == Some(DomainState::Running))
-        };
-        if let Some(host) = stray.filter(runs)
-            && self.may_act(now.mono)
-        {
-            self.pause_zombie(&host, server, now);
+        let belongs = facts.host.as_ref().filter(|host| hosts.contains(host));
+        let stray = belongs.and_then(|home| hosts.iter().find(|host| *host != home));
+        if let Some(host) = stray {
+            self.pause_stray(host, server, now);
         }
     }
 
-    /// A guest that was moved away and runs at its old place again.
-    pub(crate) fn find_zombies(&mut self, name: &HostName, now: Now) {
-        let Some(host) = self.hosts.get(name) else { return };
-        let Some((_, inventory)) = &host.inventory else {
-            return;
-        };
-        let open = |incident: &&Incident| incident.id.host == *name && incident.state.open();
-        let moved = |vm: &&VmRecord| matches!(vm.progress, VmProgress::Recovered { .. });
-        let runs = |vm: &&VmRecord| inventory.domains.get(&vm.server) == Some(DomainState::Running);
-        let found: Vec<ServerId> = self
-            .ledger
-            .incidents
-            .values()
-            .filter(open)
-            .flat_map(|incident| incident.vms.values())
-            .filter(moved)
-            .filter(runs)
-            .map(|vm| vm.server.clone())
-            .collect();
-        for server in found {
-            self.pause_zombie(name, &server, now);
+    fn returned_outcome(&mut self, id: &IncidentId, facts: &ServerFacts, now: Now) {
+        let at_home = facts.host.as_ref() == Some(&id.host);
+        let key = (id.clone(), facts.id.clone());
+        if let Some(returned) = self.doubles.returned.get_mut(&key) {
+            returned.at_home = at_home;
         }
+        if at_home {
+            self.zombies.remove(&(id.host.clone(), facts.id.clone()));
+        } else if facts.host.is_some() {
+            self.pause_stray(&id.host, &facts.id, now);
+        }
+    }
+
+    /// Nova has the guest elsewhere: this copy is paused, if it still runs.
+    fn pause_stray(&mut self, host: &HostName, server: &ServerId, now: Now) {
+        if self.state_on(host, server) == Some(DomainState::Running) && self.may_act(now.mono) {
+            self.pause_zombie(host, server, now);
+        }
+    }
+
+    /// How a guest is, as the host last listed it.
+    fn state_on(&self, host: &HostName, server: &ServerId) -> Option<DomainState> {
+        let (_, inventory) = self.hosts.get(host)?.inventory.as_ref()?;
+        inventory.domains.get(server)
+    }
+
+    /// Looks for guests that were moved away and are at their old place again.
+    pub(crate) fn find_zombies(&mut self, name: &HostName, now: Now) {
+        let incident = self.ledger.open_incident(name);
+        let ours = incident.is_some_and(|incident| self.still_ours(incident));
+        let found = incident.map_or(Vec::new(), |incident| self.moved_and_there(incident));
+        let asks = |key: &(IncidentId, ServerId)| !ours && found.contains(key);
+        self.doubles
+            .returned
+            .retain(|key, returned| key.0.host != *name || returned.asking || asks(key));
+        for (incident, server) in found {
+            if !ours {
+                self.ask_where(incident, server, now);
+            } else if self.state_on(name, &server) == Some(DomainState::Running) {
+                self.pause_zombie(name, &server, now);
+            }
+        }
+    }
+
+    /// Whether nobody can have brought guests to the host of an incident: it is claimed, and was not given back.
+    fn still_ours(&self, incident: &Incident) -> bool {
+        let facts = self
+            .hosts
+            .get(&incident.id.host)
+            .and_then(|host| host.facts.as_ref());
+        let claimed = facts.is_some_and(|facts| facts.maintenance == Maintenance::Ha);
+        claimed && incident.claimed && !incident.restored
+    }
+
+    /// Guests of an incident that were moved away and have their disks open at their old place.
+    fn moved_and_there(&self, incident: &Incident) -> Vec<(IncidentId, ServerId)> {
+        let moved = |vm: &&VmRecord| matches!(vm.progress, VmProgress::Recovered { .. });
+        let there = |vm: &&VmRecord| {
+            let state = self.state_on(&incident.id.host, &vm.server);
+            state.is_some_and(DomainState::active)
+        };
+        let found = incident.vms.values().filter(moved).filter(there);
+        found.map(|vm| (incident.id.clone(), vm.server.clone())).collect()
+    }
+
+    /// Asks Nova for a guest that may have come back, now and then: somebody may take it away again.
+    fn ask_where(&mut self, incident: IncidentId, server: ServerId, now: Now) {
+        let key = (incident, server.clone());
+        let known = self.doubles.returned.get(&key).copied();
+        let lately = known.is_some_and(|known| known.asking || now.mono.since(known.asked) < EVERY);
+        let slot = Slot::Double(server.clone());
+        // What was asked for before the host listed it may be from before it came.
+        if lately || self.busy(None, &slot) {
+            return;
+        }
+        let returned = Returned {
+            asked: now.mono,
+            asking: true,
+            at_home: known.is_some_and(|known| known.at_home),
+        };
+        self.doubles.returned.insert(key, returned);
+        self.act(None, slot, Effect::ReadServer { server }, now);
+    }
+
+    /// Whether Nova said that a guest that was moved away belongs to its old place again.
+    pub(crate) fn at_home(&self, incident: &IncidentId, server: &ServerId) -> bool {
+        let key = (incident.clone(), server.clone());
+        let returned = self.doubles.returned.get(&key);
+        returned.is_some_and(|returned| returned.at_home)
     }
 
     /// Guests that run or wait, paused, where they should not.

@@ -125,6 +125,13 @@ impl Evidence {
             .any(|g| self.is(*g, Verdict::Alive))
     }
 
+    /// Whether anybody shows the host itself to live. What Nova says is no such sign: whatever touches the record of a service
+    /// looks like a report of it.
+    pub fn shows_itself(&self) -> bool {
+        let alive = |g: &&Group| matches!(self.of(**g).verdict, Verdict::Alive | Verdict::KernelOnly);
+        Group::WITNESSES.iter().any(|g| *g != Group::N && alive(&g))
+    }
+
     /// How many groups show full life.
     pub fn alive_groups(&self) -> usize {
         Group::WITNESSES

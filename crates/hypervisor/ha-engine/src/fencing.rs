@@ -6,12 +6,12 @@
 use std::time::Duration;
 
 use crate::action::{Effect, ServiceChange};
-use crate::engine::{Engine, OffReads, Slot};
+use crate::engine::{Engine, Host, OffReads, Slot};
 use crate::evidence::{Group, Verdict};
 use crate::ids::{Grade, IncidentId, Mono, Now};
 use crate::input::{Answer, Identity, Power, Trouble};
 use crate::journal::Entry;
-use crate::ledger::Incident;
+use crate::ledger::{Incident, IncidentState};
 use crate::mutation::Mutation;
 use crate::recovery::Pass;
 use crate::status::{HeldReason, Notice};
@@ -19,6 +19,8 @@ use crate::status::{HeldReason, Notice};
 const SECOND: Duration = Duration::from_secs(1);
 /// How often the fence is looked at while it matters.
 const HOLD_CHECK: Duration = Duration::from_secs(4);
+/// For how long a host that booted since an earlier term began to switch it off has to work before it is given back.
+const REVIVED: Duration = Duration::from_mins(1);
 /// How often a look at the power is taken while it is being switched off.
 pub(crate) const POWER_POLL: Duration = Duration::from_secs(1);
 
@@ -35,10 +37,14 @@ impl Engine {
             self.fenced(id, incident.level, Grade::Asserted, now);
             return Ok(());
         }
-        let watchdog = evidence.of(Group::W).verdict == Verdict::Dead;
-        if watchdog && self.config.required_grade <= Grade::SelfFence {
-            self.fenced(id, incident.level, Grade::SelfFence, now);
+        if evidence.reset_itself()
+            && let Some(level) = self.watchdog_level()
+        {
+            self.fenced(id, level, Grade::SelfFence, now);
             return Ok(());
+        }
+        if self.revived(id, now) {
+            return Err(None);
         }
         let heard = evidence.of(Group::A).verdict == Verdict::Alive;
         let level = self.choose_level(id, incident.level, now);
@@ -78,25 +84,44 @@ impl Engine {
         }
         let contradicted = self.hosts.get(&id.host).is_none_or(|host| {
             let on = host.signals.powered_on(now.mono, &self.config);
-            self.evidence(host, now).any_alive() || on
+            self.evidence(host, now).any_alive() || on || self.spoke_since(id, host)
         });
         if contradicted {
-            self.run(id, now).believed_up = true;
-            self.write(Entry::FenceLost { incident: id.clone() }, now);
-            self.tell(Notice::Held {
-                incident: id.clone(),
-                reason: HeldReason::FenceLost,
-            });
+            self.lose_fence(id, now);
         }
         !contradicted
     }
 
+    /// Whether the host has spoken since somebody signed that it is off, whoever heard it: it speaks of another boot than
+    /// it did then, or this replica heard it while another one led.
+    fn spoke_since(&self, id: &IncidentId, host: &Host) -> bool {
+        let known = self.ledger.incidents.get(id).and_then(|i| i.off_after.as_ref());
+        let boot = host.signals.latest_boot();
+        !self.broken.is(Mutation::TrustOldSignature) && (host.spoke || boot.is_some() && boot != known)
+    }
+
+    /// The fence is gone, or was never there.
+    fn lose_fence(&mut self, id: &IncidentId, now: Now) {
+        self.run(id, now).believed_up = true;
+        if let Some(host) = self.hosts.get_mut(&id.host) {
+            host.spoke = false;
+        }
+        self.write(Entry::FenceLost { incident: id.clone() }, now);
+        self.tell(Notice::Held {
+            incident: id.clone(),
+            reason: HeldReason::FenceLost,
+        });
+    }
+
     fn fenced(&mut self, id: &IncidentId, level: usize, grade: Grade, now: Now) {
+        let host = self.hosts.get(&id.host);
+        let boot = host.and_then(|host| host.signals.latest_boot()).cloned();
         self.write(
             Entry::Fenced {
                 incident: id.clone(),
                 level,
                 grade,
+                boot,
             },
             now,
         );
@@ -107,6 +132,43 @@ impl Engine {
         run.unheld = false;
         run.level = None;
         run.retry.remove(&Slot::Off);
+    }
+
+    /// The level that stands for a watchdog, if one is good enough. Any other device says On of a host that was reset.
+    fn watchdog_level(&self) -> Option<usize> {
+        let levels = &self.config.fence_levels;
+        let wanted = self.config.required_grade <= Grade::SelfFence;
+        let level = levels.iter().position(|level| level.grade == Grade::SelfFence);
+        level.filter(|_| wanted)
+    }
+
+    /// Whether a host that an earlier term began to switch off has booted since and works: nobody was asked for, so its guests
+    /// are where they were. What this term began is finished; what an earlier one did is looked at for a while, and if the host
+    /// goes on working it is given back.
+    fn revived(&mut self, id: &IncidentId, now: Now) -> bool {
+        let ours = self.busy(Some(id), &Slot::Off) || self.run(id, now).off_done.is_some();
+        let incident = self.ledger.incidents.get(id);
+        let untouched = incident.is_some_and(|i| i.fence_intended && !i.planned && !i.state.settled());
+        let speaks = incident.is_some_and(|i| self.another_boot_speaks(i, now));
+        let revived = untouched && !ours && speaks;
+        let run = self.run(id, now);
+        run.revived_since = revived.then(|| run.revived_since.unwrap_or(now.mono));
+        let lasts = |since: Mono| now.mono.since(since) >= REVIVED;
+        if run.revived_since.is_some_and(lasts) {
+            let (incident, state) = (id.clone(), IncidentState::Releasing);
+            self.write(Entry::Moved { incident, state }, now);
+        }
+        revived && !self.broken.is(Mutation::FinishOldFence)
+    }
+
+    /// Whether its agent speaks of another boot than the one that died, as far as anybody can tell: one word that is late is no
+    /// silence.
+    fn another_boot_speaks(&self, incident: &Incident, now: Now) -> bool {
+        self.hosts.get(&incident.id.host).is_some_and(|host| {
+            let boot = host.signals.latest_boot();
+            let silent = self.evidence(host, now).of(Group::A).verdict == Verdict::Dead;
+            boot.is_some() && boot != incident.boot.as_ref() && !silent
+        })
     }
 
     /// Whether its agent spoke after its power was first read to be off.
@@ -316,6 +378,7 @@ impl Engine {
             return;
         }
         let (host, level) = (id.host.clone(), incident.level);
+        let by_word = incident.by_word();
         // What was told to keep the host off must go on doing so; before that its power is all there is to see.
         let how = if incident.held {
             Effect::ReadHold { host, level }
@@ -327,8 +390,19 @@ impl Engine {
         }
         let alive = self.hosts.get(&id.host).is_some_and(|host| {
             let evidence = self.evidence(host, now);
-            evidence.of(Group::A).verdict == Verdict::Alive || evidence.proof_contradicted
+            let heard = evidence.of(Group::A).verdict == Verdict::Alive || evidence.proof_contradicted;
+            // Nobody measures what a person signed, so whoever sees life speaks against it.
+            heard || by_word && (evidence.shows_itself() || self.spoke_since(id, host))
         });
+        // Where a person vouches for the host, its silence is all there is to see, and whoever is new to it listens first.
+        let unanswered = self
+            .hosts
+            .get(&id.host)
+            .and_then(|host| host.signals.last_unanswered());
+        if by_word && !alive {
+            let run = self.run(id, now);
+            run.hold_ok = run.hold_ok.max(unanswered);
+        }
         let blind = self.broken.is(Mutation::IgnoreFenceLoss) || self.broken.is(Mutation::NoHoldCheck);
         let run = self.run(id, now);
         let lost = run.power_on_seen || run.unheld || alive;
@@ -339,12 +413,7 @@ impl Engine {
             run.hold_ok = None;
             run.unheld = false;
             run.retry.remove(&Slot::Off);
-            self.run(id, now).believed_up = true;
-            self.write(Entry::FenceLost { incident: id.clone() }, now);
-            self.tell(Notice::Held {
-                incident: id.clone(),
-                reason: HeldReason::FenceLost,
-            });
+            self.lose_fence(id, now);
         }
     }
 
@@ -356,6 +425,10 @@ impl Engine {
         let level = incident.level;
         if incident.held {
             return Ok(());
+        }
+        // What an earlier term found to be off need not be so any more.
+        if self.fence_holds(id, now).is_none() {
+            return Err(None);
         }
         if self.ready(id, &Slot::Hold, now) {
             self.write(Entry::HoldIntended { incident: id.clone() }, now);
@@ -369,7 +442,18 @@ impl Engine {
                 now,
             );
         }
-        Err(None)
+        let refused = self.failing(id, &[Slot::Hold]);
+        Err(refused.then_some(HeldReason::FenceFailed))
+    }
+
+    /// Whether nobody can tell any more that the fence holds, and a guest waits for that.
+    pub(crate) fn fence_unseen(&self, id: &IncidentId, now: Now) -> bool {
+        let incident = self.ledger.incidents.get(id);
+        let waits = |i: &Incident| !i.planned || i.vms.values().any(|vm| !vm.progress.terminal());
+        let fenced = incident.is_some_and(|i| i.grade.is_some() && waits(i));
+        let silent = |answered: Mono| now.mono.since(answered) > self.config.fence_timeout;
+        let unread = self.runs.get(id).is_some_and(|run| silent(run.power_answered));
+        fenced && unread && self.fence_holds(id, now).is_none()
     }
 
     pub(crate) fn power_read(
@@ -384,11 +468,6 @@ impl Engine {
             Err(_) if self.broken.is(Mutation::MissingIsDead) => Ok(Answer::Power(Power::Off)),
             result => result,
         };
-        let asserted = self
-            .ledger
-            .incidents
-            .get(id)
-            .is_some_and(|i| i.grade == Some(Grade::Asserted));
         let (result, presumed) = match result {
             Ok(Answer::Presumed(power, grade)) => (Ok(Answer::Power(power)), Some(grade)),
             Ok(Answer::Unheld) if self.broken.is(Mutation::IgnoreUnheld) => {
@@ -427,8 +506,6 @@ impl Engine {
                 run.power_answered = now.mono;
                 run.unheld = true;
             }
-            // A person vouches for a host whose device is dead; then silence is all there is to see.
-            _ if asserted => run.hold_ok = Some(asked),
             _ => {}
         }
     }

@@ -56,7 +56,14 @@ impl Engine {
         if !managed && !self.broken.is(Mutation::IgnoreHaDisabled) {
             return Err(HeldReason::HaDisabled);
         }
-        if self.paused(host) && !self.broken.is(Mutation::IgnorePause) {
+        if self.broken.is(Mutation::IgnorePause) {
+            return Ok(());
+        }
+        // Who has not been told which pauses there are does not know.
+        if self.pauses.is_none() {
+            return Err(HeldReason::WarmUp);
+        }
+        if self.paused(host) {
             return Err(HeldReason::Paused);
         }
         Ok(())
@@ -181,10 +188,12 @@ impl Engine {
     }
 
     fn planned_shutdown(&self, incident: &Incident, now: Mono) -> Result<(), HeldReason> {
-        let announced = self
-            .hosts
-            .get(&incident.id.host)
-            .and_then(|host| host.shutdown_announced);
+        let host = self.hosts.get(&incident.id.host);
+        // Who was not there when it was announced counts from when they learnt of it.
+        let since = self.runs.get(&incident.id).map(|run| run.state_since);
+        let announced = host
+            .and_then(|host| host.shutdown_announced)
+            .or_else(|| since.filter(|_| incident.announced));
         let approved = incident.approved.contains(&Gate::Maintenance);
         match announced {
             Some(at) if now.since(at) < self.config.planned_grace && !approved => {
@@ -230,6 +239,25 @@ impl Engine {
         let age = incident.settled.map(|at| now.wall.duration_since(at));
         age.and_then(|age| Duration::try_from(age).ok())
             .is_some_and(|age| age > self.config.storm_memory + CLOCKS_DIFFER)
+    }
+
+    /// Whoever led before saw hosts come and go that a new leader has not seen. Those that were called off lately count as if
+    /// that had been now. A leader has only the wall clock for that, and an hour more makes up for one that jumps.
+    pub(crate) fn resume_storm(&mut self, now: Now) {
+        if self.broken.is(Mutation::ForgetStorm) {
+            return;
+        }
+        let memory = self.config.storm_window + self.config.storm_cooldown + CLOCKS_DIFFER;
+        let lately = |incident: &&Incident| {
+            let ended = incident
+                .ended
+                .filter(|_| incident.state == IncidentState::Cancelled);
+            let age = ended.map(|at| now.wall.duration_since(at));
+            age.is_some_and(|age| age.unsigned_abs() <= memory)
+        };
+        let called_off = self.ledger.incidents.values().filter(lately);
+        let struck = called_off.map(|incident| (incident.id.host.clone(), now.mono));
+        self.struck.extend(struck);
     }
 
     /// Hosts that are in trouble at this moment.

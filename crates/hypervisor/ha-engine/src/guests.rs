@@ -16,6 +16,7 @@ use crate::ids::{Mono, Now};
 use crate::input::{Answer, ServerFacts, Trouble, VmState};
 use crate::journal::Entry;
 use crate::ledger::Ledger;
+use crate::monitors::Reboot;
 use crate::status::Notice;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -30,6 +31,8 @@ struct Case {
     /// How long ago it had crashed then. The clock of a new service does not reach back that far.
     age: Duration,
     not_before: Mono,
+    /// When we last looked after it.
+    looked: Mono,
     /// A restart of the host took it, not a crash: every guest that ran is started.
     by_reboot: bool,
     read: Option<(Mono, Option<ServerFacts>)>,
@@ -37,6 +40,13 @@ struct Case {
     restarted: Option<Mono>,
     /// It was restarted, and that did not help.
     in_vain: bool,
+}
+
+impl Case {
+    /// Whether a boot took it, and nobody has looked after it for so long that it may be down for another reason by now.
+    fn lapsed(&self, now: Mono) -> bool {
+        self.by_reboot && now.since(self.looked) > Reboot::LATELY
+    }
 }
 
 /// What is to be done about one.
@@ -68,8 +78,9 @@ const REMEMBERED: Duration = Duration::from_secs(600);
 
 impl Guests {
     /// Restarts that a predecessor wrote down count from now: rather too few restarts than too many. Those of an hour
-    /// that is long over do not, whatever the clock says.
+    /// that is long over do not, whatever the clock says. Nor is a boot of long ago why a guest does not run now.
     pub(crate) fn resume(&mut self, ledger: &Ledger, window: Duration, now: Now) {
+        self.cases.retain(|_, case| !case.lapsed(now.mono));
         for (server, restarts) in &ledger.restarts {
             let age = Duration::try_from(now.wall.duration_since(restarts.at)).unwrap_or_default();
             if age <= window + CLOCKS_DIFFER {
@@ -79,7 +90,8 @@ impl Guests {
         }
     }
 
-    /// Whoever leads next may be somebody else. Crashes are remembered, what was done about them is in the journal.
+    /// Whoever leads next may be somebody else, or we. Crashes are remembered, and what a reboot left behind: the boot is
+    /// looked into once, and nobody else may lead. What was done about them is in the journal.
     pub(crate) fn step_down(&mut self) {
         let cases = std::mem::take(&mut self.cases);
         let crashes = std::mem::take(&mut self.crashes);
@@ -88,10 +100,11 @@ impl Guests {
             case.restarted = None;
             case
         };
-        // What a reboot left behind is found again by whoever leads.
-        let crashed = cases.into_iter().filter(|(_, case)| !case.by_reboot);
         *self = Self {
-            cases: crashed.map(|(server, case)| (server, left(case))).collect(),
+            cases: cases
+                .into_iter()
+                .map(|(server, case)| (server, left(case)))
+                .collect(),
             crashes,
             ..Self::default()
         };
@@ -116,7 +129,14 @@ impl Engine {
         }
         if !leads {
             let lately = |case: &Case| now.mono.since(case.since) + case.age <= REMEMBERED;
-            self.guests.cases.retain(|_, case| lately(case));
+            let kept = |case: &Case| {
+                if case.by_reboot {
+                    !case.lapsed(now.mono)
+                } else {
+                    lately(case)
+                }
+            };
+            self.guests.cases.retain(|_, case| kept(case));
         }
         let most = self.config.monitors.instance_crashed.storm_per_minute;
         let count = self.guests.crashes.len();
@@ -170,6 +190,7 @@ impl Engine {
             since: now.mono,
             age: crashed.unwrap_or_default(),
             not_before: now.mono.after(if by_reboot { Duration::ZERO } else { SETTLING }),
+            looked: now.mono,
             by_reboot,
             read: None,
             restarted: None,
@@ -212,9 +233,11 @@ impl Engine {
     }
 
     fn drive_guest(&mut self, server: &ServerId, now: Now) {
-        let Some(case) = self.guests.cases.get(server).cloned() else {
+        let Some(case) = self.guests.cases.get_mut(server) else {
             return;
         };
+        case.looked = now.mono;
+        let case = case.clone();
         let fresh = case.read.as_ref().filter(|(asked, _)| {
             now.mono.since(*asked) <= SECOND * 10 && case.restarted.is_none_or(|at| *asked > at)
         });

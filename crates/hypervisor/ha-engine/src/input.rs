@@ -419,6 +419,8 @@ pub struct ServerFacts {
     /// The latest action its owner asked for is a stop, delete, shelve or reboot, and how long ago
     /// in milliseconds.
     pub user_action_ms: Option<u64>,
+    /// And that was after the latest evacuation of it was asked for.
+    pub acted_since_move: bool,
 }
 
 /// The states of a server.

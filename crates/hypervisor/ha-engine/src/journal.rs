@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::evidence::Evidence;
 use crate::ids::{BootId, Epoch, Grade, IncidentId, MigrationId};
 use crate::input::Decision;
-use crate::ledger::{IncidentKind, IncidentState, VmProgress, VmRecord};
+use crate::ledger::{IncidentKind, IncidentState, VmProgress, VmRecord, Wanted};
 use crate::status::HeldReason;
 
 /// The version of the records written here. Older ones are read; newer ones are refused, because
@@ -50,8 +50,11 @@ pub enum Entry {
         by: String,
         boot: Option<BootId>,
         evidence: Box<Evidence>,
+        /// Somebody had announced that the host would be shut down.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        announced: bool,
     },
-    /// A person decided, about an incident that was held for this.
+    /// A person decided, about an incident that was held for this, and whose host was last heard of in this boot.
     Decided {
         incident: IncidentId,
         decision: Decision,
@@ -59,6 +62,8 @@ pub enum Entry {
         reason: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         held: Option<HeldReason>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        boot: Option<BootId>,
     },
     ClaimIntended {
         incident: IncidentId,
@@ -79,6 +84,8 @@ pub enum Entry {
         incident: IncidentId,
         level: usize,
         grade: Grade,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        boot: Option<BootId>,
     },
     FenceLost {
         incident: IncidentId,
@@ -111,12 +118,15 @@ pub enum Entry {
         incident: IncidentId,
         vms: Vec<VmRecord>,
     },
-    /// An evacuation of attempt `attempt` is about to be asked for; `known` are the records there are.
+    /// An evacuation of attempt `attempt` is about to be asked for; `known` are the records there are, and `wanted` is what the
+    /// guest is to be afterwards, if its owner has changed that since the plan was made.
     EvacuateIntended {
         incident: IncidentId,
         server: ServerId,
         attempt: u32,
         known: Vec<MigrationId>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        wanted: Option<Wanted>,
     },
     /// Something else is about to be done to the guest on its way.
     VmIntended {

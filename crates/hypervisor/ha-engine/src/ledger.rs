@@ -219,6 +219,11 @@ pub struct Incident {
     pub by: String,
     /// The boot the host was last seen with.
     pub boot: Option<BootId>,
+    /// The boot it was last heard of when somebody signed that it is off, or it was found to be; before that, when it was
+    /// opened.
+    pub off_after: Option<BootId>,
+    /// Its shutdown had been announced.
+    pub announced: bool,
     /// Why it was opened.
     pub evidence: Evidence,
     /// What people let it pass.
@@ -231,12 +236,16 @@ pub struct Incident {
     pub previous: Option<Maintenance>,
     /// Whether the claim was seen.
     pub claimed: bool,
+    /// It is called off: what maintenance was before the claim is being given back.
+    pub restoring: bool,
     /// A running eviction was told to end.
     pub eviction_stopped: bool,
     /// A power command was intended or the power was found off: there is no way back before it is known.
     pub fence_intended: bool,
     /// The level that is or was tried.
     pub level: usize,
+    /// All that were: what one of them began may keep the host off although another one switched it off.
+    pub levels: BTreeSet<usize>,
     /// What the fence proves, while it holds.
     pub grade: Option<Grade>,
     /// Whether device and node keep it off.
@@ -269,6 +278,18 @@ impl Incident {
     /// Whether its power was or may have been touched: there is no way back before it is known.
     pub fn touched(&self) -> bool {
         self.fence_intended || self.grade.is_some() || self.planned
+    }
+
+    /// It is off since, and was last heard of in this boot. Who heard of none knows no better than those before.
+    fn off_in(&mut self, boot: Option<&BootId>) {
+        if let Some(boot) = boot {
+            self.off_after = Some(boot.clone());
+        }
+    }
+
+    /// Whether a person vouches for its host being off.
+    pub(crate) fn by_word(&self) -> bool {
+        self.asserted || self.grade == Some(Grade::Asserted)
     }
 
     /// Whether the fence is valid and good enough.
@@ -389,16 +410,25 @@ impl Ledger {
                 by,
                 boot,
                 evidence,
+                announced,
             } => {
-                let opened = opened(incident, *kind, by, boot.clone(), Evidence::clone(evidence));
+                let mut opened = opened(incident, *kind, by, boot.clone(), Evidence::clone(evidence));
+                opened.announced = *announced;
                 self.incidents.insert(incident.clone(), opened);
             }
             Entry::Decided {
                 incident,
                 decision,
                 held,
+                boot,
                 ..
-            } => decide(self.get(incident)?, *decision, *held),
+            } => {
+                let incident = self.get(incident)?;
+                if *decision == Decision::AckFenced {
+                    incident.off_in(boot.as_ref());
+                }
+                decide(incident, *decision, *held);
+            }
             Entry::ClaimIntended { incident, previous } => {
                 let incident = self.get(incident)?;
                 incident.state = incident.state.max(IncidentState::Fencing);
@@ -414,16 +444,20 @@ impl Ledger {
                 let incident = self.get(incident)?;
                 incident.state = incident.state.max(IncidentState::Fencing);
                 incident.level = *level;
+                incident.levels.insert(*level);
                 incident.fence_intended = true;
             }
             Entry::Fenced {
                 incident,
                 level,
                 grade,
+                boot,
             } => {
                 let incident = self.get(incident)?;
+                incident.off_in(boot.as_ref());
                 incident.state = incident.state.max(IncidentState::Fenced);
                 incident.level = *level;
+                incident.levels.insert(*level);
                 incident.grade = Some(*grade);
                 incident.fence_intended = true;
             }
@@ -433,11 +467,10 @@ impl Ledger {
                 incident.held = false;
                 incident.asserted = false;
             }
-            Entry::HoldIntended { incident }
-            | Entry::ConditionIntended { incident }
-            | Entry::RestoreIntended { incident } => {
+            Entry::HoldIntended { incident } | Entry::ConditionIntended { incident } => {
                 self.get(incident)?;
             }
+            Entry::RestoreIntended { incident } => self.get(incident)?.restoring = true,
             Entry::Held { incident } => self.get(incident)?.held = true,
             Entry::DisableIntended {
                 incident,
@@ -445,6 +478,8 @@ impl Ledger {
             } => {
                 let incident = self.get(incident)?;
                 incident.disabled |= !forced_down;
+                // Whoever had enabled the service has taken the condition back as well.
+                incident.condition &= !forced_down;
             }
             Entry::ForcedDown { incident } => self.get(incident)?.forced_down = true,
             Entry::SpareIntended { incident, host } => {
@@ -462,9 +497,11 @@ impl Ledger {
                 server,
                 attempt,
                 known,
+                wanted,
             } => {
                 if let Some(vm) = self.get(incident)?.vms.get_mut(server) {
                     vm.attempt = *attempt;
+                    vm.wanted = wanted.unwrap_or(vm.wanted);
                     vm.known.clone_from(known);
                     vm.progress = VmProgress::Requested;
                 }
@@ -520,16 +557,20 @@ fn opened(
         kind,
         state: IncidentState::Confirmed,
         by: by.to_owned(),
+        off_after: boot.clone(),
         boot,
+        announced: false,
         evidence,
         approved: BTreeSet::new(),
         asserted: false,
         aborted: false,
         previous: None,
         claimed: false,
+        restoring: false,
         eviction_stopped: false,
         fence_intended: false,
         level: 0,
+        levels: BTreeSet::new(),
         grade: None,
         held: false,
         disabled: false,

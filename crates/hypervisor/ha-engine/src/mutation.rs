@@ -87,6 +87,16 @@ pub enum Mutation {
     CallEverySpare,
     /// Lists of guests are used as they come, however seldom that is.
     AskForNoLists,
+    /// Somebody's word that a host is off counts whatever was heard of it since.
+    TrustOldSignature,
+    /// A host that has power counts as let go, whatever still keeps its compute service away.
+    PowerIsRelease,
+    /// A new leader does not know which hosts came and went before it.
+    ForgetStorm,
+    /// What an owner did after the plan was made, or before this term, does not count.
+    ForgetOldWishes,
+    /// What an earlier term began to switch off is switched off, though it works again.
+    FinishOldFence,
 }
 
 #[cfg(feature = "mutants")]
@@ -133,6 +143,11 @@ impl Mutation {
         Self::LetGoAfterwards,
         Self::CallEverySpare,
         Self::AskForNoLists,
+        Self::TrustOldSignature,
+        Self::PowerIsRelease,
+        Self::ForgetStorm,
+        Self::ForgetOldWishes,
+        Self::FinishOldFence,
     ];
 }
 

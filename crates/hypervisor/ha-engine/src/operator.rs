@@ -34,12 +34,19 @@ impl Engine {
                     self.follow_anew(&incident, now);
                 }
                 let held = self.runs.get(&incident).and_then(|run| run.held);
+                let host = self.hosts.get_mut(&incident.host);
+                let signs = |host: &mut Host| {
+                    host.spoke = false;
+                    host.signals.latest_boot().cloned()
+                };
+                let boot = host.filter(|_| decision == Decision::AckFenced).and_then(signs);
                 let decided = Entry::Decided {
                     incident: incident.clone(),
                     decision,
                     actor,
                     reason,
                     held,
+                    boot,
                 };
                 let ended = matches!(decision, Decision::Abort | Decision::Close);
                 if let Some(host) = self.hosts.get_mut(&incident.host).filter(|_| ended) {
@@ -172,6 +179,10 @@ pub fn allowed(
                 state == S::Fencing || failed || crowd,
                 "the host is not being fenced",
             )
+        }
+        // Whoever took the host back by hand may have guests there, and none of them is in the plan.
+        Decision::Approve if held == Some(HeldReason::OperatorCleared) && state > S::Evacuating => {
+            Err("its guests are settled, and somebody took the host back; abort leaves it to them")
         }
         Decision::Approve => fits(
             held.and_then(HeldReason::gate).is_some(),

@@ -10,7 +10,6 @@ use crate::input::{ServerFacts, VmState};
 use crate::journal::Entry;
 use crate::ledger::{BlockedReason, Loss, SkipReason, VmProgress, VmRecord, Wanted};
 use crate::mutation::Mutation;
-use crate::status::Notice;
 
 impl Engine {
     pub(crate) fn make_plan(&mut self, id: &IncidentId, servers: &[ServerFacts], now: Now) {
@@ -18,15 +17,7 @@ impl Engine {
         let vms: Vec<VmRecord> = servers
             .iter()
             .map(|server| {
-                let mut progress = classify(server, id, grade, &self.config);
-                if self.broken.is(Mutation::RebuildLocalDisks)
-                    && progress
-                        == (VmProgress::Skipped {
-                            reason: SkipReason::LocalDisk,
-                        })
-                {
-                    progress = VmProgress::Pending;
-                }
+                let progress = self.classified(id, server, grade);
                 let mut record = record(server, progress);
                 record.wanted = self.wanted_elsewhere(id, &server.id).unwrap_or(record.wanted);
                 if self.broken.is(Mutation::StartStopped) {
@@ -36,26 +27,7 @@ impl Engine {
             })
             .collect();
         for vm in &vms {
-            if let VmProgress::Blocked { reason } = &vm.progress {
-                let why = format!("{reason:?}");
-                self.tell(Notice::VmNeedsPerson {
-                    incident: id.clone(),
-                    server: vm.server.clone(),
-                    why,
-                });
-            }
-            if vm.progress
-                == (VmProgress::Skipped {
-                    reason: SkipReason::LocalDisk,
-                })
-            {
-                let why = "its disk is local and would be rebuilt empty".to_owned();
-                self.tell(Notice::VmNeedsPerson {
-                    incident: id.clone(),
-                    server: vm.server.clone(),
-                    why,
-                });
-            }
+            self.announce(id, &vm.server, &vm.progress, None);
         }
         self.write(
             Entry::Planned {
@@ -66,9 +38,24 @@ impl Engine {
         );
     }
 
+    /// Whether a guest is to be moved, as it is now.
+    pub(crate) fn classified(
+        &self,
+        id: &IncidentId,
+        server: &ServerFacts,
+        grade: Option<Grade>,
+    ) -> VmProgress {
+        let progress = classify(server, id, grade, &self.config);
+        let reason = SkipReason::LocalDisk;
+        if self.broken.is(Mutation::RebuildLocalDisks) && progress == (VmProgress::Skipped { reason }) {
+            return VmProgress::Pending;
+        }
+        progress
+    }
+
     /// What a guest is to be that another incident has not finished with: Nova may show what that one
     /// made of it in between.
-    fn wanted_elsewhere(&self, id: &IncidentId, server: &ServerId) -> Option<Wanted> {
+    pub(crate) fn wanted_elsewhere(&self, id: &IncidentId, server: &ServerId) -> Option<Wanted> {
         let others = self.ledger.incidents.values();
         let unfinished = others.filter(|other| other.id != *id && other.state.open());
         unfinished
@@ -108,7 +95,7 @@ fn losses(server: &ServerFacts) -> Vec<Loss> {
 }
 
 /// As before the failure. A guest on its way down was to be stopped.
-fn wanted(server: &ServerFacts) -> Wanted {
+pub(crate) fn wanted(server: &ServerFacts) -> Wanted {
     let stopped = server.state == VmState::Stopped
         || server.task == "powering-off"
         || (server.state == VmState::Error && !server.running);
@@ -198,6 +185,7 @@ mod tests {
             on_fenced_storage: true,
             lock: None,
             user_action_ms: None,
+            acted_since_move: false,
         }
     }
 

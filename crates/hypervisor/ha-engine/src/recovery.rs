@@ -150,7 +150,7 @@ impl Engine {
         Ok(())
     }
 
-    fn read_maintenance(&mut self, id: &IncidentId, now: Now) -> Pass {
+    pub(crate) fn read_maintenance(&mut self, id: &IncidentId, now: Now) -> Pass {
         let held = self.run(id, now).held;
         if self.ready(id, &Slot::Maintenance, now) {
             let effect = Effect::ReadMaintenance {
@@ -158,7 +158,8 @@ impl Engine {
             };
             self.act(Some(id), Slot::Maintenance, effect, now);
         }
-        Err(held)
+        let before = held.filter(|held| *held != HeldReason::KubernetesRefuses);
+        Err(before.or(self.cluster_trouble(id)))
     }
 
     // --- after it
@@ -178,7 +179,7 @@ impl Engine {
                 // What was `ha` before us is left as it is.
                 if found != Maintenance::Ha || previous == Maintenance::Ha {
                     if disabled && !self.enabled_again(id, now) {
-                        return Err(self.nova_trouble(id, now));
+                        return Err(self.nova_trouble(id));
                     }
                     self.call_off(id, now);
                     return Ok(());
@@ -188,7 +189,6 @@ impl Engine {
                     self.condition(id, now)?;
                 }
                 if self.ready(id, &Slot::Restore, now) {
-                    self.run(id, now).restoring = true;
                     self.write(Entry::RestoreIntended { incident: id.clone() }, now);
                     let effect = Effect::RestoreMaintenance {
                         host: id.host.clone(),
@@ -199,7 +199,7 @@ impl Engine {
             }
             _ => return self.read_maintenance(id, now),
         }
-        Err(None)
+        Err(self.cluster_trouble(id))
     }
 
     /// Whether a service that was disabled before its host came back is enabled again. That is the operator's work,
@@ -253,9 +253,9 @@ impl Engine {
 
     fn recover(&mut self, id: &IncidentId, now: Now) -> Pass {
         let incident = self.ledger.incidents.get(id);
-        let (touched, aborted) = incident.map_or((false, false), |i| (i.touched(), i.aborted));
-        // What was begun is finished: a request to give maintenance back may still be on its way.
-        if !touched && (aborted || self.run(id, now).restoring || self.returned(id, now)) {
+        // What was begun is finished, whoever began it: a request to give maintenance back may still be on its way.
+        let (touched, over) = incident.map_or((false, false), |i| (i.touched(), i.aborted || i.restoring));
+        if !touched && (over || self.returned(id, now)) {
             return self.cancel(id, now);
         }
         let claimed = self.claim(id, now);
@@ -267,7 +267,10 @@ impl Engine {
         self.keep_asking(id, now);
         self.refresh_lists(id, now);
         self.check_hold(id, now);
-        let passed = claimed.and_then(|()| self.prepare(id, now));
+        let passed = match claimed.and_then(|()| self.prepare(id, now)) {
+            Ok(()) | Err(None) if self.fence_unseen(id, now) => Err(Some(HeldReason::FenceFailed)),
+            passed => passed,
+        };
         // Whatever holds the incident back, guests that are on their way are followed to their end.
         if passed.is_err() {
             self.follow_vms(id, now);
@@ -278,7 +281,7 @@ impl Engine {
         self.finish(id, now);
         let incident = self.ledger.incidents.get(id);
         let moving = incident.is_some_and(|i| i.state == IncidentState::Evacuating);
-        match self.nova_trouble(id, now).filter(|_| moving) {
+        match self.nova_trouble(id).filter(|_| moving) {
             None => Ok(()),
             held => Err(held),
         }
@@ -314,11 +317,17 @@ impl Engine {
             return Err(None);
         };
         let (claimed, previous) = (incident.claimed, incident.previous.clone());
-        let in_fence = incident.grade.is_none() && claimed && !incident.state.settled();
+        let in_fence = incident.touched() && incident.grade.is_none() && !incident.state.settled();
         let read = self.run(id, now).maintenance.clone();
-        let stale = read
-            .as_ref()
-            .is_none_or(|(asked, _)| now.mono.since(*asked) > SECOND * 8);
+        // Whoever watches its object may have seen a change since it was read.
+        let watched = self.hosts.get(&id.host).and_then(|host| host.facts.as_ref());
+        let changed = |found: &Maintenance| {
+            let shown = watched.map(|facts| &facts.maintenance);
+            *found == Maintenance::Ha && shown.is_some_and(|shown| *shown != Maintenance::Ha)
+        };
+        let stale = read.as_ref().is_none_or(|(asked, found)| {
+            now.mono.since(*asked) > SECOND * if changed(found) { 2 } else { 8 }
+        });
         if stale && self.ready(id, &Slot::Maintenance, now) && !self.busy(Some(id), &Slot::Claim) {
             let effect = Effect::ReadMaintenance {
                 host: id.host.clone(),
@@ -359,11 +368,11 @@ impl Engine {
                         now,
                     );
                 }
-                Err(None)
+                Err(self.cluster_trouble(id))
             }
             // Who cannot be asked stops nobody; but whoever is new to it asks first.
             None if claimed && self.run(id, now).retry.contains_key(&Slot::Maintenance) => Ok(()),
-            None => Err(None),
+            None => Err(self.cluster_trouble(id)),
         }
     }
 
@@ -391,6 +400,9 @@ impl Engine {
     /// After the guests are settled the fence is kept until somebody wants the host back; and a host may be taken back by
     /// itself once it was repaired.
     fn guard(&mut self, id: &IncidentId, now: Now) -> Pass {
+        if self.ledger.incidents.get(id).is_some_and(Incident::by_word) {
+            self.keep_asking(id, now);
+        }
         self.check_hold(id, now);
         let kept = self.keep_off(id, now);
         self.drive_locks(id, now);
@@ -422,7 +434,10 @@ impl Engine {
         if read.is_none_or(|(asked, _)| now.mono.since(*asked) > fresh) {
             return self.read_maintenance(id, now);
         }
-        self.claim(id, now)?;
+        match self.claim(id, now) {
+            Err(Some(HeldReason::OperatorCleared)) if self.taken_back_by_hand(id, now) => return Ok(()),
+            claimed => claimed?,
+        }
         if !self.ledger.incidents.get(id).is_some_and(fenced) {
             self.keep_asking(id, now);
             self.fence(id, now)?;
@@ -456,7 +471,7 @@ impl Engine {
             return Ok(());
         }
         if self.busy(Some(id), &Slot::Update) || self.busy(Some(id), &Slot::Service) {
-            return Err(self.nova_trouble(id, now));
+            return Err(self.nova_trouble(id));
         }
         if read.is_none() {
             if self.ready(id, &Slot::Service, now) {
@@ -469,7 +484,9 @@ impl Engine {
                     now,
                 );
             }
-        } else if self.ready(id, &Slot::Update, now) {
+        } else if let Some(until) = self.fence_holds(id, now)
+            && self.ready(id, &Slot::Update, now)
+        {
             self.write(
                 Entry::DisableIntended {
                     incident: id.clone(),
@@ -481,32 +498,43 @@ impl Engine {
                 host: id.host.clone(),
                 change: ServiceChange::ForceDown,
             };
-            let until = self
-                .run(id, now)
-                .hold_ok
-                .unwrap_or(now.mono)
-                .after(self.config.hold_max_age);
             self.act_until(Some(id), Slot::Update, effect, until, now);
             if self.broken.is(Mutation::IgnoreForcedDownFailure) {
                 self.write(Entry::ForcedDown { incident: id.clone() }, now);
             }
         }
-        Err(self.nova_trouble(id, now))
+        Err(self.nova_trouble(id))
     }
 
     /// Whether Nova has refused or failed more than once.
-    pub(crate) fn nova_trouble(&mut self, id: &IncidentId, now: Now) -> Option<HeldReason> {
-        let run = self.run(id, now);
-        let failing = [
-            Slot::Service,
-            Slot::Update,
-            Slot::List,
-            Slot::Guests,
-            Slot::Requests,
-        ]
-        .iter()
-        .any(|slot| run.retry.get(slot).is_some_and(|(_, tries)| *tries >= 2));
+    pub(crate) fn nova_trouble(&self, id: &IncidentId) -> Option<HeldReason> {
+        let failing = self.failing(
+            id,
+            &[
+                Slot::Service,
+                Slot::Update,
+                Slot::List,
+                Slot::Guests,
+                Slot::Requests,
+            ],
+        );
         failing.then_some(HeldReason::NovaUnavailable)
+    }
+
+    /// Whether Kubernetes has refused or failed more than once.
+    fn cluster_trouble(&self, id: &IncidentId) -> Option<HeldReason> {
+        let slots = [Slot::Maintenance, Slot::Claim, Slot::Condition, Slot::Restore];
+        let failing = self.failing(id, &slots);
+        failing.then_some(HeldReason::KubernetesRefuses)
+    }
+
+    /// Whether one of these has failed more than once in a row.
+    pub(crate) fn failing(&self, id: &IncidentId, slots: &[Slot]) -> bool {
+        let Some(run) = self.runs.get(id) else {
+            return false;
+        };
+        let fails = |slot: &Slot| run.retry.get(slot).is_some_and(|(_, tries)| *tries >= 2);
+        slots.iter().any(fails)
     }
 
     pub(crate) fn condition(&mut self, id: &IncidentId, now: Now) -> Pass {
@@ -524,7 +552,7 @@ impl Engine {
                 now,
             );
         }
-        Err(None)
+        Err(self.cluster_trouble(id))
     }
 
     fn plan(&mut self, id: &IncidentId, now: Now) -> Pass {
@@ -615,6 +643,8 @@ impl Engine {
             (Slot::Eviction, Ok(_)) => run.eviction_stopped = true,
             (Slot::Identify, Ok(Answer::Identity(identity))) => run.identity = Some((asked, identity)),
             (Slot::Power, result) => self.power_read(id, asked, result, now),
+            // An order that never left switches nothing off.
+            (Slot::Off, Err(Trouble::NotStarted)) => {}
             (Slot::Off, _) => run.off_done = Some(now.mono),
             // One that was on its way when the fence was lost holds nothing of the next.
             (Slot::Hold, Ok(_)) if fenced && run.fenced_at.is_none_or(|at| asked >= at) => {

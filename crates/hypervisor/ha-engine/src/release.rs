@@ -13,7 +13,7 @@ use crate::fencing::POWER_POLL;
 use crate::ids::{IncidentId, Mono, Now};
 use crate::input::{Decision, MigrationFacts, MigrationKind, MigrationStatus, ServiceFacts};
 use crate::journal::Entry;
-use crate::ledger::{IncidentState, VmProgress};
+use crate::ledger::{Incident, IncidentState, VmProgress};
 use crate::mutation::Mutation;
 use crate::recovery::{Pass, note_retry};
 use crate::status::HeldReason;
@@ -27,15 +27,42 @@ const RECORDS_PATIENCE: Duration = Duration::from_mins(1);
 const OFF_TAKES: Duration = Duration::from_secs(10);
 /// How long a host may take to have power before people are told.
 const POWER_PATIENCE: Duration = Duration::from_mins(5);
+/// How long it may take to be in service again before they are.
+const RETURN_PATIENCE: Duration = Duration::from_mins(15);
+/// How long a host that was given back says nothing before it is a case of its own again.
+const SILENT_AGAIN: Duration = Duration::from_secs(30);
 
 impl Engine {
     pub(crate) fn release(&mut self, id: &IncidentId, now: Now) -> Pass {
+        let passed = self.take_back(id, now);
+        let late = now.mono.since(self.run(id, now).state_since) >= RETURN_PATIENCE;
+        match passed {
+            Err(None) if late && !self.broken.is(Mutation::ReleaseSilently) => {
+                Err(Some(HeldReason::NotReturned))
+            }
+            passed => passed,
+        }
+    }
+
+    fn take_back(&mut self, id: &IncidentId, now: Now) -> Pass {
         let Some(incident) = self.ledger.incidents.get(id).cloned() else {
             return Err(None);
         };
         self.drive_locks(id, now);
         if !incident.fence_released {
-            return self.release_fence(id, incident.level, incident.fence_release_intended, now);
+            return self.release_fence(id, &incident, now);
+        }
+        if self.fell_silent_again(id, incident.restored, now) {
+            let read = self.run(id, now).maintenance.clone();
+            match read.filter(|(asked, _)| now.mono.since(*asked) <= SECOND * 10) {
+                None => return self.read_maintenance(id, now),
+                // Guests may be there by now. What became of it is for those to find who watch every host.
+                Some((_, found)) if found != Maintenance::Ha => {
+                    self.give_back(id, now);
+                    return Ok(());
+                }
+                Some(_) => {}
+            }
         }
         let early = self.broken.is(Mutation::ReleaseEarly);
         let repaired = self.back(id, now) && self.no_zombie(id);
@@ -63,17 +90,21 @@ impl Engine {
         self.restore(id, now)
     }
 
-    fn release_fence(&mut self, id: &IncidentId, level: usize, intended: bool, now: Now) -> Pass {
+    fn release_fence(&mut self, id: &IncidentId, incident: &Incident, now: Now) -> Pass {
+        let (level, intended) = (incident.level, incident.fence_release_intended);
         // An order to switch it off may still be on its way, or take its time: it would undo what follows.
         let ends = |done: Mono| now.mono.since(done) < OFF_TAKES;
         let off_done = self.run(id, now).off_done;
         if self.busy(Some(id), &Slot::Off) || off_done.is_some_and(ends) {
             return Err(None);
         }
-        // On, seen after the intent: the fence is gone. Where no device can tell, a new boot that speaks shows it.
+        // On, seen after whoever kept it off has let it go: the fence is gone. Where no device can tell, a new boot that
+        // speaks shows it. Power alone does not: somebody may have switched it on with our mark still on its node.
         let speaks = self.boots_anew(id, now);
+        let trusting = self.broken.is(Mutation::PowerIsRelease);
         let run = self.run(id, now);
-        if intended && (run.power_on_seen || run.let_go && speaks) {
+        let on = run.power_on_seen || speaks;
+        if intended && on && (run.let_go || trusting) {
             self.write(Entry::FenceReleased { incident: id.clone() }, now);
             // Whatever touches a service in Nova looks like a report of it, our own force-down too.
             if let Some(host) = self.hosts.get_mut(&id.host) {
@@ -81,7 +112,8 @@ impl Engine {
             }
             return Ok(());
         }
-        // What another term intended may have been done: a look comes first.
+        // What another term intended may have been done, or a part of it: a look comes first, and to let go of a host twice
+        // is to let go of it once.
         if intended && !run.retry.contains_key(&Slot::Fence) {
             note_retry(run, &Slot::Fence, true, now.mono);
         }
@@ -96,7 +128,7 @@ impl Engine {
                 Slot::Fence,
                 Effect::ReleaseFence {
                     host: id.host.clone(),
-                    level,
+                    levels: incident.levels.iter().copied().collect(),
                 },
                 now,
             );
@@ -141,10 +173,10 @@ impl Engine {
             return false;
         };
         let moved = |progress: &VmProgress| matches!(progress, VmProgress::Recovered { .. });
-        !incident
-            .vms
-            .values()
-            .any(|vm| moved(&vm.progress) && inventory.domains.active(&vm.server))
+        // What Nova has brought back since is none.
+        !incident.vms.values().any(|vm| {
+            moved(&vm.progress) && inventory.domains.active(&vm.server) && !self.at_home(id, &vm.server)
+        })
     }
 
     /// Nova must have closed every evacuation from this host, or it refuses to enable it and the
@@ -177,7 +209,7 @@ impl Engine {
             && !self.broken.is(Mutation::ReleaseSilently);
         lasts
             .then_some(HeldReason::NovaUnavailable)
-            .or_else(|| self.nova_trouble(id, now))
+            .or_else(|| self.nova_trouble(id))
     }
 
     fn restore(&mut self, id: &IncidentId, now: Now) -> Pass {
@@ -226,16 +258,42 @@ impl Engine {
         if !found.is_off() || self.in_service(id, now) {
             // It is well again, and counts for no storm.
             self.struck.remove(&id.host);
-            self.write(
-                Entry::Moved {
-                    incident: id.clone(),
-                    state: IncidentState::Released,
-                },
-                now,
-            );
+            self.give_back(id, now);
             return Ok(());
         }
         Err(None)
+    }
+
+    fn give_back(&mut self, id: &IncidentId, now: Now) {
+        let (incident, state) = (id.clone(), IncidentState::Released);
+        self.write(Entry::Moved { incident, state }, now);
+    }
+
+    /// Whether a host that was switched on says nothing any more. One that was not heard yet may take its time to boot.
+    fn fell_silent_again(&mut self, id: &IncidentId, restored: bool, now: Now) -> bool {
+        let speaks = self.boots_anew(id, now);
+        let run = self.run(id, now);
+        run.spoke_anew |= speaks;
+        run.silent_since = (!speaks).then(|| run.silent_since.unwrap_or(now.mono));
+        let patience = if restored || run.spoke_anew {
+            SILENT_AGAIN
+        } else {
+            RETURN_PATIENCE
+        };
+        run.silent_since
+            .is_some_and(|since| now.mono.since(since) >= patience)
+    }
+
+    /// A host whose maintenance somebody cleared, and that is in service again, was taken back by hand: there is nothing
+    /// left to do, and if it dies again that is another incident.
+    pub(crate) fn taken_back_by_hand(&mut self, id: &IncidentId, now: Now) -> bool {
+        let well = self.back(id, now) && self.no_zombie(id);
+        if !well || !self.see_enabled(id, false, now) {
+            return false;
+        }
+        self.struck.remove(&id.host);
+        self.give_back(id, now);
+        true
     }
 
     /// Whether Nova says that the service is enabled and up.
@@ -291,6 +349,7 @@ impl Engine {
                 actor: "release.auto".to_owned(),
                 reason: "healthy again".to_owned(),
                 held: None,
+                boot: None,
             };
             self.write(entry, now);
         }

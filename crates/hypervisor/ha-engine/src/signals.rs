@@ -321,6 +321,12 @@ impl Signals {
         self.on.is_some_and(|at| now.since(at) <= config.answer_fresh)
     }
 
+    /// When somebody last tried to reach the host in vain, since probes were last forgotten.
+    pub(crate) fn last_unanswered(&self) -> Option<Mono> {
+        let in_vain = self.probes.values().filter(|p| p.result == ProbeResult::Timeout);
+        in_vain.map(|p| p.asked_at).max()
+    }
+
     /// When a device that says Off was last asked.
     pub(crate) fn last_off(&self) -> Option<Mono> {
         self.off.map(|(_, last)| last)
@@ -344,6 +350,17 @@ impl Signals {
             .values()
             .filter_map(|(at, seen)| Some(at.before(Duration::from_millis(seen.age_ms?))));
         self.agent.last.into_iter().chain(peers).max()
+    }
+
+    /// The boot that was heard of last, whichever replica heard it.
+    pub(crate) fn latest_boot(&self) -> Option<&BootId> {
+        let ours = self.agent.last.zip(self.agent.boot.as_ref());
+        let peers = self.peers.values().filter_map(|(at, seen)| {
+            let last = at.before(Duration::from_millis(seen.age_ms?));
+            Some((last, seen.boot.as_ref()?))
+        });
+        let latest = peers.chain(ours).max_by_key(|(last, _)| *last);
+        latest.map(|(_, boot)| boot)
     }
 
     /// The youngest heartbeat any replica knows of.

@@ -117,16 +117,20 @@ impl Engine {
             .is_none_or(|called| asked.is_none_or(|asked| asked > called));
     }
 
-    /// An answer got lost, and the service still is disabled.
+    /// The service still is disabled: an answer got lost, or whoever called it in an earlier term was gone before it asked.
+    /// To enable it twice is to enable it once.
     fn call_again(&mut self, id: &IncidentId, spare: &HostName, now: Now) {
         let slot = Slot::Spare(spare.clone());
-        let failed = self.run(id, now).retry.get(&slot).map_or(0, |(_, tries)| *tries);
-        if (1..TRIES).contains(&failed) && self.ready(id, &slot, now) {
+        let run = self.run(id, now);
+        let failed = run.retry.get(&slot).map_or(0, |(_, tries)| *tries);
+        let unasked = !run.spares_asked.contains(spare);
+        if (unasked || (1..TRIES).contains(&failed)) && self.ready(id, &slot, now) {
             self.enable_spare(id, spare, now);
         }
     }
 
     fn enable_spare(&mut self, id: &IncidentId, spare: &HostName, now: Now) {
+        self.run(id, now).spares_asked.insert(spare.clone());
         let effect = Effect::UpdateService {
             host: spare.clone(),
             change: ServiceChange::EnableSpare,

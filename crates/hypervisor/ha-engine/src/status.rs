@@ -46,6 +46,10 @@ pub enum HeldReason {
     OperatorCleared,
     /// HA is off for this host.
     HaDisabled,
+    /// It is wanted back, and does not come back into service.
+    NotReturned,
+    /// Kubernetes does not do what is asked.
+    KubernetesRefuses,
 }
 
 /// What a person may let an incident pass. Each is approved for itself: whoever knows that a storm is real has not said
@@ -83,7 +87,9 @@ impl HeldReason {
             | Self::FenceLost
             | Self::NovaUnavailable
             | Self::VmListIncomplete
-            | Self::HaDisabled => None,
+            | Self::HaDisabled
+            | Self::NotReturned
+            | Self::KubernetesRefuses => None,
         }
     }
 }

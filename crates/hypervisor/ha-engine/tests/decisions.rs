@@ -188,6 +188,7 @@ fn an_approval_opens_one_gate_and_that_of_an_older_program_opens_all() {
                 by: "monitor/host-down".into(),
                 boot: None,
                 evidence: Box::default(),
+                announced: false,
             },
             Entry::Decided {
                 incident: id.clone(),
@@ -195,6 +196,7 @@ fn an_approval_opens_one_gate_and_that_of_an_older_program_opens_all() {
                 actor: "olga".into(),
                 reason: "looked".into(),
                 held,
+                boot: None,
             },
         ];
         let records: Vec<Record> = (1..)
@@ -321,6 +323,7 @@ fn a_dead_host_whose_incident_was_closed_is_no_new_incident_to_whoever_leads_nex
             actor: "olga".into(),
             reason: "it is scrap".into(),
             held: None,
+            boot: None,
         },
     ]
     .into_iter()
@@ -575,6 +578,7 @@ fn incidents_that_were_over_long_ago_hold_nobody_back() {
                 by: "monitor/host-down".into(),
                 boot: None,
                 evidence: Box::default(),
+                announced: false,
             };
             let ended = Entry::Moved {
                 incident,
@@ -768,6 +772,59 @@ fn a_fence_that_no_device_could_renew_is_told_until_somebody_acts() {
     assert_eq!(world.of(0).state, IncidentState::Releasing);
 }
 
+/// Whoever took a host back by hand may have guests there that are in nobody's plan: only they can give it up again.
+#[test]
+fn a_host_whose_guests_are_settled_is_not_claimed_again_by_an_approval() {
+    let mut world = settled();
+    world.power = Some(Power::On);
+    world.maintenance.insert(0, Maintenance::Off);
+    world.seconds(60);
+    assert_eq!(world.of(0).held, Some(HeldReason::OperatorCleared));
+    let refused = world.decide(0, Decision::Approve).unwrap();
+    assert!(refused.contains("settled"), "{refused}");
+    world.seconds(60);
+    assert_eq!(world.wrote(switched_off), 0);
+}
+
+/// A device that reads On says nothing against a watchdog that has reset its host, and could not hold what that did.
+#[test]
+fn what_a_watchdog_did_is_held_by_the_level_that_stands_for_it() {
+    let level = |name: &str, grade| FenceLevel {
+        name: name.into(),
+        grade,
+    };
+    let fenced_by = |levels: Vec<FenceLevel>| {
+        let mut world = World::new();
+        configured(&mut world, |config| {
+            config.required_grade = Grade::SelfFence;
+            config.fence_levels = levels;
+        });
+        world.play.armed = Some(std::time::Duration::from_secs(105));
+        world.seconds(5);
+        world.power = None;
+        world.silent = 1;
+        world.seconds(240);
+        let fenced = world
+            .play
+            .journal
+            .iter()
+            .filter_map(|record| match &record.entry {
+                Entry::Fenced { level, grade, .. } => Some((*level, *grade)),
+                _ => None,
+            });
+        fenced.collect::<Vec<_>>()
+    };
+    let power = || level("redfish", Grade::Power);
+    let watchdog = || level("watchdog-lease", Grade::SelfFence);
+    let found = fenced_by(vec![power(), watchdog()]);
+    assert_eq!(found.first(), Some(&(1, Grade::SelfFence)));
+    assert_eq!(
+        fenced_by(vec![power()]),
+        [],
+        "nobody said that a watchdog is a fence"
+    );
+}
+
 fn asked_for(effect: &Effect) -> bool {
     matches!(effect, Effect::Evacuate { .. })
 }
@@ -796,7 +853,7 @@ fn a_guest_that_is_paused_waits_for_the_end_of_its_pause() {
     let named = |notice: &&Notice| matches!(notice, Notice::VmNeedsPerson { why, .. } if why == "Paused");
     assert_eq!(world.play.notices.iter().filter(named).count(), 1);
     assert_eq!(world.wrote(asked_for), 0);
-    let mut next = Play::new();
+    let mut next = Play::untold();
     next.now = world.play.now;
     next.step(Input::Lead {
         epoch: Epoch(2),

@@ -173,6 +173,7 @@ fn what_has_been_over_for_thirty_days_is_forgotten_and_a_successor_reads_on() {
         by: "monitor/host-down".into(),
         boot: None,
         evidence: Box::new(Evidence::default()),
+        announced: false,
     };
     let closed = Entry::Moved {
         incident: incident.clone(),

@@ -7,9 +7,9 @@ mod play;
 
 use cobaltcore_api::Maintenance;
 use cobaltcore_ha_engine::{
-    AgentId, Answer, BootId, Config, DomainState, Effect, HeldReason, IncidentKind, IncidentState, Input,
-    Inventory, Notice, Observation, Pause, PauseScope, Power, ProbeResult, Prober, ReplicaId, ServiceFacts,
-    VmPolicy,
+    AgentId, Answer, BootId, Config, DomainState, Effect, Entry, Epoch, HeldReason, IncidentKind,
+    IncidentState, Input, Inventory, Mono, Notice, Observation, Pause, PauseScope, Power, ProbeResult,
+    Prober, ReplicaId, ServiceFacts, Trouble, VmPolicy,
 };
 use play::{Play, beat, host, right, server};
 
@@ -25,6 +25,10 @@ struct Zone {
     runs: bool,
     off: bool,
     claimed: bool,
+    /// Whether Nova answers.
+    nova: bool,
+    /// Whether the journal refuses that a guest is to be restarted.
+    refuses: bool,
     done: Vec<Effect>,
 }
 
@@ -38,6 +42,8 @@ impl Zone {
             runs: true,
             off: false,
             claimed: false,
+            nova: true,
+            refuses: false,
             done: Vec::new(),
         };
         zone.seconds(90, 1);
@@ -96,7 +102,25 @@ impl Zone {
     }
 
     fn answer(&mut self) {
+        let restart = |effect: &Effect| matches!(effect, Effect::RebootHard { .. });
+        if self.refuses && self.play.open.iter().any(|action| restart(&action.effect)) {
+            let written = |entry: &Entry| matches!(entry, Entry::RestartIntended { .. });
+            self.play.journal.retain(|record| !written(&record.entry));
+            self.play.open.clear();
+            self.play.step(Input::JournalFailed);
+        }
         for action in std::mem::take(&mut self.play.open) {
+            let asks = matches!(
+                action.effect,
+                Effect::ListServers { .. } | Effect::ReadServer { .. }
+            );
+            if asks && !self.nova {
+                self.play.step(Input::Outcome {
+                    id: action.id,
+                    result: Err(Trouble::Unknown),
+                });
+                continue;
+            }
             let answer = match &action.effect {
                 Effect::ReadPower { .. } | Effect::ReadHold { .. } if self.off => Answer::Power(Power::Off),
                 Effect::ReadPower { .. } | Effect::ReadHold { .. } => Answer::Power(Power::On),
@@ -134,6 +158,34 @@ impl Zone {
                 result: Ok(answer),
             });
         }
+    }
+
+    /// Nobody leads for so long, and then the same process does again.
+    fn leads_again_after(&mut self, seconds: u32) {
+        self.play.step(Input::LeaseLost);
+        self.play.open.clear();
+        self.seconds(seconds, 2);
+        let epoch = self.play.engine.ledger().epoch;
+        self.play.step(Input::Lead {
+            epoch: Epoch(epoch.0 + 1),
+            sent_at: Mono(self.play.now),
+            journal: self.play.journal.clone(),
+        });
+    }
+
+    /// Until it was looked which guests the boot took, and before anything was done about them.
+    fn until_looked_into(&mut self) {
+        let told = |zone: &Self| {
+            let told = |notice: &Notice| matches!(notice, Notice::HostRebooted { .. });
+            zone.play.notices.iter().any(told)
+        };
+        for _ in 0..120 {
+            if told(self) {
+                break;
+            }
+            self.second(2);
+        }
+        assert!(told(self) && !self.restarted());
     }
 
     fn incidents(&self) -> Vec<(IncidentKind, IncidentState)> {
@@ -239,6 +291,74 @@ fn it_is_called_off_when_the_compute_service_comes_up_before_the_power_is_touche
         [(IncidentKind::HostRebooted, IncidentState::Cancelled)]
     );
     assert!(!zone.off);
+}
+
+#[test]
+fn guests_that_a_boot_took_are_started_though_the_record_of_it_could_not_be_written_first() {
+    let mut zone = Zone::new();
+    (zone.compute, zone.refuses) = (true, true);
+    zone.seconds(120, 2);
+    assert!(!zone.restarted(), "no step without its record");
+    zone.refuses = false;
+    zone.leads_again_after(5);
+    zone.seconds(30, 2);
+    assert!(zone.restarted(), "nobody else knows of them");
+}
+
+#[test]
+fn guests_that_a_boot_took_are_started_by_whoever_led_before_if_that_one_leads_again() {
+    let mut zone = Zone::new();
+    zone.compute = true;
+    zone.until_looked_into();
+    zone.leads_again_after(1800);
+    zone.seconds(30, 2);
+    assert!(zone.restarted());
+    // After more than an hour they may be down for any reason.
+    let mut later = Zone::new();
+    later.compute = true;
+    later.until_looked_into();
+    later.leads_again_after(3660);
+    later.seconds(120, 2);
+    assert!(!later.restarted());
+}
+
+/// Its own boots are all that a replica knows that does not lead: whoever led has looked into them.
+#[test]
+fn a_new_leader_looks_into_boots_of_the_last_hour_and_not_of_the_days_before() {
+    let listed = |zone: &Zone| {
+        let lists = |effect: &&Effect| matches!(effect, Effect::ListServers { host: of } if *of == host(0));
+        zone.done.iter().filter(lists).count()
+    };
+    for (seconds, wanted) in [(3000, true), (4000, false)] {
+        let mut zone = Zone::new();
+        zone.compute = true;
+        zone.leads_again_after(seconds);
+        zone.seconds(120, 2);
+        assert_eq!(zone.restarted(), wanted, "after {seconds} seconds");
+        assert_eq!(listed(&zone), usize::from(wanted), "after {seconds} seconds");
+    }
+}
+
+#[test]
+fn a_host_whose_compute_service_comes_up_after_hours_is_looked_into_then() {
+    let mut zone = Zone::new();
+    zone.others = false;
+    zone.leads_again_after(7200);
+    (zone.compute, zone.others) = (true, true);
+    zone.seconds(120, 2);
+    assert!(zone.restarted());
+}
+
+#[test]
+fn a_leader_whom_nova_does_not_answer_for_hours_goes_on_asking() {
+    let mut zone = Zone::new();
+    (zone.compute, zone.nova) = (true, false);
+    zone.seconds(5400, 2);
+    zone.leads_again_after(60);
+    zone.seconds(2400, 2);
+    zone.nova = true;
+    zone.seconds(60, 2);
+    assert!(zone.restarted());
 }
 
 /// Six hosts; the last is off while the others were switched on at this moment.

@@ -9,67 +9,28 @@ use std::time::Duration;
 
 use cobaltcore_api::Maintenance;
 use cobaltcore_ha_engine::{
-    AgentId, Answer, BootId, Config, Decision, Domains, Effect, Entry, Epoch, Evidence, Grade, HeldReason,
-    IncidentId, IncidentKind, IncidentState, Input, Inventory, MigrationFacts, MigrationId, MigrationKind,
-    MigrationStatus, Mono, Observation, Power, Record, Refusal, ServiceFacts, Trouble, VERSION, allowed,
+    AgentId, Answer, BootId, Config, Decision, Domains, Effect, Entry, Epoch, HeldReason, IncidentState,
+    Input, Inventory, MigrationFacts, MigrationId, MigrationKind, MigrationStatus, Mono, Observation, Power,
+    Record, Refusal, ServiceFacts, Trouble, VERSION, allowed,
 };
-use play::{Play, at, host};
+use play::{Play, at, host, incident};
 
 /// Host 0 was fenced, its guests are elsewhere, and a person wants it back.
 fn wanted_back(previous: Maintenance) -> Vec<Entry> {
     let mut entries = settled(previous);
-    entries.push(Entry::Decided {
-        incident: incident(),
-        decision: Decision::Release,
-        actor: "operator/olga".to_owned(),
-        reason: "repaired".to_owned(),
-        held: None,
-    });
+    entries.push(play::wanted());
     entries
 }
 
 /// Host 0 was fenced, and its guests are elsewhere.
 fn settled(previous: Maintenance) -> Vec<Entry> {
-    let incident = incident();
-    vec![
-        Entry::Led,
-        Entry::Opened {
-            incident: incident.clone(),
-            kind: IncidentKind::HostDown,
-            by: "the engine".to_owned(),
-            boot: Some(BootId("boot-0".to_owned())),
-            evidence: Box::new(Evidence::default()),
-        },
-        Entry::ClaimIntended {
-            incident: incident.clone(),
-            previous,
-        },
-        Entry::Claimed {
-            incident: incident.clone(),
-        },
-        Entry::Fenced {
-            incident: incident.clone(),
-            level: 0,
-            grade: Grade::Power,
-        },
-        Entry::Moved {
-            incident,
-            state: IncidentState::Recovered,
-        },
-    ]
+    let mut entries = play::fenced(previous);
+    entries.push(play::settled());
+    entries
 }
 
 /// When the row of its service was written last, before it was switched on again.
 const FORCED_DOWN: &str = "forced down";
-
-fn incident() -> IncidentId {
-    IncidentId {
-        epoch: Epoch(1),
-        n: 1,
-        host: host(0),
-        opened_ms: None,
-    }
-}
 
 /// What Nova says of the compute service of host 0.
 #[derive(Clone, Copy)]

@@ -199,7 +199,7 @@ fn after_death(check: CapacityCheck, rooms: &[(u64, u64)]) -> (Option<HeldReason
     for _ in 0..40 {
         play.second(1, true);
         while !play.open.is_empty() {
-            // Probes find nobody; everything else stays open, so nothing is claimed.
+            // Probes find nobody, and nobody else answers, so nothing is claimed.
             play.answer(0, 0, 1);
         }
     }
@@ -216,23 +216,26 @@ fn after_death(check: CapacityCheck, rooms: &[(u64, u64)]) -> (Option<HeldReason
     (held, told)
 }
 
+/// What an incident is held for that has passed the gates: what comes next is Kubernetes, and nobody answers here.
+const PASSED: Option<HeldReason> = Some(HeldReason::KubernetesRefuses);
+
 #[test]
 fn guests_without_room_are_told_of_or_wait_as_configured() {
     let full = [(4096, 0), (0, 1024), (0, 1024), (0, 1024)];
     let roomy = [(4096, 0), (0, 2048), (0, 2048)];
-    assert_eq!(after_death(CapacityCheck::Off, &full), (None, false));
-    assert_eq!(after_death(CapacityCheck::Warn, &full), (None, true));
-    assert_eq!(after_death(CapacityCheck::Warn, &roomy), (None, false));
+    assert_eq!(after_death(CapacityCheck::Off, &full), (PASSED, false));
+    assert_eq!(after_death(CapacityCheck::Warn, &full), (PASSED, true));
+    assert_eq!(after_death(CapacityCheck::Warn, &roomy), (PASSED, false));
     assert_eq!(
         after_death(CapacityCheck::Warn, &[]),
-        (None, false),
+        (PASSED, false),
         "nobody knows"
     );
     assert_eq!(
         after_death(CapacityCheck::Hold, &full),
         (Some(HeldReason::NoCapacity), false)
     );
-    assert_eq!(after_death(CapacityCheck::Hold, &roomy), (None, false));
+    assert_eq!(after_death(CapacityCheck::Hold, &roomy), (PASSED, false));
     assert_eq!(
         after_death(CapacityCheck::Hold, &[]),
         (Some(HeldReason::NoCapacity), false),
@@ -269,7 +272,7 @@ fn reservations_are_room_for_those_they_were_made_for() {
         }
         play.engine.incidents().first().expect("an incident").held
     };
-    assert_eq!(held(0), None);
+    assert_eq!(held(0), PASSED);
     assert_eq!(held(2), Some(HeldReason::NoCapacity));
 }
 

@@ -4,7 +4,8 @@
 //! elsewhere if all their disks are in that Ceph. "Off" means cut off here.
 //!
 //! One object per host and fence. It is made as `Fenced` and never changed into it, because the
-//! result in its status would be that of the change before.
+//! result in its status would be that of the change before. It ends by being changed into `Unfenced`,
+//! and is over when the message beside the result speaks of that; to delete it would leave Ceph as it is.
 
 use std::time::Duration;
 
@@ -23,6 +24,9 @@ use crate::error::{Error, Result};
 
 const FENCED: &str = "Fenced";
 const UNFENCED: &str = "Unfenced";
+const SUCCEEDED: &str = "Succeeded";
+/// How csi-addons begins the message of a result that is of unfencing and not of the fence before.
+const OF_UNFENCING: &str = "unfencing";
 
 /// One host's way to Ceph.
 pub(crate) struct CephFence {
@@ -88,15 +92,25 @@ impl CephFence {
         })
     }
 
+    async fn get(&self) -> Result<Option<DynamicObject>> {
+        self.call("reading", self.fences.get_opt(&self.name)).await
+    }
+
+    fn unknown(&self, detail: impl Into<String>) -> Error {
+        Error::Unknown {
+            device: self.device(),
+            detail: detail.into(),
+        }
+    }
+
     async fn shown(&self) -> Result<Shown> {
-        let found = self.call("reading", self.fences.get_opt(&self.name)).await?;
-        let Some(fence) = found else {
+        let Some(fence) = self.get().await? else {
             return Ok(Shown::Nothing);
         };
         let spec = &fence.data["spec"];
         let ours = spec["fenceState"] == FENCED && spec["cidrs"] == json!(self.cidrs);
         Ok(match fence.metadata.deletion_timestamp {
-            None if ours && fence.data["status"]["result"] == "Succeeded" => Shown::InForce,
+            None if ours && fence.data["status"]["result"] == SUCCEEDED => Shown::InForce,
             None if ours => Shown::Asked,
             _ => Shown::Other,
         })
@@ -106,11 +120,10 @@ impl CephFence {
         match self.shown().await? {
             Shown::InForce => Ok(Power::Off),
             Shown::Nothing | Shown::Other => Ok(Power::On),
-            Shown::Asked => Err(Error::Unknown {
-                device: self.device(),
-                detail: "csi-addons has not said yet that Ceph refuses the host; look at its status"
-                    .to_owned(),
-            }),
+            Shown::Asked => {
+                Err(self
+                    .unknown("csi-addons has not said yet that Ceph refuses the host; look at its status"))
+            }
         }
     }
 
@@ -153,10 +166,28 @@ impl CephFence {
         }}))
     }
 
+    /// Asks Ceph to let the host in, once, and from then on whether it does. Done is what csi-addons said it did: until then
+    /// Ceph refuses the host, and whoever gives it back gives back a host without disks.
     async fn let_in(&self) -> Result<()> {
-        if self.shown().await? == Shown::Nothing {
+        let Some(fence) = self.get().await? else {
+            return Ok(());
+        };
+        if fence.data["spec"]["fenceState"] != UNFENCED {
+            self.unfence().await?;
+            return Err(self.unknown("csi-addons was asked to let the host in"));
+        }
+        let status = &fence.data["status"];
+        let message = status["message"].as_str().unwrap_or_default();
+        if status["result"] == SUCCEEDED && message.starts_with(OF_UNFENCING) {
             return Ok(());
         }
+        Err(self.unknown(format!(
+            "csi-addons has not said yet that Ceph lets the host in; its status says {} {message}",
+            status["result"].as_str().unwrap_or("nothing"),
+        )))
+    }
+
+    async fn unfence(&self) -> Result<()> {
         let patch = json!({"spec": {"fenceState": UNFENCED}});
         let params = PatchParams {
             field_manager: Some(FieldManager::HaService.as_str().to_owned()),

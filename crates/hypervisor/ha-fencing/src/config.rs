@@ -126,6 +126,11 @@ impl Driver {
             Self::NovaForceDownOnly => Grade::None,
         }
     }
+
+    /// Whether something it leaves behind keeps a host off, or away from its storage, until it is told to let go.
+    pub(crate) const fn keeps_off(self) -> bool {
+        matches!(self, Self::MetalOperator | Self::CephFence)
+    }
 }
 
 /// How one signs in to a BMC.

@@ -100,9 +100,18 @@ impl Level {
             .map(|all| !all.is_empty())
     }
 
-    /// Lets every device go and switch on.
-    pub async fn release(&self) -> Result<()> {
-        self.ask(|device| device.release()).await.map(drop)
+    /// Has every device let go, and switch on. Done when none of them keeps the host off any more: one that only switches may
+    /// be dead, and the host on all the same. Gives back why it is not known to be switched on, if that is so.
+    pub async fn release(&self) -> Result<Option<Error>> {
+        let released = join_all(self.devices.iter().map(|device| device.release())).await;
+        let mut unsure = None;
+        for (device, released) in self.devices.iter().zip(released) {
+            match released {
+                Err(error) if !device.driver().keeps_off() => unsure = Some(error),
+                released => released?,
+            }
+        }
+        Ok(unsure)
     }
 
     async fn ask<'a, T>(
@@ -117,5 +126,78 @@ impl Level {
         }
         let asked = self.devices.iter().map(|device| question(device.as_ref()));
         join_all(asked).await.into_iter().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Driver;
+    use futures::FutureExt as _;
+    use futures::future::ready;
+
+    /// A device that lets go of a host, or cannot.
+    #[derive(Debug)]
+    struct Works(Driver, bool);
+
+    impl Works {
+        fn done<T: Send + 'static>(&self, done: T) -> BoxFuture<'static, Result<T>> {
+            let device = self.address();
+            let detail = "no answer".to_owned();
+            ready(if self.1 {
+                Ok(done)
+            } else {
+                Err(Error::Unknown { device, detail })
+            })
+            .boxed()
+        }
+    }
+
+    impl Device for Works {
+        fn driver(&self) -> Driver {
+            self.0
+        }
+
+        fn address(&self) -> String {
+            self.0.as_str().to_owned()
+        }
+
+        fn identify(&self) -> BoxFuture<'_, Result<Identity>> {
+            self.done(Identity::default())
+        }
+
+        fn power(&self) -> BoxFuture<'_, Result<Power>> {
+            self.done(Power::On)
+        }
+
+        fn power_off(&self) -> BoxFuture<'_, Result<()>> {
+            self.done(())
+        }
+
+        fn hold(&self) -> BoxFuture<'_, Result<()>> {
+            self.done(())
+        }
+
+        fn release(&self) -> BoxFuture<'_, Result<()>> {
+            self.done(())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_host_is_let_go_of_when_nothing_keeps_it_off_whether_or_not_somebody_could_switch_it_on() {
+        use Driver::{CephFence, Exec, MetalOperator, Redfish};
+        for (devices, let_go) in [
+            (vec![(Redfish, true)], true),
+            (vec![(Redfish, false)], true),
+            (vec![(Exec, false), (Redfish, false)], true),
+            (vec![(MetalOperator, true), (Redfish, false)], true),
+            (vec![(MetalOperator, false), (Redfish, true)], false),
+            (vec![(Redfish, true), (CephFence, false)], false),
+        ] {
+            let works =
+                |(driver, works): &(Driver, bool)| Box::new(Works(*driver, *works)) as Box<dyn Device>;
+            let level = Level::new(HostName::new("n1").unwrap(), devices.iter().map(works).collect());
+            assert_eq!(level.release().await.is_ok(), let_go, "{devices:?}");
+        }
     }
 }

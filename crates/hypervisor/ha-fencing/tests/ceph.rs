@@ -22,6 +22,9 @@ spec:
     storage: true
     schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
 ";
+/// What csi-addons says when it is done.
+const FENCED: &str = "fencing operation successful";
+const UNFENCED: &str = "unfencing operation successful";
 const PATH: &str = "/apis/csiaddons.openshift.io/v1alpha1/networkfences/cobaltcore-ha-n1";
 
 fn config(text: &str) -> Config {
@@ -40,10 +43,10 @@ fn target(ip: Option<&str>) -> Target {
     target
 }
 
-async fn says(api: &TestServer, result: &str) {
+async fn says(api: &TestServer, result: &str, message: &str) {
     let status = json!({
         "apiVersion": "csiaddons.openshift.io/v1alpha1", "kind": "NetworkFence",
-        "metadata": {"name": "cobaltcore-ha-n1"}, "status": {"result": result},
+        "metadata": {"name": "cobaltcore-ha-n1"}, "status": {"result": result, "message": message},
     });
     let answer = api
         .admin()
@@ -67,6 +70,7 @@ async fn a_host_is_cut_off_when_ceph_says_so_and_let_in_again() {
     let fences = Fences::new(config(GOOD), Some(api.client())).unwrap();
     assert_eq!(level(&fences).grade(), Grade::Storage);
     assert_eq!(level(&fences).power().await.unwrap(), Power::On);
+    level(&fences).release().await.unwrap();
     level(&fences).power_off().await.unwrap();
     level(&fences).power_off().await.unwrap();
     let made = shown(&api).await;
@@ -76,13 +80,25 @@ async fn a_host_is_cut_off_when_ceph_says_so_and_let_in_again() {
                "secret": {"namespace": "rook-ceph", "name": "fencing"}, "parameters": {"clusterID": "rook-ceph"}})
     );
     assert!(level(&fences).power().await.is_err(), "asked for is not in force");
-    says(&api, "Failed").await;
+    says(&api, "Failed", "no leader of the driver").await;
     assert!(level(&fences).power().await.is_err());
-    says(&api, "Succeeded").await;
+    says(&api, "Succeeded", FENCED).await;
     assert_eq!(level(&fences).power().await.unwrap(), Power::Off);
     level(&fences).hold().await.unwrap();
-    level(&fences).release().await.unwrap();
+    // It is let in when csi-addons has said so: the result of the fence says nothing about it.
+    let unknown = async || {
+        let error = level(&fences).release().await.unwrap_err();
+        assert!(matches!(error, Error::Unknown { .. }), "{error}");
+        error.to_string()
+    };
+    unknown().await;
     assert_eq!(shown(&api).await["spec"]["fenceState"], "Unfenced");
+    assert!(unknown().await.contains(FENCED));
+    says(&api, "Failed", "no leader of the driver").await;
+    assert!(unknown().await.contains("no leader of the driver"));
+    says(&api, "Succeeded", UNFENCED).await;
+    level(&fences).release().await.unwrap();
+    level(&fences).release().await.unwrap();
     assert_eq!(
         level(&fences).power().await.unwrap(),
         Power::On,

@@ -181,7 +181,7 @@ async fn the_operator_stands_down_before_the_power_is_touched() {
     assert!(device.holds().await.unwrap(), "about to be parked");
     assert_eq!(rig.annotation(OPERATION).await.as_deref(), Some("park"));
     rig.annotate(json!({OPERATION: null, PARKED: "true"})).await;
-    device.release().await.unwrap();
+    assert!(device.release().await.unwrap().is_none());
     assert_eq!(rig.annotation(OPERATION).await.as_deref(), Some("unpark"));
 }
 
@@ -245,7 +245,7 @@ async fn without_a_bmc_the_claim_is_changed_first_and_off_is_believed_when_it_wa
     );
     after(31).await;
     assert_eq!(device.power().await.unwrap(), Power::Off);
-    device.release().await.unwrap();
+    assert!(device.release().await.unwrap().is_none());
     assert_eq!(rig.api.admin().get(CLAIM).await.body["spec"]["power"], "On");
     assert_eq!(rig.power(), Real::On, "no BMC was touched");
 }
@@ -294,7 +294,7 @@ async fn an_old_operator_is_asked_by_the_servers_own_power() {
     );
     after(31).await;
     assert_eq!(device.power().await.unwrap(), Power::Off);
-    device.release().await.unwrap();
+    assert!(device.release().await.unwrap().is_none());
     assert_eq!(rig.server().await["spec"]["power"], "On");
     assert_eq!(rig.api.admin().get(CLAIM).await.body["spec"]["power"], "On");
     assert_eq!(rig.power(), Real::On, "no BMC was touched");

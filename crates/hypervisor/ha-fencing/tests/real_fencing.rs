@@ -66,7 +66,7 @@ async fn a_real_host_is_switched_off_and_on_by_its_real_bmc() {
     assert!(!lab.host(0).unwrap().is_on().unwrap(), "the host itself is off");
     device.power_off().await.expect("off twice is off once");
 
-    device.release().await.unwrap();
+    assert!(device.release().await.unwrap().is_none());
     reads(&device, Power::On).await;
 
     std::fs::write(&file, format!("username: {}\npassword: wrong\n", bmc.username)).unwrap();

@@ -2,7 +2,7 @@
 //! The journal of an incident in sentences. Every record becomes one line; nothing is left out,
 //! because what is left out is what somebody asks for later.
 
-use cobaltcore_ha_engine::{BlockedReason, Entry, FailedReason, Grade, VmProgress};
+use cobaltcore_ha_engine::{BlockedReason, Entry, FailedReason, Grade, IncidentState, VmProgress};
 
 /// What a record says, for people.
 pub fn words(entry: &Entry) -> String {
@@ -53,6 +53,11 @@ pub fn words(entry: &Entry) -> String {
             ..
         } => format!("{server}: {}", progress_words(progress, said.as_deref())),
         Entry::VmUnlocked { server, .. } => format!("{server} is not locked by us any more"),
+        // A person who wants it back says so; this was nobody's decision.
+        Entry::Moved {
+            state: IncidentState::Releasing,
+            ..
+        } => "it works again, and none of its guests was asked for: it is given back".to_owned(),
         Entry::Moved { state, .. } => format!("now {state:?}"),
         Entry::FenceReleaseIntended { .. } => "switching it on".to_owned(),
         Entry::FenceReleased { .. } => "it is on".to_owned(),
@@ -154,6 +159,7 @@ mod tests {
                 incident,
                 level: 0,
                 grade,
+                boot: None,
             })
         };
         assert_eq!(said(Grade::Power), "it is off: power by level 0");

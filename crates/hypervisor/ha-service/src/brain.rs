@@ -170,6 +170,14 @@ pub struct Ends {
     asks: mpsc::Receiver<Ask>,
 }
 
+#[cfg(test)]
+impl Ends {
+    /// The next input that waits.
+    pub(crate) fn told(&mut self) -> Option<Input> {
+        self.inputs.try_recv().ok()
+    }
+}
+
 /// The handle, and the ends that the loop is made with.
 pub fn channels() -> (BrainHandle, Ends) {
     let (inputs, input_end) = mpsc::channel(INPUTS);

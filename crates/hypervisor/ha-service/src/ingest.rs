@@ -122,13 +122,14 @@ fn heartbeat(app: &App, host: &HostName, batch: &Batch, beat: &Heartbeat, receiv
         app.count_refused("heartbeat", "busy");
         return;
     }
-    app.heard
-        .note(host, &batch.envelope.boot_id.0, beat.uptime_s, received);
     let named = machine.system_uuid.is_some() || machine.serial.is_some();
     let news = |entry: Arc<HostEntry>| entry.machine != machine;
     if named && app.directory.get(host).is_some_and(news) {
         app.directory.change_known(host, |entry| entry.machine = machine);
     }
+    // After its machine is known: what was found out of another one says nothing about whom we hear.
+    app.heard
+        .note(host, &batch.envelope.boot_id.0, beat.uptime_s, received);
     probes(app, host, beat);
 }
 

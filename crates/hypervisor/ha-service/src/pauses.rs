@@ -34,7 +34,8 @@ enum Place {
 #[derive(Clone)]
 pub struct PauseBook {
     place: Place,
-    known: Arc<RwLock<Vec<Pause>>>,
+    /// As last read; nothing before they were.
+    known: Arc<RwLock<Option<Vec<Pause>>>>,
     brain: BrainHandle,
     metrics: Metrics,
 }
@@ -88,15 +89,16 @@ impl PauseBook {
         }
     }
 
-    /// Those in force, as last read.
+    /// Those in force, as last read; none before they were.
     pub fn all(&self) -> Vec<Pause> {
+        self.in_force().unwrap_or_default()
+    }
+
+    fn in_force(&self) -> Option<Vec<Pause>> {
         let now = jiff::Timestamp::now();
-        self.known
-            .read()
-            .iter()
-            .filter(|pause| pause.until > now)
-            .cloned()
-            .collect()
+        let known = self.known.read();
+        let known = known.as_ref()?.iter();
+        Some(known.filter(|pause| pause.until > now).cloned().collect())
     }
 
     /// The pause of this scope, as it is kept now.
@@ -137,7 +139,10 @@ impl PauseBook {
         loop {
             if let Err(why) = self.refresh().await {
                 // What was last known stays in force: losing a pause is worse than keeping it.
-                tracing::warn!(why, "pauses cannot be read; those known stay in force");
+                tracing::warn!(
+                    why,
+                    "pauses cannot be read; those known stay in force, and nothing begins before they were read once"
+                );
                 self.tell().await;
             }
             if wait(&stop, EVERY).await {
@@ -148,13 +153,16 @@ impl PauseBook {
 
     async fn refresh(&self) -> Result<(), String> {
         let found = self.read().await?;
-        *self.known.write() = found;
+        *self.known.write() = Some(found);
         self.tell().await;
         Ok(())
     }
 
+    /// Nothing before they were read once: that there are none is something to be known, too.
     async fn tell(&self) {
-        let all = self.all();
+        let Some(all) = self.in_force() else {
+            return;
+        };
         self.metrics.paused.clear();
         for pause in &all {
             let kind = pause.scope.split('/').next().unwrap_or_default().to_owned();
@@ -235,5 +243,81 @@ impl PauseBook {
         found.retain(|pause: &Pause| pause.until > now);
         found.sort_by(|a, b| a.scope.cmp(&b.scope));
         Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cobaltcore_apiserver::testkit::TestServer;
+    use cobaltcore_apiserver::{Effect, Fault};
+    use cobaltcore_kit::startup::Component;
+    use cobaltcore_kit::telemetry::Telemetry;
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::api::{Api, Patch, PatchParams, PostParams};
+    use serde_json::json;
+
+    use super::*;
+    use crate::brain::{Ends, channels};
+
+    fn book(server: &TestServer) -> (PauseBook, Ends) {
+        let (brain, ends) = channels();
+        let metrics = Metrics::new(&Telemetry::new(&Component {
+            name: "kvm-ha-service",
+            version: "0",
+            commit: "none",
+        }));
+        (
+            PauseBook::in_cluster(server.client(), "default", "ha", brain, metrics),
+            ends,
+        )
+    }
+
+    /// One round of `keep`, and what the engine was told in it.
+    async fn round(book: &PauseBook, ends: &mut Ends) -> Option<Vec<EnginePause>> {
+        let stop = CancellationToken::new();
+        stop.cancel();
+        book.clone().keep(stop).await;
+        match ends.told() {
+            Some(Input::Pauses(pauses)) => Some(pauses),
+            _ => None,
+        }
+    }
+
+    #[tokio::test]
+    async fn who_could_not_read_the_pauses_does_not_say_that_there_are_none() {
+        let server = TestServer::start().await;
+        let maps: Api<ConfigMap> = Api::namespaced(server.client(), "default");
+        let garbled = json!({"metadata": {"name": "ha-pauses"}, "data": {"pauses": "[{"}});
+        let garbled = serde_json::from_value(garbled).unwrap();
+        maps.create(&PostParams::default(), &garbled).await.unwrap();
+        let (book, mut ends) = book(&server);
+        assert_eq!(round(&book, &mut ends).await, None, "what is there is garbled");
+        let forbidden = Effect::Refuse {
+            code: 403,
+            reason: "Forbidden",
+            retry_after: None,
+        };
+        let fault = Fault::new(forbidden).resource("configmaps");
+        server.faults().inject(fault.clone());
+        assert_eq!(round(&book, &mut ends).await, None, "it may not be read");
+        server.faults().clear();
+        let until = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(1);
+        let pauses = json!([{"scope": "global", "reason": "work", "actor": "olga", "until": until}]);
+        let written = json!({"data": {"pauses": pauses.to_string()}});
+        maps.patch("ha-pauses", &PatchParams::default(), &Patch::Merge(&written))
+            .await
+            .unwrap();
+        let told = round(&book, &mut ends).await.unwrap();
+        assert_eq!(told.len(), 1, "{told:?}");
+        server.faults().inject(fault);
+        let still = round(&book, &mut ends).await;
+        assert_eq!(still, Some(told), "those known stay in force");
+    }
+
+    #[tokio::test]
+    async fn that_there_are_no_pauses_is_told_once_it_is_known() {
+        let server = TestServer::start().await;
+        let (book, mut ends) = book(&server);
+        assert_eq!(round(&book, &mut ends).await, Some(Vec::new()));
     }
 }

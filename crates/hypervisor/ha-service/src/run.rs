@@ -58,7 +58,7 @@ use crate::tasks::fences::{self, FenceChecks};
 use crate::tasks::notices::Teller;
 use crate::tasks::nova::{LastAnswer, NovaWatch};
 use crate::tasks::preflight::Preflight;
-use crate::tasks::{cover, facts, housekeeping, past, pulls, reservations};
+use crate::tasks::{cover, facts, housekeeping, past, pulls, released, reservations};
 
 /// What the process brings along.
 pub struct Surroundings {
@@ -508,6 +508,10 @@ impl Tasks<'_> {
         let (shared, watched, writer) = (Arc::clone(app), hypervisors.clone(), client.clone());
         self.once("cover", move |stop| {
             cover::keep(shared, watched, writer, checks, stop)
+        });
+        let (shared, watched, writer) = (Arc::clone(app), hypervisors.clone(), client.clone());
+        self.once("released", move |stop| {
+            released::keep(shared, watched, writer, stop)
         });
         let reporter = Reporter {
             controller: "kvm.cloud.sap/ha-service".into(),

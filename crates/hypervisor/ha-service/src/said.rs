@@ -102,6 +102,13 @@ fn owns(current: &Hypervisor, kind: HypervisorCondition) -> bool {
     owned(current).is_some_and(|owned| owned["f:status"]["f:conditions"].get(key).is_some())
 }
 
+/// Whether the object says yes to this, in our name.
+pub(crate) fn affirmed(current: &Hypervisor, kind: HypervisorCondition) -> bool {
+    let conditions = current.status.as_ref().map(|status| status.conditions.as_slice());
+    let found = find(conditions.unwrap_or_default(), kind);
+    found.is_some_and(|found| found.status == "True") && owns(current, kind)
+}
+
 /// Whether the object says all of `status` already, in our name.
 fn says(current: &Hypervisor, before: &Value, status: &Value) -> bool {
     let there = before["status"]["conditions"].as_array();

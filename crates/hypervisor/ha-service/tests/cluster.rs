@@ -12,7 +12,7 @@ use std::time::Duration;
 use cobaltcore_api::{Hypervisor, Maintenance};
 use cobaltcore_apiserver::testkit::TestServer;
 use cobaltcore_ha_wire::Kind;
-use common::scene::Silence;
+use common::scene::{DEAD, Scene, Silence, in_a_cluster, incident, until_state};
 use common::{AGENT, Agent, OPERATOR, Running, SENDER, VIEWER, addresses, base, until};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
@@ -237,6 +237,148 @@ async fn a_host_that_could_not_be_protected_says_why() {
         (status == "True").then_some(())
     })
     .await;
+    service.stop().await;
+}
+
+/// A host is covered for the case that it dies. Its recovery may have to wait, here for the end of a pause, and whoever leads
+/// then may never have heard it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_died_stays_covered_until_it_is_recovered() {
+    let scene = Scene::new(5, 2).await;
+    let server = in_a_cluster(&scene).await;
+    let client = server.client();
+    // By this its device is known to whoever never heard its agent.
+    let serial = scene.world.read(|state| state.hosts[DEAD].node_uuid.to_string());
+    let status = json!({
+        "apiVersion": "kvm.cloud.sap/v1", "kind": "Hypervisor",
+        "status": {"operatingSystem": {"hardwareSerial": serial}},
+    });
+    Api::<Hypervisor>::all(client.clone())
+        .patch_status(DEAD, &PatchParams::apply("kvm-node-agent"), &Patch::Apply(status))
+        .await
+        .unwrap();
+    let lease = "leader: {replicas: 1, lease_duration: 12s, renew_deadline: 10s, retry_period: 500ms}\n";
+    let config = scene.config(&format!("{lease}ha_gate: agent+fence\n"));
+    let first = scene.start(&config, Some(server.client())).await;
+    scene.heard(&first).await;
+    let on = ("True", "Succeeded", "HA is enabled");
+    until_said(&client, DEAD, on).await;
+    let until_when = jiff::Timestamp::now()
+        .checked_add(jiff::SignedDuration::from_hours(1))
+        .unwrap();
+    let pause = Some(json!({"reason": "planned work", "until": until_when}));
+    let (code, answer) = first
+        .send("PUT", "/api/v1/pauses/global", Some(OPERATOR), pause)
+        .await;
+    assert_eq!(code, 200, "{answer}");
+    scene.world.power_off(DEAD).unwrap();
+    let stays_covered = async |service: &Running| {
+        // Longer than twice agents.silent_after, after which nobody is taken to be heard, and than a check takes.
+        for _ in 0..12 {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let (status, _, message) = said(&client, DEAD).await.unwrap();
+            assert_eq!(status, "True", "{message}");
+        }
+        let (_, host) = service.get(&format!("/api/v1/hosts/{DEAD}")).await;
+        assert_eq!(host["ha_enabled"], true, "{host}");
+    };
+    let paused = async |service: &Running| {
+        until("its recovery waits for the end of the pause", async || {
+            (incident(service).await?["held"] == "Paused").then_some(())
+        })
+        .await;
+    };
+    paused(&first).await;
+    stays_covered(&first).await;
+    // One that knows nothing but what the cluster has.
+    scene.forget(&first);
+    first.kill().await;
+    let other = tempfile::tempdir().unwrap();
+    let second = scene
+        .start(
+            &config.replacen(
+                &format!("storage: {{path: '{}'}}", scene.folder.path().display()),
+                &format!("storage: {{path: '{}'}}", other.path().display()),
+                1,
+            ),
+            Some(server.client()),
+        )
+        .await;
+    until("the second leads", async || leads(&second).then_some(())).await;
+    stays_covered(&second).await;
+    paused(&second).await;
+    let (code, answer) = second
+        .send("DELETE", "/api/v1/pauses/global", Some(OPERATOR), None)
+        .await;
+    assert_eq!(code, 200, "{answer}");
+    let found = until_state(&second, &["Recovered", "Failed"]).await;
+    assert_eq!(found["state"], "Recovered", "{found}");
+    scene.check();
+    second.stop().await;
+}
+
+/// Whatever way an incident ends: given back by a process that died before it could say so, or closed by a person.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recovery_that_is_over_is_not_said_to_go_on() {
+    const OTHER: &str = "node002-bb1";
+    let scene = Scene::new(5, 2).await;
+    let server = in_a_cluster(&scene).await;
+    let objects: Api<Hypervisor> = Api::all(server.client());
+    let left = json!({
+        "apiVersion": "kvm.cloud.sap/v1", "kind": "Hypervisor",
+        "status": {"conditions": [{
+            "type": "HaRecovery", "status": "True", "reason": "Releasing", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }]},
+    });
+    objects
+        .patch_status(
+            OTHER,
+            &PatchParams::apply("kvm-ha-service").force(),
+            &Patch::Apply(left),
+        )
+        .await
+        .unwrap();
+    let recovery = async |name: &str| {
+        let conditions = objects.get(name).await.unwrap().status?.conditions;
+        let found = conditions.into_iter().find(|one| one.type_ == "HaRecovery")?;
+        Some((found.status, found.reason))
+    };
+    let until_said = async |name: &str, status: &str, reason: &str| {
+        until(&format!("{name} says {status}, {reason}"), async || {
+            let wanted = (status.to_owned(), reason.to_owned());
+            (recovery(name).await? == wanted).then_some(())
+        })
+        .await;
+    };
+    let lease = "leader: {replicas: 1, lease_duration: 12s, renew_deadline: 10s, retry_period: 500ms}\n";
+    let service = scene.start(&scene.config(lease), Some(server.client())).await;
+    scene.heard(&service).await;
+    until_said(OTHER, "False", "Released").await;
+
+    scene.world.power_off(DEAD).unwrap();
+    let found = until_state(&service, &["Recovered", "Failed"]).await;
+    until_said(DEAD, "True", "Recovered").await;
+    // Longer than a round.
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    let still = recovery(DEAD).await.unwrap();
+    assert_eq!(still.0, "True", "its incident is open: {still:?}");
+    let act = format!(
+        "/api/v1/incidents/{}/actions/close",
+        found["id"].as_str().unwrap()
+    );
+    let wish = Some(json!({"reason": "it goes to the scrap yard", "confirm": DEAD}));
+    let (code, taken) = service.send("POST", &act, Some(OPERATOR), wish).await;
+    assert_eq!(code, 200, "{taken}");
+    until_said(DEAD, "False", "Released").await;
+    let version = async || objects.get(OTHER).await.unwrap().metadata.resource_version;
+    until("a round in which nothing is written again", async || {
+        let before = version().await;
+        tokio::time::sleep(Duration::from_secs(7)).await;
+        (version().await == before).then_some(())
+    })
+    .await;
+    scene.check();
     service.stop().await;
 }
 

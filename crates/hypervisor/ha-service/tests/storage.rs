@@ -142,6 +142,7 @@ async fn an_incident_that_left_the_journal_is_still_told() {
         by: "monitor/host-down".into(),
         boot: None,
         evidence: Box::new(Evidence::default()),
+        announced: false,
     };
     let state = IncidentState::Released;
     let summary = json!({

@@ -75,7 +75,14 @@ impl World {
             on_fenced_storage: true,
             lock: server.lock.clone(),
             user_action_ms: server.user_action.map(|at| self.now - at),
+            acted_since_move: server.user_action > self.moved_at(n) && self.moved_at(n).is_some(),
         }
+    }
+
+    /// When an evacuation of a guest was last asked for.
+    fn moved_at(&self, n: usize) -> Option<u64> {
+        let asked = self.evacuations.iter().rev().find(|(_, server)| *server == n);
+        asked.map(|(at, _)| *at)
     }
 
     fn migrations_of(&self, wanted: impl Fn(&Migration) -> bool) -> Vec<MigrationFacts> {
@@ -345,6 +352,11 @@ impl World {
             let server = &mut self.servers[n];
             if left.contains_key(&n) {
                 server.runs_on.remove(&h);
+            } else if server.host == h && server.task == "powering-off" {
+                // What was asked for while nobody was there is done now.
+                server.runs_on.remove(&h);
+                server.task.clear();
+                server.state = VmState::Stopped;
             } else if server.host == h
                 && server.state == VmState::Active
                 && !server.deleted
@@ -374,6 +386,7 @@ impl World {
             host.disabled = false;
             host.forced_down = false;
             host.disabled_condition = false;
+            host.enabled_at = Some(self.now);
             host.service_updated = self.now;
         }
         // One look at all of them, however many wait: two looks would become four, and so on.

@@ -4,7 +4,8 @@
 use cobaltcore_api::Maintenance;
 use cobaltcore_api::names::ServerId;
 use cobaltcore_ha_engine::{
-    Decision, Entry, GuestEventKind, HeldReason, IncidentId, IncidentState, Pause, PauseScope, VmState,
+    Decision, Entry, Grade, GuestEventKind, HeldReason, IncidentId, IncidentState, Pause, PauseScope,
+    VmProgress, VmState,
 };
 
 use crate::invariants::Invariant;
@@ -60,6 +61,8 @@ pub(crate) enum Fault {
     Freeze(usize, u64),
     FreezeLeader(u64),
     Kubernetes(bool),
+    /// Kubernetes lets somebody change nodes, or nobody.
+    Nodes(bool),
     Nova(bool),
     NovaRefusesService(bool),
     NovaRefusesMoves(bool),
@@ -134,16 +137,32 @@ impl World {
         self.schedule(after, Event::Do(fault));
     }
 
-    /// A device that says Off about a living host nobody reaches cannot be told from the truth. No
-    /// engine could act on a dead host and not on that one, so the two never come together here.
+    /// A device that says Off about a living host nobody reaches cannot be told from the truth, nor can somebody who signed
+    /// that a host is off which was switched on since and spoke to nobody. No engine could act on a dead host and not on
+    /// those, so they never come together here.
     fn undecidable(&self, fault: &Fault) -> bool {
+        let of_rack = |rack: usize| (0..self.hosts.len()).filter(move |h| self.hosts[*h].rack == rack);
+        let cuts = |h: usize| self.hosts[h].bmc.lies || self.signed_and_not_heard(h);
         match fault {
-            Fault::Mgmt(h, false) => self.hosts[*h].bmc.lies,
-            Fault::HostMute(h, true) => self.hosts[*h].bmc.lies,
-            Fault::Uplink(rack, false) => self.hosts.iter().any(|host| host.rack == *rack && host.bmc.lies),
+            Fault::Mgmt(h, false) => cuts(*h),
+            Fault::HostMute(h, true) => cuts(*h),
+            Fault::Uplink(rack, false) => of_rack(*rack).any(cuts),
+            Fault::PowerOn(h) => self.signed(*h) && !(0..3).any(|r| self.hears(r, *h)),
             Fault::BmcLies(h, true) => !self.hosts[*h].mgmt.back || !self.uplinks[self.hosts[*h].rack],
             _ => false,
         }
+    }
+
+    /// Whether somebody signed that a host is off.
+    fn signed(&self, h: usize) -> bool {
+        let incident = self.ledger().open_incident(&self.hosts[h].name);
+        incident.is_some_and(|i| i.asserted || i.grade == Some(Grade::Asserted))
+    }
+
+    /// The same, of one that was switched on since and has not had the time to say so.
+    fn signed_and_not_heard(&self, h: usize) -> bool {
+        let host = &self.hosts[h];
+        host.power && self.signed(h) && self.now - host.power_since < 60_000
     }
 
     pub(crate) fn inject(&mut self, fault: Fault) {
@@ -221,6 +240,7 @@ impl World {
             }
             Fault::Freeze(r, ms) => self.replicas[r].frozen_until = self.now + ms,
             Fault::Kubernetes(on) => self.kubernetes_up = on,
+            Fault::Nodes(on) => self.nodes_refused = !on,
             Fault::Nova(on) => self.nova_up = on,
             Fault::NovaRefusesService(on) => self.nova_refuses_service = on,
             Fault::NovaRefusesMoves(on) => self.nova_refuses_moves = on,
@@ -255,6 +275,7 @@ impl World {
             Fault::Doubled(n, h) => self.shown_twice = Some((n, h)),
             Fault::Maintenance(h, value) => {
                 self.hosts[h].maintenance = value;
+                self.hosts[h].maintenance_set = self.now;
                 self.schedule(2000, Event::Kubernetes);
             }
             Fault::Taint(h, on) => {
@@ -344,13 +365,22 @@ impl World {
 
     fn owner_stops(&mut self, n: usize) {
         let host = self.servers[n].host;
+        let works = self.hosts[host].compute_works();
+        let dead = !self.hosts[host].user;
         let server = &mut self.servers[n];
-        if self.hosts[host].compute_works() && server.task.is_empty() && server.state == VmState::Active {
+        let free = server.task.is_empty() && server.state == VmState::Active;
+        if !free || !(works || dead && server.lock.is_none()) {
+            return;
+        }
+        if works {
             server.state = VmState::Stopped;
             server.runs_on.remove(&host);
-            server.owner_wants_it = false;
-            server.user_action = Some(self.now);
+        } else {
+            // Nova takes it, and there is nobody to do it.
+            "powering-off".clone_into(&mut server.task);
         }
+        server.owner_wants_it = false;
+        server.user_action = Some(self.now);
     }
 
     /// A person decides the same about every open incident that fits.
@@ -387,6 +417,7 @@ impl World {
         // Who was to die at a record that never came lives.
         self.crash_at_record = None;
         self.kubernetes_up = true;
+        self.nodes_refused = false;
         self.nova_up = true;
         self.nova_flaky = 0;
         self.nova_refuses_service = false;
@@ -470,6 +501,10 @@ pub(crate) fn unsettled(world: &World) -> Option<(Invariant, String)> {
     if let Some(server) = still_locked(world) {
         return Some((Invariant::L2Settled, format!("{server} is still locked")));
     }
+    if let Some(server) = runs_unwanted(world) {
+        let what = format!("{server} was stopped by its owner, and runs elsewhere");
+        return Some((Invariant::S10Guests, what));
+    }
     for (h, host) in world.hosts.iter().enumerate() {
         let known = incidents
             .iter()
@@ -542,6 +577,20 @@ fn release_decided(world: &World, id: &IncidentId) -> Option<u64> {
         matches!(&record.entry, Entry::Decided { incident, decision: Decision::Release, .. } if incident == id)
     })?;
     Some(*at)
+}
+
+/// A guest that was moved and runs, though its owner had stopped it.
+fn runs_unwanted(world: &World) -> Option<ServerId> {
+    let incidents = world.ledger().incidents.values();
+    incidents
+        .flat_map(|incident| incident.vms.values())
+        .filter(|vm| matches!(vm.progress, VmProgress::Recovered { .. }))
+        .map(|vm| &vm.server)
+        .find(|id| {
+            let server = world.server_index(id).map(|n| &world.servers[n]);
+            server.is_some_and(|s| !s.owner_wants_it && !s.runs_on.is_empty() && !s.deleted)
+        })
+        .cloned()
 }
 
 /// A guest that is settled and still locked by the incident that moved it.

@@ -71,6 +71,8 @@ pub(crate) struct Host {
     pub(crate) tainted: bool,
     /// When somebody told whoever looks after the machine to look after it again, although we keep it off.
     pub(crate) unparked: Option<u64>,
+    /// The levels by which whoever looks after the machine was told to keep it off.
+    pub(crate) parked: BTreeSet<usize>,
     pub(crate) announced: bool,
     /// The storage hears nothing of its guests.
     pub(crate) storage_silent: bool,
@@ -87,6 +89,8 @@ pub(crate) struct Host {
     pub(crate) died_at: Option<u64>,
     // What the Kubernetes API and Nova hold about it.
     pub(crate) maintenance: Maintenance,
+    /// When somebody else than the service last set it.
+    pub(crate) maintenance_set: u64,
     pub(crate) disabled_condition: bool,
     pub(crate) ha_enabled: bool,
     pub(crate) node_lease: u64,
@@ -98,6 +102,8 @@ pub(crate) struct Host {
     pub(crate) compute_since: u64,
     pub(crate) disabled: bool,
     pub(crate) forced_down: bool,
+    /// When the operator last enabled it.
+    pub(crate) enabled_at: Option<u64>,
 }
 
 impl Host {
@@ -123,6 +129,7 @@ impl Host {
             inventory_version: 1,
             tainted: false,
             unparked: None,
+            parked: BTreeSet::new(),
             announced: false,
             storage_silent: false,
             repaired: false,
@@ -132,6 +139,7 @@ impl Host {
             speaks_since: Some(0),
             died_at: None,
             maintenance: Maintenance::Off,
+            maintenance_set: 0,
             disabled_condition: false,
             ha_enabled: true,
             node_lease: 0,
@@ -140,6 +148,7 @@ impl Host {
             compute_since: 0,
             disabled: false,
             forced_down: false,
+            enabled_at: None,
         }
     }
 

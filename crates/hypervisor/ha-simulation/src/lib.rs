@@ -22,6 +22,7 @@ mod faults;
 mod hosts;
 mod invariants;
 mod journal;
+mod judge;
 mod network;
 mod random;
 mod replica;

@@ -51,7 +51,8 @@ pub(crate) fn random_run(options: Options) -> World {
         let when = if rng.bool() { Moment::Done } else { Moment::Written };
         world.crash_at_record = Some((at, when));
     }
-    let end = FAULTS_END;
+    let mut gap = fastrand::Rng::with_seed(options_seed ^ 0x0000_6A95);
+    let end = nobody_leads(&mut world, &mut gap).max(FAULTS_END);
     world.faults_end = end;
     let faults = rng.usize(1..=7);
     for _ in 0..faults {
@@ -94,6 +95,69 @@ pub(crate) fn random_run(options: Options) -> World {
         world.violate(invariant, what);
     }
     world
+}
+
+/// In some worlds nobody leads for minutes in the middle of a recovery, and people and hosts do not wait for that. Says when that
+/// is over, at the latest.
+fn nobody_leads(world: &mut World, gap: &mut fastrand::Rng) -> u64 {
+    if gap.u8(..5) > 0 {
+        return 0;
+    }
+    let hosts = world.hosts.len();
+    let (h, n) = (gap.usize(..hosts), gap.usize(..world.servers.len()));
+    let dies = gap.u64(90_000..200_000);
+    let from = dies + gap.u64(20_000..150_000);
+    let lasts = gap.u64(30_000..600_000);
+    let until = from + lasts;
+    let between = |gap: &mut fastrand::Rng| gap.u64(from..until);
+    world.at(
+        dies,
+        if gap.bool() {
+            Fault::PowerLoss(h)
+        } else {
+            Fault::Panic(h)
+        },
+    );
+    if gap.bool() {
+        // Those who could lead are there, and cannot write. A person was there before.
+        world.at(from, Fault::Kubernetes(false));
+        world.at(until, Fault::Kubernetes(true));
+        world.at(dies - 30_000, Fault::OnDuty);
+        if gap.bool() {
+            world.at(dies, Fault::Bmc(h, false));
+            let on = between(gap);
+            world.at(on, Fault::PowerOn(h));
+            world.at(on + gap.u64(60_000..200_000), Fault::Mgmt(h, false));
+        }
+    } else {
+        for r in 0..3 {
+            world.at(from, Fault::CrashReplica(r));
+            world.at(from, Fault::Down(r, lasts));
+        }
+        if gap.bool() {
+            let cleared = between(gap);
+            world.at(cleared, Fault::Maintenance(h, Maintenance::Off));
+            let again = [Maintenance::Ha, Maintenance::Manual, Maintenance::Off];
+            world.at(
+                between(gap).max(cleared),
+                Fault::Maintenance(h, again[gap.usize(..3)].clone()),
+            );
+        }
+    }
+    if gap.bool() {
+        world.at(between(gap), Fault::PowerOn(h));
+    }
+    if gap.bool() {
+        world.at(between(gap), Fault::OwnerStops(n));
+    }
+    if gap.u8(..4) == 0 {
+        world.at(from, Fault::Nodes(false));
+        world.at(until + gap.u64(1_000..120_000), Fault::Nodes(true));
+    }
+    if gap.u8(..3) == 0 {
+        world.at(from - 1_000, Fault::Release);
+    }
+    until + 180_000
 }
 
 /// What people do to a fleet whatever befalls it, and what befalls single guests, clocks and rooms.

@@ -66,6 +66,8 @@ pub(crate) struct Replica {
     next_tick: u64,
     /// Since when it could lead.
     pub(crate) able_since: Option<u64>,
+    /// Up to which record it knows the journal that others write.
+    followed: u64,
     /// What it was last shown of each host.
     pub(crate) shown: Vec<Option<Shown>>,
 }
@@ -101,6 +103,7 @@ impl Replica {
             stands_back: 0,
             next_tick: 0,
             able_since: None,
+            followed: 0,
             shown: Vec::new(),
         }
     }
@@ -303,6 +306,7 @@ impl World {
             self.show_leases(r);
             let pauses = self.pauses.clone();
             self.deliver(r, incarnation, Input::Pauses(pauses));
+            self.follow(r, leads);
         }
         if nova {
             self.show_services(r);
@@ -329,6 +333,18 @@ impl World {
             }
             self.show_peer(r, other);
         }
+    }
+
+    /// Whoever does not lead reads what was written since it last looked.
+    fn follow(&mut self, r: usize, leads: bool) {
+        let news = self.durable.seq > self.replicas[r].followed;
+        if leads || !news || self.trouble.cut {
+            return;
+        }
+        self.replicas[r].followed = self.durable.seq;
+        let incarnation = self.replicas[r].incarnation;
+        let ledger = Box::new(self.durable.clone());
+        self.deliver(r, incarnation, Input::Follow(ledger));
     }
 
     /// Renews the lease, or takes one that was not renewed for its whole duration as seen here. Whoever gave it back may

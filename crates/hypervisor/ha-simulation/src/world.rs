@@ -2,12 +2,12 @@
 //! Virtual time: a queue of events, a seed, and the truth. Every process of the plane is driven
 //! from here; nothing waits and nothing is random that does not come from the seed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cobaltcore_api::names::{HostName, ServerId};
 use cobaltcore_ha_engine::{
-    Action, Answer, Command, Config, Decision, Effect, Engine, Entry, HeldReason, IncidentState, Input,
-    Ledger, Notice, Pause, Record, Request, Trouble,
+    Action, Answer, Command, Config, Decision, Effect, Engine, Entry, HeldReason, IncidentId, IncidentState,
+    Input, Ledger, Notice, Pause, Record, Request, Trouble,
 };
 
 use crate::agenda::Agenda;
@@ -22,6 +22,9 @@ use crate::journal::Moment;
 use crate::replica::Replica;
 use crate::servers::Servers;
 use crate::streams::{Answered, Mistake, Parcel, Store, Stream};
+
+/// Milliseconds after which an incident that does not go on must say why: longer than a guest may be on its way.
+const STANDS_STILL: u64 = 1_500_000;
 
 /// What a run is made of.
 #[derive(Clone)]
@@ -173,6 +176,8 @@ pub(crate) struct World {
     pub(crate) durable: Ledger,
     pub(crate) lease: crate::replica::Lease,
     pub(crate) kubernetes_up: bool,
+    /// It lets nobody change nodes.
+    pub(crate) nodes_refused: bool,
     pub(crate) nova_up: bool,
     pub(crate) nova_flaky: u8,
     pub(crate) nova_refuses_service: bool,
@@ -212,6 +217,8 @@ pub(crate) struct World {
     pub(crate) evacuations: Vec<(u64, usize)>,
     pub(crate) power_offs: Vec<(u64, usize)>,
     pub(crate) power_reads: BTreeMap<usize, u64>,
+    /// Which terms have switched off for which incidents.
+    pub(crate) power_terms: BTreeSet<(IncidentId, u64)>,
     pub(crate) reboots: usize,
     /// What went wrong, or right again, and how often.
     pub(crate) struck: BTreeMap<String, u64>,
@@ -274,6 +281,7 @@ impl World {
             durable: Ledger::default(),
             lease: crate::replica::Lease::default(),
             kubernetes_up: true,
+            nodes_refused: false,
             nova_up: true,
             nova_flaky: 0,
             nova_refuses_service: false,
@@ -304,6 +312,7 @@ impl World {
             evacuations: Vec::new(),
             power_offs: Vec::new(),
             power_reads: BTreeMap::new(),
+            power_terms: BTreeSet::new(),
             reboots: 0,
             struck: BTreeMap::new(),
             crash_at_record: None,
@@ -581,6 +590,10 @@ impl World {
             let off = !self.hosts[h].power;
             let decision = match (incident.state, incident.held) {
                 (_, Some(HeldReason::FenceFailed)) if off => Decision::AckFenced,
+                // Its guests are settled, and somebody took it back: this is over.
+                (IncidentState::Recovered | IncidentState::Failed, Some(HeldReason::OperatorCleared)) => {
+                    Decision::Abort
+                }
                 // A rack without power: nobody else can tell, so one signature does for all of it.
                 (_, Some(HeldReason::Storm | HeldReason::DomainLimit))
                     if off && !self.hosts[h].bmc.reachable =>
@@ -611,10 +624,19 @@ impl World {
         }
     }
 
-    /// Whoever is to decide must have heard of it.
+    /// Whoever is to decide must have heard of it, and nothing waits without a reason.
     fn check_told(&mut self, r: usize) {
         for incident in self.replicas[r].engine.incidents() {
-            let Some(why) = incident.held else { continue };
+            let Some(why) = incident.held else {
+                let settled = matches!(incident.state, IncidentState::Recovered | IncidentState::Failed);
+                // Of guests that are stuck people were told by name.
+                let waits = incident.state.open() && !settled && incident.stuck == 0;
+                if waits && self.stands_still(&incident.id) {
+                    let what = format!("{} stays {:?}, and nobody knows why", incident.id, incident.state);
+                    self.violate(Invariant::L5Told, what);
+                }
+                continue;
+            };
             let told = self.notices.iter().any(|(_, notice)| {
                 matches!(notice, Notice::Held { incident: about, reason }
                     if *about == incident.id && *reason == why)
@@ -624,6 +646,13 @@ impl World {
                 self.violate(Invariant::L5Told, what);
             }
         }
+    }
+
+    /// Whether the journal has told nothing of an incident for long.
+    fn stands_still(&self, id: &IncidentId) -> bool {
+        let mut records = self.journal.iter().zip(&self.written_at).rev();
+        let last = records.find(|(record, _)| record.entry.incident() == Some(id));
+        last.is_some_and(|(_, at)| self.now - at > STANDS_STILL)
     }
 
     pub(crate) fn decide(&mut self, r: usize, id: &cobaltcore_ha_engine::IncidentId, decision: Decision) {

@@ -69,6 +69,11 @@ fn all() -> Vec<Mutant> {
         LetGoAfterwards,
         CallEverySpare,
         AskForNoLists,
+        TrustOldSignature,
+        PowerIsRelease,
+        ForgetStorm,
+        ForgetOldWishes,
+        FinishOldFence,
     ]
 }
 

@@ -152,7 +152,7 @@ impl Engine {
             Input::LeaseLost | Input::JournalFailed => self.step_down(),
             // Whoever leads knows better than any reader.
             Input::Follow(_) if self.term.is_some() => {}
-            Input::Follow(ledger) => self.ledger = *ledger,
+            Input::Follow(ledger) => self.follow_journal(*ledger),
             Input::Command(command) => {
                 if self.may_act(now.mono) {
                     self.command(command, now);
@@ -197,7 +197,7 @@ impl Engine {
     fn lead(&mut self, epoch: Epoch, sent_at: Mono, journal: &[Record], now: Now) {
         self.step_down();
         match Ledger::replay(journal) {
-            Ok(ledger) if ledger.epoch < epoch => self.ledger = ledger,
+            Ok(ledger) if ledger.epoch < epoch => self.follow_journal(ledger),
             // A journal that is ahead of us or damaged is nobody's to continue by guessing.
             Ok(_) | Err(_) => {
                 let id = ActionId { epoch, n: 0 };
@@ -229,6 +229,21 @@ impl Engine {
             self.runs.insert(id.clone(), Run::new(incident.state, now.mono));
         }
         self.guests.resume(&self.ledger, self.config.restart_window, now);
+        self.resume_storm(now);
+    }
+
+    /// Takes what others wrote. A host whose incident a person ended is theirs, whoever leads next, until it is heard.
+    fn follow_journal(&mut self, ledger: Ledger) {
+        let before = std::mem::replace(&mut self.ledger, ledger);
+        let open = |id: &IncidentId| before.incidents.get(id).is_some_and(|known| known.state.open());
+        for incident in self.ledger.incidents.values() {
+            if incident.state == IncidentState::Closed
+                && open(&incident.id)
+                && let Some(host) = self.hosts.get_mut(&incident.id.host)
+            {
+                host.ended = true;
+            }
+        }
     }
 
     fn step_down(&mut self) {

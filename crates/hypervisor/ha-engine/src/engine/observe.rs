@@ -2,8 +2,6 @@
 //! What was seen is written down, each with the host it is about; what is old or doubled is dropped. What
 //! follows from it is judged in rounds, except where a heartbeat or an inventory cannot wait.
 
-use std::time::Duration;
-
 use cobaltcore_api::names::HostName;
 
 use super::Engine;
@@ -11,9 +9,6 @@ use crate::ids::{Domain, Now};
 use crate::input::{Heartbeat, Inventory, Observation, Onlooker, Prober};
 use crate::monitors::Reboot;
 use crate::signals::{Heard, Word};
-
-/// A boot this long ago is what a host that is heard for the first time may still suffer from.
-const LATELY: Duration = Duration::from_hours(1);
 
 impl Engine {
     /// Keeps of an observation what is news: a fleet that does nothing costs next to nothing.
@@ -108,16 +103,18 @@ impl Engine {
             (false, _) => None,
         };
         // One that is heard for the first time and has not been up for long may have lost its guests as well.
-        let lately = heard == Heard::First && beat.up_for < LATELY;
+        let lately = heard == Heard::First && beat.up_for < Reboot::LATELY;
         if heard == Heard::NewBoot || lately {
             host.rebooted = Some(Reboot::at(now.mono));
             host.inventory = None;
         }
-        if !self.may_act(now.mono) {
+        let Some(incident) = self.ledger.open_incident(&beat.host) else {
             return;
-        }
-        let incident = self.ledger.open_incident(&beat.host);
-        if let Some(incident) = incident.map(|incident| incident.id.clone()) {
+        };
+        let (incident, signed) = (incident.id.clone(), incident.by_word());
+        // Whoever leads next may not hear it any more.
+        host.spoke |= signed;
+        if self.may_act(now.mono) {
             self.drive(&incident, now);
         }
     }

@@ -2,7 +2,7 @@
 //! What a leader knows beside the ledger: of each host, of each incident it drives and of each guest
 //! it moves. All of it is soft and began in this process; a successor learns it anew.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use cobaltcore_api::Maintenance;
@@ -36,6 +36,8 @@ pub(crate) struct Host {
     pub(crate) cancelled: Option<Mono>,
     /// A person ended its incident, and it has not been heard since.
     pub(crate) ended: bool,
+    /// It spoke while others led, and a person had signed that it is off.
+    pub(crate) spoke: bool,
     pub(crate) dead_in: [bool; 9],
     /// The verdict of the latest round.
     pub(crate) evidence: Evidence,
@@ -141,8 +143,7 @@ pub(crate) struct VmRun {
     pub(crate) answered: Option<Mono>,
     /// The latest request was refused for a reason that is not the guest's; the next one is the same attempt.
     pub(crate) uncounted: bool,
-    /// When the first request left in this term, and when the latest did.
-    pub(crate) asked: Option<Mono>,
+    /// When the latest request left in this term.
     pub(crate) asked_last: Option<Mono>,
     pub(crate) since: Mono,
     pub(crate) stuck: bool,
@@ -227,10 +228,13 @@ pub(crate) struct Run {
     pub(crate) vms: BTreeMap<ServerId, VmRun>,
     pub(crate) group_since: BTreeMap<String, Mono>,
     pub(crate) healthy_since: Option<Mono>,
+    /// Since when a host that was switched on has been saying nothing, and whether it has spoken before that.
+    pub(crate) silent_since: Option<Mono>,
+    pub(crate) spoke_anew: bool,
+    /// Since when a host that an earlier term began to fence has been speaking of another boot.
+    pub(crate) revived_since: Option<Mono>,
     /// Since when Nova has been seen to keep evacuations from the host on record.
     pub(crate) records_open: Option<Mono>,
-    /// Maintenance is being given back because the host lived before its power was touched.
-    pub(crate) restoring: bool,
     /// When everybody was last asked about the host of an incident that waits.
     pub(crate) investigated: Option<Mono>,
     /// People were told that there may be no room for its guests.
@@ -241,6 +245,8 @@ pub(crate) struct Run {
     pub(crate) lists: Lists,
     /// When the latest spare host was called.
     pub(crate) spare_called: Option<Mono>,
+    /// Spare hosts that it was asked to enable.
+    pub(crate) spares_asked: BTreeSet<HostName>,
     /// When too many hosts of its failure domain were last in trouble before it.
     pub(crate) crowded: Option<Mono>,
 }
@@ -274,13 +280,16 @@ impl Run {
             vms: BTreeMap::new(),
             group_since: BTreeMap::new(),
             healthy_since: None,
+            silent_since: None,
+            spoke_anew: false,
+            revived_since: None,
             records_open: None,
-            restoring: false,
             investigated: None,
             told_room: false,
             no_place: false,
             lists: Lists::default(),
             spare_called: None,
+            spares_asked: BTreeSet::new(),
             crowded: None,
         }
     }

@@ -30,6 +30,9 @@ pub(crate) struct Reboot {
 }
 
 impl Reboot {
+    /// A boot this long ago is what guests may still be missing for; later they are for other reasons.
+    pub(crate) const LATELY: Duration = Duration::from_hours(1);
+
     pub(crate) fn at(now: Mono) -> Self {
         Self {
             since: now,
@@ -41,6 +44,13 @@ impl Reboot {
     /// Whether its compute service was waited for so long, and never reported.
     fn given_up(&self, now: Mono, patience: Duration) -> bool {
         self.compute.is_none() && now.since(self.since) >= patience
+    }
+
+    /// Whether, when a term began, its compute service had had so long to resume the guests, and Nova had not been asked for
+    /// them for so long, that whoever led has looked into it. Who does not lead learns neither.
+    fn lapsed(&self, began: Mono) -> bool {
+        let long_before = |at: Mono| began.since(at) > Self::LATELY;
+        self.compute.is_some_and(long_before) && self.asked.is_none_or(long_before)
     }
 
     /// Its compute service reported.
@@ -56,6 +66,10 @@ impl Engine {
         let watched = self.config.monitors.host_rebooted;
         if !watched.enabled {
             return;
+        }
+        let began = self.term.map_or(now.mono, |term| term.since);
+        for host in self.hosts.values_mut() {
+            host.rebooted = host.rebooted.filter(|reboot| !reboot.lapsed(began));
         }
         let resumed = |reboot: &Reboot| {
             reboot

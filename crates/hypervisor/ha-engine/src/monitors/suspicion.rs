@@ -294,7 +294,9 @@ impl Engine {
             Box::new(host.evidence.clone())
         };
         let boot = host.signals.agent.boot.clone();
+        let announced = host.shutdown_announced.is_some();
         host.suspicion = None;
+        host.spoke = false;
         let Some(incident) = self.next_incident(name, now) else {
             return;
         };
@@ -305,6 +307,7 @@ impl Engine {
                 by,
                 boot,
                 evidence,
+                announced,
             },
             now,
         );

@@ -17,8 +17,6 @@ use crate::status::Notice;
 
 /// How long a request may take to show up as a record.
 const SHOWS_UP: Duration = Duration::from_secs(10);
-/// How long before this term a move may have begun that an earlier one asked for.
-const EARLIER_TERM: Duration = Duration::from_secs(600);
 
 impl Engine {
     /// Finds out what came of a request: the record it made, or none.
@@ -140,7 +138,7 @@ impl Engine {
         };
         let waited = now.mono.since(since);
         let wanted = vm.wanted == Wanted::Running;
-        if self.left_to_others(id, vm, &server, waited, now) {
+        if self.left_to_others(&server) {
             self.recovered(id, vm, destination, now);
         } else if server.running != wanted {
             self.put_right(id, vm, &server, waited, now);
@@ -151,20 +149,10 @@ impl Engine {
         }
     }
 
-    /// Whether its owner or somebody else moved or stopped it meanwhile: that is theirs to decide. When
-    /// the move began in an earlier term, nobody knows how long ago.
-    fn left_to_others(
-        &mut self,
-        id: &IncidentId,
-        vm: &VmRecord,
-        server: &ServerFacts,
-        waited: Duration,
-        now: Now,
-    ) -> bool {
-        let asked = self.vm_run(id, &vm.server, now).asked;
-        let window = asked.map_or(waited + EARLIER_TERM, |at| now.mono.since(at));
-        let acted = server.user_action_ms.map(Duration::from_millis);
-        acted.is_some_and(|ago| ago < window)
+    /// Whether its owner stopped or restarted it since it was moved: that is theirs to decide. Nova knows which came first,
+    /// whoever led then.
+    fn left_to_others(&self, server: &ServerFacts) -> bool {
+        server.acted_since_move && !self.broken.is(Mutation::ForgetOldWishes)
     }
 
     fn recovered(&mut self, id: &IncidentId, vm: &VmRecord, destination: &HostName, now: Now) {

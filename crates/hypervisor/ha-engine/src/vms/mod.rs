@@ -162,13 +162,25 @@ impl Engine {
     }
 
     /// Tells people of an end that matters to them.
-    fn announce(&mut self, id: &IncidentId, server: &ServerId, progress: &VmProgress, said: Option<&str>) {
+    pub(crate) fn announce(
+        &mut self,
+        id: &IncidentId,
+        server: &ServerId,
+        progress: &VmProgress,
+        said: Option<&str>,
+    ) {
         let why = match (progress, said) {
             (VmProgress::Recovered { .. }, _) => return self.announce_back(id, server),
             (VmProgress::Failed { reason }, _) => format!("{reason:?}"),
             (VmProgress::Blocked { reason }, Some(said)) => format!("{reason:?}: {said}"),
             (VmProgress::Blocked { reason }, None) => format!("{reason:?}"),
             (VmProgress::Conflict { seen_on }, _) => format!("it already runs on {seen_on}"),
+            (
+                VmProgress::Skipped {
+                    reason: SkipReason::LocalDisk,
+                },
+                _,
+            ) => "its disk is local and would be rebuilt empty".to_owned(),
             _ => return,
         };
         self.tell(Notice::VmNeedsPerson {
@@ -236,7 +248,7 @@ impl Engine {
     }
 
     /// Whether the fence was seen to hold so recently that a guest may be moved, and until when.
-    fn fence_holds(&self, id: &IncidentId, now: Now) -> Option<Mono> {
+    pub(crate) fn fence_holds(&self, id: &IncidentId, now: Now) -> Option<Mono> {
         let incident = self.ledger.incidents.get(id)?;
         if !incident.fenced(self.config.required_grade) || incident.fence_release_intended {
             return None;

@@ -8,9 +8,9 @@ use crate::engine::{Engine, Slot};
 use crate::ids::{IncidentId, MigrationId, Mono, Now};
 use crate::input::{MigrationFacts, MigrationKind, ServerFacts, VmState};
 use crate::journal::Entry;
-use crate::ledger::{BlockedReason, SkipReason, VmProgress, VmRecord};
+use crate::ledger::{BlockedReason, SkipReason, VmProgress, VmRecord, Wanted};
 use crate::mutation::Mutation;
-use crate::plan::{not_cut_off, out_of_reach};
+use crate::plan::{not_cut_off, out_of_reach, wanted};
 use crate::recovery::note_retry;
 
 impl Engine {
@@ -55,8 +55,7 @@ impl Engine {
             places.take(vm);
             return;
         }
-        let grade = self.ledger.incidents.get(id).and_then(|incident| incident.grade);
-        if let Some(end) = out_of_reach(&server).or_else(|| not_cut_off(&server, grade)) {
+        if let Some(end) = self.left_alone(id, vm, &server) {
             self.set(id, &vm.server, end, now);
             return;
         }
@@ -71,6 +70,31 @@ impl Engine {
             return;
         }
         self.evacuate(id, vm, &seen, now);
+    }
+
+    /// Why a guest is not moved after all. Its owner may have changed their mind since the plan was made; once it was asked for,
+    /// only what stands against any move counts.
+    fn left_alone(&self, id: &IncidentId, vm: &VmRecord, server: &ServerFacts) -> Option<VmProgress> {
+        let grade = self.ledger.incidents.get(id).and_then(|incident| incident.grade);
+        if vm.attempt > 0 || self.broken.is(Mutation::ForgetOldWishes) {
+            return out_of_reach(server).or_else(|| not_cut_off(server, grade));
+        }
+        let end = self.classified(id, server, grade);
+        (end != VmProgress::Pending).then_some(end)
+    }
+
+    /// What a guest is to be, if its owner stopped or started it between the plan and now. What Nova shows of one that failed
+    /// is no wish of anybody; and of one that was asked for before, that it is to stop is.
+    fn wanted_now(&self, id: &IncidentId, vm: &VmRecord, server: &ServerFacts) -> Option<Wanted> {
+        let careless = [Mutation::ForgetOldWishes, Mutation::StartStopped];
+        let careless = careless.into_iter().any(|mutation| self.broken.is(mutation));
+        let failed = server.state == VmState::Error;
+        if careless || failed || self.wanted_elsewhere(id, &vm.server).is_some() {
+            return None;
+        }
+        let now = wanted(server);
+        let telling = vm.attempt == 0 || now == Wanted::Stopped;
+        (telling && now != vm.wanted).then_some(now)
     }
 
     fn evacuate(&mut self, id: &IncidentId, vm: &VmRecord, seen: &Seen, now: Now) {
@@ -92,6 +116,10 @@ impl Engine {
             server: vm.server.clone(),
             attempt: vm.attempt + u32::from(counted),
             known: known.clone(),
+            wanted: seen
+                .server
+                .as_ref()
+                .and_then(|server| self.wanted_now(id, vm, server)),
         };
         if self.broken.is(Mutation::NoJournalBeforeEvacuate) {
             self.pretend(entry, now);
@@ -100,7 +128,6 @@ impl Engine {
         }
         let run = self.vm_run(id, &vm.server, now);
         run.answered = None;
-        run.asked.get_or_insert(now.mono);
         run.asked_last = Some(now.mono);
         run.since = now.mono;
         let effect = Effect::Evacuate {

@@ -12,9 +12,10 @@ use std::time::Duration;
 use cobaltcore_api::Maintenance;
 use cobaltcore_api::names::HostName;
 use cobaltcore_ha_engine::{
-    Action, AgentId, Answer, BootId, Config, Domain, Effect, Engine, Epoch, Heartbeat, HostFacts, Identity,
-    Input, Mono, Notice, Now, Observation, PeerHost, Power, ProbeResult, Prober, Record, Refusal, ReplicaId,
-    ServerFacts, ServiceFacts, Trouble, VmState,
+    Action, AgentId, Answer, BootId, Config, Decision, Domain, Effect, Engine, Entry, Epoch, Evidence, Grade,
+    Heartbeat, HostFacts, Identity, IncidentId, IncidentKind, IncidentState, Input, Mono, Notice, Now,
+    Observation, PeerHost, Power, ProbeResult, Prober, Record, Refusal, ReplicaId, ServerFacts, ServiceFacts,
+    Trouble, VmState,
 };
 
 pub(crate) fn host(n: u8) -> HostName {
@@ -85,6 +86,66 @@ pub(crate) fn server(n: u8) -> ServerFacts {
         on_fenced_storage: true,
         lock: None,
         user_action_ms: None,
+        acted_since_move: false,
+    }
+}
+
+/// The incident that a story from before this term is about: host 0 died.
+pub(crate) fn incident() -> IncidentId {
+    IncidentId {
+        epoch: Epoch(1),
+        n: 1,
+        host: host(0),
+        opened_ms: None,
+    }
+}
+
+/// Host 0 died, was claimed, and is off.
+pub(crate) fn fenced(previous: Maintenance) -> Vec<Entry> {
+    let incident = incident();
+    vec![
+        Entry::Led,
+        Entry::Opened {
+            incident: incident.clone(),
+            kind: IncidentKind::HostDown,
+            by: "the engine".to_owned(),
+            boot: Some(BootId("boot-0".to_owned())),
+            evidence: Box::new(Evidence::default()),
+            announced: false,
+        },
+        Entry::ClaimIntended {
+            incident: incident.clone(),
+            previous,
+        },
+        Entry::Claimed {
+            incident: incident.clone(),
+        },
+        Entry::Fenced {
+            incident,
+            level: 0,
+            grade: Grade::Power,
+            boot: None,
+        },
+    ]
+}
+
+/// Its guests are settled.
+pub(crate) fn settled() -> Entry {
+    Entry::Moved {
+        incident: incident(),
+        state: IncidentState::Recovered,
+    }
+}
+
+/// A person wants it back.
+pub(crate) fn wanted() -> Entry {
+    Entry::Decided {
+        incident: incident(),
+        decision: Decision::Release,
+        actor: "operator/olga".to_owned(),
+        reason: "repaired".to_owned(),
+        held: None,
+        boot: None,
     }
 }
 
@@ -104,6 +165,13 @@ pub(crate) struct Play {
 
 impl Play {
     pub(crate) fn new() -> Self {
+        let mut play = Self::untold();
+        play.step(Input::Pauses(Vec::new()));
+        play
+    }
+
+    /// One that leads, and that nobody has told yet which pauses there are.
+    pub(crate) fn untold() -> Self {
         let mut play = Self {
             engine: Engine::new(Config::default(), ReplicaId(0)),
             now: 1000,

@@ -28,6 +28,15 @@ const BY_OWNER: [&str; 7] = [
     "reboot",
 ];
 
+/// Something that an owner asked for and that must be respected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Wish {
+    /// How many milliseconds ago.
+    pub(super) ago_ms: u64,
+    /// It came after the latest evacuation was asked for.
+    pub(super) since_move: bool,
+}
+
 /// What is known around a server.
 #[derive(Debug, Default)]
 pub(super) struct Around<'a> {
@@ -37,8 +46,8 @@ pub(super) struct Around<'a> {
     pub(super) aggregates: &'a [BTreeMap<String, String>],
     /// Its hard anti-affinity group.
     pub(super) anti_affinity: Option<String>,
-    /// How long ago its owner last asked for something that must be respected.
-    pub(super) user_action_ms: Option<u64>,
+    /// What its owner last asked for, if that must be respected.
+    pub(super) wish: Option<Wish>,
     /// All its disks are in Ceph, as its host last said.
     pub(super) in_ceph: bool,
     /// The disk that was made of its image is not, as its host last said.
@@ -91,7 +100,8 @@ pub(super) fn server(
         lock: server
             .locked
             .then(|| server.locked_reason.clone().unwrap_or_default()),
-        user_action_ms: around.user_action_ms,
+        user_action_ms: around.wish.map(|wish| wish.ago_ms),
+        acted_since_move: around.wish.is_some_and(|wish| wish.since_move),
     })
 }
 
@@ -169,11 +179,10 @@ pub(super) fn service(service: &nova::ComputeService) -> Option<ServiceFacts> {
     })
 }
 
-/// How long ago the owner asked for something that must be respected, if that is the last thing
-/// they asked for. What Nova did by itself and what we did is nobody's wish. The age is by Nova's clock alone: by ours,
-/// which may be wrong by an hour, a guest that was stopped a moment ago would be started. Where Nova does not say what
-/// time it is, the wish is taken for a fresh one.
-pub(super) fn by_owner(history: &nova::History, us: &UserId) -> Option<u64> {
+/// What the owner asked for, if it must be respected and is the last thing they asked for. What Nova did by itself and what
+/// we did is nobody's wish. The age is by Nova's clock alone: by ours, which may be wrong by an hour, a guest that was
+/// stopped a moment ago would be started. Where Nova does not say what time it is, the wish is taken for a fresh one.
+pub(super) fn by_owner(history: &nova::History, us: &UserId) -> Option<Wish> {
     let asked = |action: &&nova::InstanceAction| action.user_id.as_ref().is_some_and(|user| user != us);
     let last = history
         .actions
@@ -183,11 +192,19 @@ pub(super) fn by_owner(history: &nova::History, us: &UserId) -> Option<u64> {
     if !BY_OWNER.contains(&last.action.as_str()) {
         return None;
     }
-    let (Some(now), Some(then)) = (history.told_at, last.start_time) else {
-        return Some(0);
+    let moves = history
+        .actions
+        .iter()
+        .filter(|action| action.action == "evacuate");
+    let moved = moves.filter_map(|action| action.start_time).max();
+    let ago = match (history.told_at, last.start_time) {
+        (Some(now), Some(then)) => now.duration_since(then).as_millis().max(0),
+        _ => 0,
     };
-    let ago = now.duration_since(then).as_millis();
-    Some(u64::try_from(ago.max(0)).unwrap_or(u64::MAX))
+    Some(Wish {
+        ago_ms: u64::try_from(ago).unwrap_or(u64::MAX),
+        since_move: moved.is_some_and(|moved| last.start_time.is_none_or(|then| then > moved)),
+    })
 }
 
 #[cfg(test)]
@@ -307,7 +324,7 @@ mod tests {
             let actions = actions.to_vec();
             by_owner(&nova::History { actions, told_at }, &us)
         };
-        let ago = |actions: &[nova::InstanceAction]| told(actions, Some(told_at));
+        let ago = |actions: &[nova::InstanceAction]| told(actions, Some(told_at)).map(|wish| wish.ago_ms);
         assert_eq!(ago(&[action("stop", Some("u1"), 9)]), Some(60_000));
         assert_eq!(
             ago(&[action("start", Some("u1"), 9), action("stop", Some("u1"), 8)]),
@@ -321,7 +338,16 @@ mod tests {
         );
         assert_eq!(ago(&[]), None);
         // Nova's clock is years behind ours, and a wish whose age nobody knows is a fresh one.
-        assert_eq!(told(&[action("stop", Some("u1"), 9)], None), Some(0));
+        let unknown = told(&[action("stop", Some("u1"), 9)], None);
+        assert_eq!(unknown.map(|wish| wish.ago_ms), Some(0));
         assert_eq!(told(&[action("start", Some("u1"), 9)], None), None);
+        // Who moved the guest, and how long ago, does not matter; which came first does.
+        let since =
+            |actions: &[nova::InstanceAction]| told(actions, Some(told_at)).map(|wish| wish.since_move);
+        let stop = |minute| action("stop", Some("u1"), minute);
+        let moved = |minute| action("evacuate", Some("us"), minute);
+        assert_eq!(since(&[stop(9)]), Some(false));
+        assert_eq!(since(&[stop(9), moved(8), moved(3)]), Some(true));
+        assert_eq!(since(&[moved(9), stop(8), moved(3)]), Some(false));
     }
 }

@@ -93,11 +93,31 @@ impl Executor {
         Ok(Answer::Done)
     }
 
-    pub(super) async fn release_fence(&self, host: &HostName, level: usize, bounds: Bounds<'_>) -> Outcome {
+    /// Lets go of a host by every level that was tried, the last one first: what one began keeps the host off although
+    /// another switched it off.
+    pub(super) async fn release_fence(
+        &self,
+        host: &HostName,
+        levels: &[usize],
+        bounds: Bounds<'_>,
+    ) -> Outcome {
         self.unmark_node(host).await?;
-        let level = self.level(host, level).await?;
-        let released = bounds.within(level.release()).await?;
-        released.map_err(|error| trouble(host, "switching it on", &error))?;
+        let (fences, target) = (self.fences(), self.target(host).await);
+        for n in levels.iter().rev() {
+            let level = match fences.level(&target, *n) {
+                // The configuration has it no more, and nobody else knows how to let go by it.
+                Err(error @ FenceError::NoLevel { .. }) => {
+                    tracing::warn!(%host, %error, "a level that may keep the host off is gone");
+                    continue;
+                }
+                found => found.map_err(|error| trouble(host, "finding its fencing device", &error))?,
+            };
+            let released = bounds.within(level.release()).await?;
+            let unsure = released.map_err(|error| trouble(host, "letting go of it", &error))?;
+            if let Some(error) = unsure {
+                tracing::warn!(%host, %error, "nothing keeps it off; it is not known to be switched on");
+            }
+        }
         Ok(Answer::Done)
     }
 

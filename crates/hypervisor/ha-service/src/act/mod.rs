@@ -40,8 +40,8 @@ use nova::Cloud;
 pub(crate) use nova::microversion;
 pub use terms::Terms;
 
-/// How long an action may take altogether. A leader that lost its lease is done with all of them
-/// before another may lead.
+/// How long an action may take altogether. It bounds what waits for answers; two leaders are kept apart by the bounds of
+/// each action, after which no order leaves for a device or for Nova, and by the versions that writes to objects name.
 const LONGEST: Duration = Duration::from_secs(10);
 /// How long a command waits for its agent.
 const COMMAND_LIFE: Duration = Duration::from_secs(30);
@@ -152,7 +152,7 @@ impl Executor {
             Effect::Identify { host, level } => self.identify(host, *level).await,
             Effect::PowerOff { host, level } => self.power_off(host, *level, bounds).await,
             Effect::Hold { host, level } => self.hold(host, *level, incident, bounds).await,
-            Effect::ReleaseFence { host, level } => self.release_fence(host, *level, bounds).await,
+            Effect::ReleaseFence { host, levels } => self.release_fence(host, levels, bounds).await,
             Effect::ReadMaintenance { host } => self.read_maintenance(host).await,
             Effect::Claim { host, expected } => self.claim(host, expected, incident, bounds).await,
             Effect::SetDisabled { host } => self.set_disabled(host, incident).await,
@@ -197,12 +197,16 @@ impl Bounds<'_> {
         }
     }
 
+    /// How long a request may still leave.
+    pub(crate) fn left(self) -> Result<Duration, Trouble> {
+        self.check()?;
+        Ok(self.not_after.since(self.clock.mono()))
+    }
+
     /// Does something that takes several requests. None of them leaves when the time is over; what had left by then may
     /// have had its effect.
     pub(crate) async fn within<T>(self, doing: impl Future<Output = T>) -> Result<T, Trouble> {
-        self.check()?;
-        let left = self.not_after.since(self.clock.mono());
-        tokio::time::timeout(left, doing)
+        tokio::time::timeout(self.left()?, doing)
             .await
             .map_err(|_| Trouble::Unknown)
     }

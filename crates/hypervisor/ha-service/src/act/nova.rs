@@ -22,7 +22,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::facts::{self, Around};
+use super::facts::{self, Around, Wish};
 use super::pace::{Lane, Pace};
 use super::{Bounds, Outcome, named};
 use crate::config::{Config, EphemeralBackend};
@@ -101,6 +101,13 @@ impl Cloud {
             .within(self.in_force.get().openstack.timeout.0)
     }
 
+    /// Nova for one change. The session may wait for a token, for its turn and between tries: none of that, and no answer,
+    /// lasts longer than the change may take to leave.
+    fn changing(&self, bounds: Bounds<'_>) -> Result<Nova, Trouble> {
+        let timeout = self.in_force.get().openstack.timeout.0;
+        Ok(self.session.nova().within(timeout.min(bounds.left()?)))
+    }
+
     pub(super) async fn carry_out(
         &self,
         effect: &Effect,
@@ -116,30 +123,29 @@ impl Cloud {
             Effect::ReadServer { server } => self.read_server(server).await,
             Effect::Evacuate { server, from, known } => self.evacuate(server, from, known, bounds).await,
             Effect::ResetState { server } => {
-                self.turn(Lane::Usual, bounds).await?;
-                let error = VmState::Error;
-                done(self.nova().reset_state(&id(server), &error).await)
+                let nova = self.turn(Lane::Usual, bounds).await?;
+                done(nova.reset_state(&id(server), &VmState::Error).await)
             }
             Effect::Lock { server } => {
-                self.turn(Lane::Usual, bounds).await?;
+                let nova = self.turn(Lane::Usual, bounds).await?;
                 let reason = incident.map(lock_reason).unwrap_or_default();
-                done(self.nova().lock(&id(server), &reason).await)
+                done(nova.lock(&id(server), &reason).await)
             }
             Effect::Unlock { server } => {
-                self.turn(Lane::Usual, bounds).await?;
-                done(self.nova().unlock(&id(server)).await)
+                let nova = self.turn(Lane::Usual, bounds).await?;
+                done(nova.unlock(&id(server)).await)
             }
             Effect::Start { server } => {
-                self.turn(Lane::Usual, bounds).await?;
-                done(self.nova().start(&id(server)).await)
+                let nova = self.turn(Lane::Usual, bounds).await?;
+                done(nova.start(&id(server)).await)
             }
             Effect::Stop { server } => {
-                self.turn(Lane::Usual, bounds).await?;
-                done(self.nova().stop(&id(server)).await)
+                let nova = self.turn(Lane::Usual, bounds).await?;
+                done(nova.stop(&id(server)).await)
             }
             Effect::RebootHard { server } => {
-                self.turn(Lane::Usual, bounds).await?;
-                done(self.nova().hard_reboot(&id(server)).await)
+                let nova = self.turn(Lane::Usual, bounds).await?;
+                done(nova.hard_reboot(&id(server)).await)
             }
             // Everything else is no matter of Nova's.
             _ => return Err(Trouble::NotStarted),
@@ -148,9 +154,9 @@ impl Cloud {
     }
 
     /// Waits until Nova may be asked to change something, and gives up if that takes too long.
-    async fn turn(&self, lane: Lane, bounds: Bounds<'_>) -> Result<(), Trouble> {
+    async fn turn(&self, lane: Lane, bounds: Bounds<'_>) -> Result<Nova, Trouble> {
         self.pace.turn(lane).await;
-        bounds.check()
+        self.changing(bounds)
     }
 
     fn judge(&self, effect: &Effect, failure: Failure) -> Trouble {
@@ -173,12 +179,12 @@ impl Cloud {
 
     // --- compute services
 
-    /// What Nova calls a host.
+    /// What Nova calls a host. One that is not known here may be known to Nova: nothing was asked, and nothing follows.
     fn nova_host(&self, host: &HostName) -> Result<String, Failure> {
         match self.directory.get(host) {
             Some(entry) if entry.ambiguous => Err(Failure::Trouble(Trouble::Refused(Refusal::Other))),
             Some(entry) => Ok(entry.nova_host.clone().unwrap_or_else(|| host.to_string())),
-            None => Err(Failure::Trouble(Trouble::Refused(Refusal::NotFound))),
+            None => Err(Failure::Trouble(Trouble::NotStarted)),
         }
     }
 
@@ -221,8 +227,9 @@ impl Cloud {
             ServiceChange::Enable => ServiceUpdate::enable().forced_down(false),
             ServiceChange::EnableSpare => ServiceUpdate::enable(),
         };
-        bounds.check()?;
-        self.nova().update_service(&service.id, &update).await?;
+        self.changing(bounds)?
+            .update_service(&service.id, &update)
+            .await?;
         Ok(Answer::Done)
     }
 
@@ -305,18 +312,14 @@ impl Cloud {
         })
     }
 
-    async fn by_owner(&self, server: &ServerId) -> Result<Option<u64>, Failure> {
+    async fn by_owner(&self, server: &ServerId) -> Result<Option<Wish>, Failure> {
         let us = UserId::from(self.session.identity().await?.user.id.as_str());
         let history = self.nova().history(&id(server)).await.optional()?;
         Ok(facts::by_owner(&history.unwrap_or_default(), &us))
     }
 
     /// A server with what its image, aggregates and groups say of it.
-    async fn facts(
-        &self,
-        server: &Server,
-        user_action_ms: Option<u64>,
-    ) -> Result<Option<ServerFacts>, Failure> {
+    async fn facts(&self, server: &Server, wish: Option<Wish>) -> Result<Option<ServerFacts>, Failure> {
         let image = match &server.image {
             Some(image) => self.image(image).await?,
             None => None,
@@ -349,7 +352,7 @@ impl Cloud {
             image: image.as_deref(),
             aggregates: &aggregates,
             anti_affinity: anti_affinity.map(ToString::to_string),
-            user_action_ms,
+            wish,
         };
         Ok(facts::server(server, host, &around, &config.recovery))
     }
@@ -441,17 +444,15 @@ impl Cloud {
             tracing::warn!(%server, "somebody else moves the guest; nothing is asked for");
             return Err(Failure::Trouble(Trouble::NotStarted));
         }
-        bounds.check()?;
         // Checked with the configuration.
         let wanted = microversion(&self.in_force.get().openstack.evacuate_microversion).unwrap_or(USUAL);
-        let mut asked = self.ask(server, wanted).await;
+        let mut asked = ask(&self.changing(bounds)?, server, wanted).await;
         if let Err(error) = &asked
             && wanted >= ENDS_STOPPED
             && wants_older(error)
         {
             // Refused as such, so nothing was done: older clouds want it said differently.
-            bounds.check()?;
-            asked = self.ask(server, KEEPS_STATE).await;
+            asked = ask(&self.changing(bounds)?, server, KEEPS_STATE).await;
         }
         match asked {
             Err(error) if never(&error) => {
@@ -462,14 +463,14 @@ impl Cloud {
             asked => done(asked),
         }
     }
+}
 
-    async fn ask(&self, server: &ServerId, version: Microversion) -> Result<(), Error> {
-        let evacuation = Evacuation {
-            host: None,
-            version: Some(version),
-        };
-        self.nova().evacuate(&id(server), &evacuation).await
-    }
+async fn ask(nova: &Nova, server: &ServerId, version: Microversion) -> Result<(), Error> {
+    let evacuation = Evacuation {
+        host: None,
+        version: Some(version),
+    };
+    nova.evacuate(&id(server), &evacuation).await
 }
 
 /// Why there is no answer.

@@ -258,5 +258,11 @@ pub(crate) fn held_in_words(held: HeldReason) -> &'static str {
             "somebody cleared the maintenance of this host: approve to take it again, or abort"
         }
         HeldReason::HaDisabled => "HA is off for this host: enable it, or settle its guests by hand",
+        HeldReason::KubernetesRefuses => {
+            "Kubernetes refuses to change the host's objects: look at the service's log, its rights and the webhooks of the cluster; it is tried again by itself"
+        }
+        HeldReason::NotReturned => {
+            "the host is wanted back and does not come into service: look at its console, its agent and its compute service; it goes on by itself once they work; or abort"
+        }
     }
 }

@@ -49,6 +49,7 @@ fn life(seq: u64, size: u64, name: &str) -> Vec<Record> {
         by: "monitor/host-down".into(),
         boot: None,
         evidence: Box::new(Evidence::default()),
+        announced: false,
     };
     let closed = Entry::Moved {
         incident: host(name),

@@ -491,6 +491,7 @@ mod tests {
             by: "monitor/host-down".into(),
             boot: None,
             evidence: Box::new(Evidence::default()),
+            announced: false,
         }
     }
 
@@ -504,6 +505,7 @@ mod tests {
                     incident,
                     level: 0,
                     grade,
+                    boot: None,
                 },
             ];
             let shown = conditions(&story(entries));
@@ -526,6 +528,7 @@ mod tests {
                 incident: id(),
                 level: n,
                 grade: Grade::Power,
+                boot: None,
             });
             entries.push(Entry::FenceLost { incident: id() });
         }
@@ -562,6 +565,7 @@ mod tests {
                 incident,
                 level: 0,
                 grade: Grade::Power,
+                boot: None,
             },
         ];
         let now = Now {
@@ -643,6 +647,8 @@ mod tests {
             HeldReason::HaDisabled,
             HeldReason::OperatorCleared,
             HeldReason::VmListIncomplete,
+            HeldReason::NotReturned,
+            HeldReason::KubernetesRefuses,
         ] {
             assert!(HaHeldReason::WORDS.contains(&format!("{held:?}").as_str()));
         }

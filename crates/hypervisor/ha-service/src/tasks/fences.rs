@@ -25,11 +25,39 @@ const ANSWER_TIME: Duration = Duration::from_secs(15);
 /// Devices asked in one round.
 const AT_ONCE: usize = 16;
 
+/// What is known of the fencing device of a host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Fence {
+    /// Nothing: nobody looked within a day, or since devices are configured differently.
+    #[default]
+    Unchecked,
+    /// It is its own and works.
+    Works,
+    /// It could not be used, and why.
+    Fails(String),
+    /// What was checked under the name of this host is another machine.
+    Replaced,
+}
+
 /// What a check found, when, and of which machine.
 struct Check {
     at: Instant,
     machine: Identity,
     result: Result<(), String>,
+    /// Devices are configured differently since.
+    outdated: bool,
+}
+
+impl Check {
+    /// Whether it was another machine's. One that was not known by anything may have been this one.
+    fn of_another(&self, machine: &Identity) -> bool {
+        let nobody = Identity::default();
+        self.machine.known() != nobody && machine.known() != nobody && !self.machine.matches(machine)
+    }
+
+    fn counts(&self, machine: &Identity) -> bool {
+        self.machine == *machine && !self.outdated
+    }
 }
 
 /// What the last check of each device found. Cheap to clone; clones share.
@@ -37,17 +65,24 @@ struct Check {
 pub struct FenceChecks(Arc<Mutex<HashMap<HostName, Check>>>);
 
 impl FenceChecks {
-    /// What the last check of this machine found; nothing if there was none within a day. A machine that was replaced
-    /// under its host's name has not been checked.
-    pub fn of(&self, host: &HostName, machine: &Identity) -> Option<Result<(), String>> {
+    /// What the last check of this machine found.
+    pub fn of(&self, host: &HostName, machine: &Identity) -> Fence {
         let known = self.0.lock();
-        let check = known.get(host).filter(|check| check.machine == *machine)?;
-        (check.at.elapsed() < GOOD_FOR + 2 * EVERY).then(|| check.result.clone())
+        let Some(check) = known.get(host) else {
+            return Fence::Unchecked;
+        };
+        let lately = check.at.elapsed() < GOOD_FOR + 2 * EVERY;
+        match &check.result {
+            _ if check.of_another(machine) => Fence::Replaced,
+            _ if !check.counts(machine) || !lately => Fence::Unchecked,
+            Ok(()) => Fence::Works,
+            Err(why) => Fence::Fails(why.clone()),
+        }
     }
 
     fn due(&self, host: &HostName, machine: &Identity) -> bool {
         let known = self.0.lock();
-        let Some(check) = known.get(host).filter(|check| check.machine == *machine) else {
+        let Some(check) = known.get(host).filter(|check| check.counts(machine)) else {
             return true;
         };
         let good_for = if check.result.is_ok() { GOOD_FOR } else { BAD_FOR };
@@ -69,8 +104,17 @@ impl FenceChecks {
             at: Instant::now(),
             machine: machine.clone(),
             result,
+            outdated: false,
         };
         self.0.lock().insert(host.clone(), check);
+    }
+
+    /// What was found out was about other devices: all of it is to be found out again, and of which machine it was
+    /// stays known.
+    fn outdate(&self) {
+        for check in self.0.lock().values_mut() {
+            check.outdated = true;
+        }
     }
 }
 
@@ -83,12 +127,12 @@ pub async fn check(
     metrics: Metrics,
     stop: CancellationToken,
 ) {
-    let mut changes = in_force.changes();
+    let mut devices = in_force.get().fencing.clone();
     while !pause(&stop, EVERY).await {
-        if changes.has_changed().unwrap_or(false) {
-            changes.mark_unchanged();
-            // What was found out was about other devices.
-            checks.0.lock().clear();
+        let config = in_force.get();
+        if config.fencing != devices {
+            devices.clone_from(&config.fencing);
+            checks.outdate();
         }
         let all = directory.all();
         let due = checks.next(
@@ -134,25 +178,59 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_machine_that_was_replaced_has_to_be_checked_anew() {
         let host = HostName::new("n1").unwrap();
-        let machine = |uuid: &str| Identity {
-            system_uuid: Some(uuid.to_owned()),
-            serial: None,
-        };
         let (old, new) = (machine("old"), machine("new"));
         let checks = FenceChecks::default();
-        assert!(checks.due(&host, &old));
+        let known = |machine: &Identity| (checks.of(&host, machine), checks.due(&host, machine));
+        assert_eq!(known(&old), (Fence::Unchecked, true));
         checks.note(&host, &old, Ok(()));
-        assert_eq!(
-            (checks.of(&host, &old), checks.due(&host, &old)),
-            (Some(Ok(())), false)
-        );
-        assert_eq!((checks.of(&host, &new), checks.due(&host, &new)), (None, true));
+        assert_eq!(known(&old), (Fence::Works, false));
+        assert_eq!(known(&new), (Fence::Replaced, true));
         checks.note(&host, &new, Err("another machine's".into()));
-        assert!(checks.of(&host, &new).is_some_and(|found| found.is_err()));
+        assert_eq!(known(&new), (Fence::Fails("another machine's".into()), false));
         tokio::time::advance(BAD_FOR).await;
         assert!(checks.due(&host, &new), "what was wrong is looked at again soon");
         checks.note(&host, &new, Ok(()));
         tokio::time::advance(GOOD_FOR + 2 * EVERY).await;
-        assert_eq!(checks.of(&host, &new), None, "a day is over");
+        assert_eq!(known(&new), (Fence::Unchecked, true), "a day is over");
+    }
+
+    #[tokio::test]
+    async fn a_machine_of_which_more_is_known_now_was_not_replaced() {
+        let host = HostName::new("n1").unwrap();
+        let checks = FenceChecks::default();
+        let told = machine("one");
+        let more = Identity {
+            serial: Some("S1".to_owned()),
+            ..told.clone()
+        };
+        checks.note(&host, &Identity::default(), Err("whose is it?".into()));
+        assert_eq!(checks.of(&host, &told), Fence::Unchecked, "nobody was checked");
+        checks.note(&host, &told, Ok(()));
+        assert_eq!(checks.of(&host, &more), Fence::Unchecked);
+        assert!(checks.due(&host, &more), "the device may contradict what is new");
+        assert_eq!(checks.of(&host, &Identity::default()), Fence::Unchecked);
+    }
+
+    #[tokio::test]
+    async fn other_devices_are_checked_anew_and_who_was_checked_stays_known() {
+        let host = HostName::new("n1").unwrap();
+        let (old, new) = (machine("old"), machine("new"));
+        let checks = FenceChecks::default();
+        for found in [Ok(()), Err("no answer".to_owned())] {
+            checks.note(&host, &old, found);
+            checks.outdate();
+            assert_eq!(checks.of(&host, &old), Fence::Unchecked);
+            assert!(checks.due(&host, &old));
+            assert_eq!(checks.of(&host, &new), Fence::Replaced);
+        }
+        checks.note(&host, &old, Ok(()));
+        assert_eq!(checks.of(&host, &old), Fence::Works);
+    }
+
+    fn machine(uuid: &str) -> Identity {
+        Identity {
+            system_uuid: Some(uuid.to_owned()),
+            serial: None,
+        }
     }
 }

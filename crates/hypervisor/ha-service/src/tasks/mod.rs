@@ -13,5 +13,6 @@ pub mod nova;
 pub mod past;
 pub mod preflight;
 pub mod pulls;
+pub mod released;
 pub(crate) mod reservations;
 mod told;

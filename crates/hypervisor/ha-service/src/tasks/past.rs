@@ -157,6 +157,7 @@ mod tests {
             by: "monitor/host-down".into(),
             boot: None,
             evidence: Box::new(Evidence::default()),
+            announced: false,
         };
         let closed = Entry::Moved {
             incident: incident.clone(),

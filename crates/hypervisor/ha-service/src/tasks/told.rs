@@ -237,7 +237,9 @@ const fn gate_of(reason: HeldReason) -> &'static str {
         | HeldReason::FenceFailed
         | HeldReason::NovaUnavailable
         | HeldReason::VmListIncomplete
-        | HeldReason::OperatorCleared => "",
+        | HeldReason::OperatorCleared
+        | HeldReason::NotReturned
+        | HeldReason::KubernetesRefuses => "",
     }
 }
 

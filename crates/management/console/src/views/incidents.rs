@@ -350,6 +350,8 @@ pub(crate) fn held(reason: HeldReason) -> &'static str {
         HeldReason::NoCapacity => "its guests would find no room",
         HeldReason::OperatorCleared => "somebody ended the maintenance",
         HeldReason::HaDisabled => "HA is off for this host",
+        HeldReason::KubernetesRefuses => "Kubernetes does not do what is asked",
+        HeldReason::NotReturned => "the host does not come back into service",
     }
 }
 

@@ -215,7 +215,7 @@ fn moved(state: IncidentState) -> &'static str {
         IncidentState::Evacuating => "the guests are started elsewhere",
         IncidentState::Recovered => "every guest is settled; the host stays fenced until it is released",
         IncidentState::Failed => "some guests are not settled; a person has to look",
-        IncidentState::Releasing => "the host is being taken back",
+        IncidentState::Releasing => "the host works again, and no guest was asked for: it is given back",
         IncidentState::Released => "the host is back; this is over",
         IncidentState::Cancelled => "the host came back before anything was done",
         IncidentState::Closed => "closed without taking the host back",

@@ -60,12 +60,30 @@ async fn a_host_is_identified_switched_off_held_and_released() {
     .unwrap();
     rig.act(Effect::ReleaseFence {
         host: name(ONE),
-        level: 0,
+        levels: vec![0],
     })
     .await
     .unwrap();
     assert_eq!(power(&rig).await, Ok(Power::On));
     assert_eq!(rig.world.read(|state| state.hosts[TWO].power), Real::On);
+}
+
+/// It was switched off by one level after another had been tried, which the configuration does not have any more; and its
+/// BMC is dead. Nothing keeps it off.
+#[tokio::test]
+async fn a_host_is_let_go_of_by_every_level_that_there_still_is() {
+    let rig = Rig::new().await;
+    rig.world.power_off(ONE).unwrap();
+    let release = || Effect::ReleaseFence {
+        host: name(ONE),
+        levels: vec![0, 3],
+    };
+    rig.bmcs.set(ONE, Fault::Drops);
+    rig.act(release()).await.unwrap();
+    assert_eq!(rig.world.read(|state| state.hosts[ONE].power), Real::Off);
+    rig.bmcs.set(ONE, Fault::None);
+    rig.act(release()).await.unwrap();
+    assert_eq!(power(&rig).await, Ok(Power::On));
 }
 
 #[tokio::test]

@@ -194,7 +194,7 @@ async fn the_node_is_marked_and_unmarked_without_touching_other_taints() {
     );
     rig.act(Effect::ReleaseFence {
         host: name(ONE),
-        level: 0,
+        levels: vec![0],
     })
     .await
     .unwrap();

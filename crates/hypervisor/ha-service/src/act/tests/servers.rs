@@ -10,7 +10,7 @@ use cobaltcore_ha_engine::{
 };
 use cobaltcore_sim::world::{ApiEffect, ApiFault, VmState as Real};
 
-use super::{ONE, Rig, TWO, name, uuid};
+use super::{ONE, Rig, TWO, action, name, uuid};
 
 async fn service(rig: &Rig) -> ServiceFacts {
     match rig.act(Effect::ReadService { host: name(ONE) }).await.unwrap() {
@@ -192,6 +192,68 @@ async fn an_answer_that_got_lost_is_unknown_and_the_records_tell() {
         let (_, records) = read(&rig, &server).await;
         assert_eq!(records.len() > known.len(), happened, "{fault:?}");
     }
+}
+
+/// The token of the session is refused and the next one comes late: by then the time of the requests is over.
+#[tokio::test]
+async fn a_change_that_waits_in_the_session_does_not_leave_after_its_time() {
+    let rig = Rig::new().await;
+    let server = rig.server_on(ONE);
+    rig.fence(ONE).await;
+    let changes: [fn(ServerId) -> Effect; 8] = [
+        |server| evacuate(&server, &[]),
+        |server| Effect::Start { server },
+        |server| Effect::Stop { server },
+        |server| Effect::RebootHard { server },
+        |server| Effect::ResetState { server },
+        |server| Effect::Lock { server },
+        |server| Effect::Unlock { server },
+        |_| update(ServiceChange::Enable),
+    ];
+    for (method, times) in [("POST", 7), ("PUT", 1)] {
+        let refused = ApiFault::all(ApiEffect::Refuse(401)).service("compute");
+        rig.world.break_api(refused.method(method).times(times));
+    }
+    let late = ApiFault::all(ApiEffect::Delay(Duration::from_secs(5)));
+    rig.world.break_api(late.service("identity"));
+    let soon = rig.deps.clock.mono().after(Duration::from_secs(2));
+    let all = changes.map(|change| {
+        let change = action(change(server.clone()), soon);
+        async { (rig.executor.run(&change).await, change.effect) }
+    });
+    for (result, effect) in futures::future::join_all(all).await {
+        // What had not left by then was not started.
+        let cut = matches!(result, Err(Trouble::Unknown | Trouble::NotStarted));
+        assert!(cut, "{effect:?}: {result:?}");
+    }
+    rig.world.heal();
+    let (found, records) = read(&rig, &server).await;
+    assert!(records.is_empty(), "{records:?}");
+    assert_eq!(found.unwrap().state, VmState::Active);
+    assert!(service(&rig).await.forced_down, "it was not enabled");
+}
+
+#[tokio::test]
+async fn of_a_host_that_is_not_known_nothing_is_asked_and_nothing_is_said() {
+    let rig = Rig::new().await;
+    let server = rig.server_on(ONE);
+    rig.fence(ONE).await;
+    rig.deps.directory.remove(&name(ONE));
+    let before = rig.far.calls().writes().len();
+    for effect in [
+        evacuate(&server, &[]),
+        update(ServiceChange::Enable),
+        Effect::ReadService { host: name(ONE) },
+        Effect::ListServers { host: name(ONE) },
+    ] {
+        let result = rig.act(effect.clone()).await;
+        assert_eq!(
+            result.unwrap_err(),
+            Trouble::NotStarted,
+            "that it is gone is not known: {effect:?}"
+        );
+    }
+    assert_eq!(rig.far.calls().writes().len(), before);
 }
 
 #[tokio::test]
