@@ -47,6 +47,12 @@ impl Case {
     fn lapsed(&self, now: Mono) -> bool {
         self.by_reboot && now.since(self.looked) > Reboot::LATELY
     }
+
+    /// Whether it may be looked after: whoever crashed in a storm waits for its end.
+    fn due(&self, storm: bool, now: Mono) -> bool {
+        let waits = storm && !self.by_reboot && self.restarted.is_none();
+        self.not_before <= now && !waits
+    }
 }
 
 /// What is to be done about one.
@@ -73,6 +79,8 @@ pub(crate) struct Guests {
 const LISTED: Duration = Duration::from_secs(180);
 /// How long a restart may take to show.
 const SHOWS: Duration = Duration::from_secs(120);
+/// Within what time the order to restart a guest leaves, or not at all: its owner may stop it meanwhile.
+const LEAVES: Duration = Duration::from_secs(3);
 /// For how long whoever does not lead remembers a crash: longer than it takes to lead.
 const REMEMBERED: Duration = Duration::from_secs(600);
 
@@ -219,20 +227,21 @@ impl Engine {
 
     pub(crate) fn drive_guests(&mut self, now: Now) {
         let storm = self.guest_storm(now.mono);
-        let waits = |case: &Case| storm && !case.by_reboot && case.restarted.is_none();
         let due: Vec<ServerId> = self
             .guests
             .cases
             .iter()
-            .filter(|(_, case)| case.not_before <= now.mono && !waits(case))
+            .filter(|(_, case)| case.due(storm, now.mono))
             .map(|(server, _)| server.clone())
             .collect();
         for server in due {
-            self.drive_guest(&server, now);
+            self.drive_guest(&server, false, now);
         }
     }
 
-    fn drive_guest(&mut self, server: &ServerId, now: Now) {
+    /// Moves one case on. A guest is restarted only by an answer of Nova that has just come: its owner may have stopped it
+    /// since an older one.
+    fn drive_guest(&mut self, server: &ServerId, answered: bool, now: Now) {
         let Some(case) = self.guests.cases.get_mut(server) else {
             return;
         };
@@ -242,15 +251,7 @@ impl Engine {
             now.mono.since(*asked) <= SECOND * 10 && case.restarted.is_none_or(|at| *asked > at)
         });
         let Some((_, facts)) = fresh else {
-            let slot = Slot::Guest(server.clone());
-            self.act(
-                None,
-                slot,
-                Effect::ReadServer {
-                    server: server.clone(),
-                },
-                now,
-            );
+            self.ask_for_guest(server, now);
             return;
         };
         let shown = self.guest_runs(server, &case, now);
@@ -270,7 +271,8 @@ impl Engine {
             return;
         }
         match self.decide_guest(facts.as_ref(), &case, shown, now) {
-            Next::Restart(effect) => self.restart_guest(server, &case.host, effect, now),
+            Next::Restart(effect) if answered => self.restart_guest(server, &case.host, effect, now),
+            Next::Restart(_) => self.ask_for_guest(server, now),
             Next::Wait => {}
             Next::Leave => {
                 self.guests.cases.remove(server);
@@ -281,6 +283,11 @@ impl Engine {
                 }
             }
         }
+    }
+
+    fn ask_for_guest(&mut self, server: &ServerId, now: Now) {
+        let (slot, server) = (Slot::Guest(server.clone()), server.clone());
+        self.act(None, slot, Effect::ReadServer { server }, now);
     }
 
     /// Whether its host shows the guest, if it listed its guests lately, and after what happened to it.
@@ -405,7 +412,8 @@ impl Engine {
             },
             now,
         );
-        self.act(None, Slot::Guest(server.clone()), effect, now);
+        let until = now.mono.after(LEAVES);
+        self.act_until(None, Slot::Guest(server.clone()), effect, until, now);
     }
 
     pub(crate) fn guest_outcome(
@@ -415,12 +423,18 @@ impl Engine {
         result: Result<Answer, Trouble>,
         now: Now,
     ) {
+        let (storm, acts) = (self.guest_storm(now.mono), self.may_act(now.mono));
         let Some(case) = self.guests.cases.get_mut(server) else {
             return;
         };
-        match result {
-            Ok(Answer::Server { server, .. }) => case.read = Some((asked, server)),
-            _ => case.not_before = now.mono.after(SECOND * 5),
+        let Ok(Answer::Server { server: facts, .. }) = result else {
+            // Nova is asked what came of it.
+            case.not_before = now.mono.after(SECOND * 5);
+            return;
+        };
+        case.read = Some((asked, facts));
+        if case.due(storm, now.mono) && acts {
+            self.drive_guest(server, true, now);
         }
     }
 }

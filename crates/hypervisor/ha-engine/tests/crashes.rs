@@ -279,6 +279,24 @@ fn a_pause_and_a_host_in_doubt_delay_it() {
     assert_eq!(world.restarts.len(), 1);
 }
 
+#[test]
+fn who_is_stopped_by_its_owner_while_it_waits_stays_stopped() {
+    let mut world = World::new(1);
+    let pause = Pause {
+        scope: PauseScope::Global,
+        reason: "the network is mended".into(),
+    };
+    world.play.step(Input::Pauses(vec![pause]));
+    world.crash(0);
+    world.seconds(95);
+    // Whatever Nova was last asked, it was asked before this.
+    world.servers[0].state = VmState::Stopped;
+    world.servers[0].user_action_ms = Some(0);
+    world.play.step(Input::Pauses(Vec::new()));
+    world.seconds(20);
+    assert_eq!(world.restarts, []);
+}
+
 /// Every replica hears of a crash, and whoever leads when it is due acts. What another term began counts as a restart.
 #[test]
 fn whoever_leads_next_knows_of_the_crash_and_of_earlier_restarts() {

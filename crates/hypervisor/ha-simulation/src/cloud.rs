@@ -13,6 +13,9 @@ use cobaltcore_ha_engine::{
 use crate::invariants::Invariant;
 use crate::world::{Event, World};
 
+/// How old Nova's answer may be, at most, when the order to start a guest that follows from it arrives.
+const ASKED: u64 = 13_000;
+
 /// A migration record.
 #[derive(Clone, Debug)]
 pub(crate) struct Migration {
@@ -292,7 +295,9 @@ impl World {
         if self.servers[n].deleted {
             return Err(Trouble::Refused(Refusal::NotFound));
         }
-        if !self.servers[n].owner_wants_it {
+        // Whoever asked before its owner did that cannot know of it.
+        let lately = self.servers[n].user_action.is_some_and(|at| self.now - at < ASKED);
+        if !self.servers[n].owner_wants_it && !lately {
             self.violate(
                 Invariant::S10Guests,
                 format!("guest {n} was stopped by its owner and is started"),

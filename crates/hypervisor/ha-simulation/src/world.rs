@@ -631,7 +631,7 @@ impl World {
                 let settled = matches!(incident.state, IncidentState::Recovered | IncidentState::Failed);
                 // Of guests that are stuck people were told by name.
                 let waits = incident.state.open() && !settled && incident.stuck == 0;
-                if waits && self.stands_still(&incident.id) {
+                if waits && self.stands_still(r, &incident.id) {
                     let what = format!("{} stays {:?}, and nobody knows why", incident.id, incident.state);
                     self.violate(Invariant::L5Told, what);
                 }
@@ -648,11 +648,14 @@ impl World {
         }
     }
 
-    /// Whether the journal has told nothing of an incident for long.
-    fn stands_still(&self, id: &IncidentId) -> bool {
+    /// Whether the journal has told nothing of an incident for long, under whoever leads.
+    fn stands_still(&self, r: usize, id: &IncidentId) -> bool {
         let mut records = self.journal.iter().zip(&self.written_at).rev();
         let last = records.find(|(record, _)| record.entry.incident() == Some(id));
-        last.is_some_and(|(_, at)| self.now - at > STANDS_STILL)
+        let term = self.replicas[r].engine.leads();
+        let began = term.and_then(|term| self.terms.get(&term.0)).copied();
+        let last = last.map(|(_, at)| *at).max(began);
+        last.is_some_and(|at| self.now - at > STANDS_STILL)
     }
 
     pub(crate) fn decide(&mut self, r: usize, id: &cobaltcore_ha_engine::IncidentId, decision: Decision) {

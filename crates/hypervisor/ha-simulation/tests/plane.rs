@@ -185,7 +185,7 @@ fn a_guest_may_crash_at_any_moment() {
 /// guest on its way to a host that had booted lately and was taken for one of its own; a host that was left to itself with our
 /// taint on it, and whose rack is at its limit; a guest that was on its way to two hosts, of which one is off and the other
 /// was taken back; a host that booted while nobody led, though somebody had signed that it is off; an owner who stopped a guest
-/// between two attempts to move it.
+/// between two attempts to move it; an owner who stopped a crashed guest while a pause kept it from being restarted.
 #[test]
 fn seeds_that_once_broke_a_promise_keep_it() {
     for seed in [
@@ -213,6 +213,7 @@ fn seeds_that_once_broke_a_promise_keep_it() {
         9_011_664,
         705_200_720,
         808_005_400,
+        954_402_401,
     ] {
         let run = run_seed(options(seed, false));
         assert!(run.violation.is_none(), "seed {seed}: {}", run.violation.unwrap());
