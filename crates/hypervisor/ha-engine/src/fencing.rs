@@ -143,10 +143,10 @@ impl Engine {
     }
 
     /// Whether a host that an earlier term began to switch off has booted since and works: nobody was asked for, so its guests
-    /// are where they were. What this term began is finished; what an earlier one did is looked at for a while, and if the host
-    /// goes on working it is given back.
+    /// are where they were. What this term began is finished, if its order left, for which it may have waited for the journal;
+    /// what an earlier one did is looked at for a while, and if the host goes on working it is given back.
     fn revived(&mut self, id: &IncidentId, now: Now) -> bool {
-        let ours = self.busy(Some(id), &Slot::Off) || self.run(id, now).off_done.is_some();
+        let ours = self.busy(Some(id), &Slot::Off) || self.run(id, now).off_sent;
         let incident = self.ledger.incidents.get(id);
         let untouched = incident.is_some_and(|i| i.fence_intended && !i.planned && !i.state.settled());
         let speaks = incident.is_some_and(|i| self.another_boot_speaks(i, now));
@@ -394,14 +394,15 @@ impl Engine {
             // Nobody measures what a person signed, so whoever sees life speaks against it.
             heard || by_word && (evidence.shows_itself() || self.spoke_since(id, host))
         });
-        // Where a person vouches for the host, its silence is all there is to see, and whoever is new to it listens first.
+        // Where a person vouches for the host, its silence is all there is to see, once those that may know better were asked
+        // whether they still keep it off. Whoever is new to it listens first.
         let unanswered = self
             .hosts
             .get(&id.host)
             .and_then(|host| host.signals.last_unanswered());
         if by_word && !alive {
             let run = self.run(id, now);
-            run.hold_ok = run.hold_ok.max(unanswered);
+            run.hold_ok = run.hold_ok.max(unanswered.filter(|_| run.power_looked));
         }
         let blind = self.broken.is(Mutation::IgnoreFenceLoss) || self.broken.is(Mutation::NoHoldCheck);
         let run = self.run(id, now);
@@ -478,6 +479,7 @@ impl Engine {
         let gap = self.config.verify_gap;
         let run = self.run(id, now);
         let off_done = run.off_done;
+        run.power_looked |= !matches!(result, Err(Trouble::NotStarted | Trouble::Lost));
         match result {
             Ok(Answer::Power(power)) => {
                 run.power_answered = now.mono;

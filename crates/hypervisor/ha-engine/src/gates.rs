@@ -495,6 +495,7 @@ impl Engine {
         let Some(term) = self.term else {
             return Err(HeldReason::WarmUp);
         };
+        // Whoever is off, and is no incident because no guests are left, will not be heard in this term either.
         let known: Vec<_> = self
             .hosts
             .iter()
@@ -503,6 +504,7 @@ impl Engine {
                 host.signals.heartbeat_age(now).is_some()
                     && self.ledger.open_incident(name).is_none()
                     && !self.left_to_people(name)
+                    && !proven(host)
             })
             .collect();
         let heard = known

@@ -533,6 +533,8 @@ pub enum Trouble {
     NotStarted,
     /// It may or may not have had an effect: no answer, a server error, too many requests.
     Unknown,
+    /// Nobody said what became of it. As far as anybody knows it was not even started.
+    Lost,
     /// It was refused, and had no effect.
     Refused(Refusal),
 }

@@ -645,7 +645,10 @@ impl Engine {
             (Slot::Power, result) => self.power_read(id, asked, result, now),
             // An order that never left switches nothing off.
             (Slot::Off, Err(Trouble::NotStarted)) => {}
-            (Slot::Off, _) => run.off_done = Some(now.mono),
+            (Slot::Off, result) => {
+                run.off_done = Some(now.mono);
+                run.off_sent |= !matches!(result, Err(Trouble::Lost));
+            }
             // One that was on its way when the fence was lost holds nothing of the next.
             (Slot::Hold, Ok(_)) if fenced && run.fenced_at.is_none_or(|at| asked >= at) => {
                 self.write(Entry::Held { incident: id.clone() }, now);

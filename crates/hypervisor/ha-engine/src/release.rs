@@ -98,6 +98,9 @@ impl Engine {
         if self.busy(Some(id), &Slot::Off) || off_done.is_some_and(ends) {
             return Err(None);
         }
+        if !intended && self.may_still_take(&id.host) {
+            return Err(None);
+        }
         // On, seen after whoever kept it off has let it go: the fence is gone. Where no device can tell, a new boot that
         // speaks shows it. Power alone does not: somebody may have switched it on with our mark still on its node.
         let speaks = self.boots_anew(id, now);

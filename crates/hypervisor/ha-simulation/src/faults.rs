@@ -153,10 +153,12 @@ impl World {
         }
     }
 
-    /// Whether somebody signed that a host is off.
+    /// Whether somebody signed that a host is off, also if the record of it is still on its way.
     fn signed(&self, h: usize) -> bool {
-        let incident = self.ledger().open_incident(&self.hosts[h].name);
-        incident.is_some_and(|i| i.asserted || i.grade == Some(Grade::Asserted))
+        let leader = self.leader().map(|r| self.replicas[r].engine.ledger());
+        let known = leader.into_iter().chain([self.ledger()]);
+        let mut incidents = known.filter_map(|ledger| ledger.open_incident(&self.hosts[h].name));
+        incidents.any(|i| i.asserted || i.grade == Some(Grade::Asserted))
     }
 
     /// The same, of one that was switched on since and has not had the time to say so.

@@ -185,7 +185,10 @@ fn a_guest_may_crash_at_any_moment() {
 /// guest on its way to a host that had booted lately and was taken for one of its own; a host that was left to itself with our
 /// taint on it, and whose rack is at its limit; a guest that was on its way to two hosts, of which one is off and the other
 /// was taken back; a host that booted while nobody led, though somebody had signed that it is off; an owner who stopped a guest
-/// between two attempts to move it; an owner who stopped a crashed guest while a pause kept it from being restarted.
+/// between two attempts to move it; an owner who stopped a crashed guest while a pause kept it from being restarted;
+/// a host that works again while the order to switch it off waits for the journal; a leader to whom an emptied host that is off
+/// had to speak before another was recovered; a host that was given back while what told it to take a guest was still unread,
+/// and the guest on its way elsewhere; a host that was signed for, and that a new leader did not know to be let go of.
 #[test]
 fn seeds_that_once_broke_a_promise_keep_it() {
     for seed in [
@@ -214,6 +217,10 @@ fn seeds_that_once_broke_a_promise_keep_it() {
         705_200_720,
         808_005_400,
         954_402_401,
+        954_032_345,
+        31_013_192,
+        41_002_368,
+        41_007_796,
     ] {
         let run = run_seed(options(seed, false));
         assert!(run.violation.is_none(), "seed {seed}: {}", run.violation.unwrap());

@@ -384,7 +384,8 @@ impl Engine {
         heard.map(move |last| last.after(too_long))
     }
 
-    /// The caller owes an answer within ten seconds. One that never comes is an unknown outcome.
+    /// The caller owes an answer within ten seconds of the start, which waits for the journal. One that never comes may have
+    /// been started or not.
     fn forget_lost_actions(&mut self, now: Now) {
         let lost: Vec<_> = self
             .outstanding
@@ -393,7 +394,7 @@ impl Engine {
             .map(|(id, _)| *id)
             .collect();
         for id in lost {
-            self.outcome(id, Err(Trouble::Unknown), now);
+            self.outcome(id, Err(Trouble::Lost), now);
         }
     }
 

@@ -206,10 +206,14 @@ pub(crate) struct Run {
     pub(crate) level: Option<usize>,
     /// When the latest power-off ended; readings asked for before it verify nothing.
     pub(crate) off_done: Option<Mono>,
+    /// This term has sent a power-off: the command left, whatever became of it.
+    pub(crate) off_sent: bool,
     /// Off readings in a row.
     pub(crate) off_reads: Option<OffReads>,
     pub(crate) power_asked: Option<Mono>,
     pub(crate) power_on_seen: bool,
+    /// This term has asked for the power or the hold, and knows what came of it.
+    pub(crate) power_looked: bool,
     pub(crate) power_answered: Mono,
     /// What the latest reading is worth, if it was not read from a device.
     pub(crate) presumed: Option<Grade>,
@@ -266,9 +270,11 @@ impl Run {
             level_since: now,
             level: None,
             off_done: None,
+            off_sent: false,
             off_reads: None,
             power_asked: None,
             power_on_seen: false,
+            power_looked: false,
             power_answered: now,
             presumed: None,
             hold_ok: None,

@@ -80,7 +80,7 @@ impl Engine {
             Trouble::Refused(Refusal::Unauthorized) => self.later(id, vm, now),
             Trouble::Refused(Refusal::Other) => self.again(id, vm, FailedReason::NovaError, now),
             // It may have happened: the records will tell.
-            Trouble::Unknown => {}
+            Trouble::Unknown | Trouble::Lost => {}
         }
     }
 

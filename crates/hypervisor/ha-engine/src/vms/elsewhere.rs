@@ -6,7 +6,7 @@ use cobaltcore_api::names::{HostName, ServerId};
 
 use crate::engine::Engine;
 use crate::ids::{IncidentId, Mono, Now};
-use crate::input::{Inventory, MigrationFacts};
+use crate::input::{Inventory, MigrationFacts, MigrationKind, ServerFacts};
 use crate::journal::Entry;
 use crate::ledger::{BlockedReason, Incident, IncidentState, VmProgress};
 use crate::mutation::Mutation;
@@ -99,6 +99,27 @@ impl Engine {
             incident.id.host == *destination && incident.state.open() && incident.planned
         };
         self.ledger.incidents.values().any(planned) && self.kept_off(destination, now)
+    }
+
+    /// Whether a guest that is on its way elsewhere may still be brought up on this host: it was on its way there before, and
+    /// what told the compute service so is read when that starts. Whoever is new to a guest does not know.
+    pub(crate) fn may_still_take(&self, host: &HostName) -> bool {
+        let open = self.ledger.incidents.values();
+        let open = open.filter(|incident| incident.state.open() && incident.id.host != *host);
+        let mut vms = open.flat_map(|incident| incident.vms.values().map(|vm| (&incident.id, vm)));
+        vms.any(|(id, vm)| {
+            let on_its_way = matches!(vm.progress, VmProgress::Requested | VmProgress::InFlight { .. });
+            let run = self.runs.get(id).and_then(|run| run.vms.get(&vm.server));
+            let went_here = |(_, (_, migrations)): &(Mono, (Option<ServerFacts>, Vec<MigrationFacts>))| {
+                migrations.iter().any(|m| {
+                    let before = m.kind == MigrationKind::Evacuation && vm.known.contains(&m.id);
+                    before && m.status.open() && m.destination.as_ref() == Some(host)
+                })
+            };
+            let unread = || run.is_none_or(|run| run.read.is_none());
+            let before = || run.and_then(|run| run.read.as_ref()).is_some_and(went_here);
+            on_its_way && !vm.known.is_empty() && (unread() || before())
+        })
     }
 
     /// Whether a live migration is known not to have brought the guest to its destination: the
