@@ -12,7 +12,7 @@ use crate::action::Effect;
 use crate::config::CapacityCheck;
 use crate::engine::{Engine, Host, Slot};
 use crate::ids::{Domain, IncidentId, Mono, Now, ReplicaId};
-use crate::input::{Pause, PauseScope, Room};
+use crate::input::{HostFacts, Pause, PauseScope, Room};
 use crate::ledger::{Incident, IncidentState};
 use crate::mutation::Mutation;
 use crate::status::{Gate, HeldReason, Notice};
@@ -265,7 +265,10 @@ impl Engine {
         let suspects = self
             .hosts
             .iter()
-            .filter(|(_, host)| host.suspicion.is_some() && !host.evidence.any_alive())
+            .filter(|(_, host)| {
+                let emptied = host.facts.as_ref().is_some_and(HostFacts::emptied);
+                host.suspicion.is_some() && !host.evidence.any_alive() && !emptied
+            })
             .map(|(name, _)| name);
         let handled =
             |incident: &&Incident| incident.state == IncidentState::Confirmed || incident.state.in_flight();
@@ -447,8 +450,8 @@ impl Engine {
         let (mut here, mut others) = (0, 0);
         for (name, host) in self.hosts.iter() {
             let fresh = host.signals.fresh_here(now, &self.config);
-            // One whose incident a person ended is where they left it.
-            if host.facts.is_some() && !vouched(name, host) && (fresh || !self.left_to_people(name)) {
+            let counts = fresh || !self.may_be_silent(name, host);
+            if host.facts.is_some() && !vouched(name, host) && counts {
                 others += 1;
                 here += usize::from(fresh);
             }
@@ -459,6 +462,13 @@ impl Engine {
         } else {
             Err(HeldReason::SelfIsolated)
         }
+    }
+
+    /// Whether nobody need wonder that a host says nothing: people have it in maintenance, or in their hands since they ended its
+    /// incident. It need not be an incident either, if it was emptied.
+    fn may_be_silent(&self, name: &HostName, host: &Host) -> bool {
+        let maintained = |facts: &HostFacts| !facts.maintenance.is_off();
+        host.facts.as_ref().is_some_and(maintained) || self.left_to_people(name)
     }
 
     /// While most of the fleet has just been switched on, who is still off is on its way: not even that
@@ -495,7 +505,6 @@ impl Engine {
         let Some(term) = self.term else {
             return Err(HeldReason::WarmUp);
         };
-        // Whoever is off, and is no incident because no guests are left, will not be heard in this term either.
         let known: Vec<_> = self
             .hosts
             .iter()
@@ -503,7 +512,7 @@ impl Engine {
             .filter(|(name, host)| {
                 host.signals.heartbeat_age(now).is_some()
                     && self.ledger.open_incident(name).is_none()
-                    && !self.left_to_people(name)
+                    && !self.may_be_silent(name, host)
                     && !proven(host)
             })
             .collect();

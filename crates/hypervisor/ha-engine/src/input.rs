@@ -171,6 +171,14 @@ pub struct HostFacts {
     pub reserved: Vec<Reserved>,
 }
 
+impl HostFacts {
+    /// Whether people or the operator work on it and no guest is left there: that it is off is no trouble of anybody's.
+    pub(crate) fn emptied(&self) -> bool {
+        let worked_on = !matches!(self.maintenance, Maintenance::Off | Maintenance::Ha);
+        worked_on && self.instances == 0
+    }
+}
+
 /// Room that is kept free for when other hosts die.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reserved {

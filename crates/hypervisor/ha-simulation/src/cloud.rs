@@ -296,7 +296,9 @@ impl World {
             return Err(Trouble::Refused(Refusal::NotFound));
         }
         // Whoever asked before its owner did that cannot know of it.
-        let lately = self.servers[n].user_action.is_some_and(|at| self.now - at < ASKED);
+        let lately = self.servers[n]
+            .user_action
+            .is_some_and(|at| self.now - at < ASKED);
         if !self.servers[n].owner_wants_it && !lately {
             self.violate(
                 Invariant::S10Guests,

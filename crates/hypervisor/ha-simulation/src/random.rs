@@ -83,8 +83,8 @@ pub(crate) fn random_run(options: Options) -> World {
     world.at(end, Fault::Heal);
     world.at(end + 90_000, Fault::OnDuty);
     world.schedule(30_000, Event::Operator);
-    // Long enough for every backoff; earlier if everything is settled.
-    for slice in 3..=16 {
+    // Every guest is settled within half an hour; earlier if everything is.
+    for slice in 3..=18 {
         world.run_until(end + slice * 100_000);
         let settled = || unsettled(&world).is_none() && releasing(&world).next().is_none();
         if world.violation.is_some() || settled() {

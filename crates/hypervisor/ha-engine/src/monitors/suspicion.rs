@@ -251,9 +251,8 @@ impl Engine {
         let Some(facts) = self.hosts.get(name).and_then(|host| host.facts.as_ref()) else {
             return;
         };
-        // An eviction that has emptied the host leaves nothing to recover, and nothing to disturb.
-        let emptied = matches!(facts.maintenance, Maintenance::Auto | Maintenance::Termination);
-        if emptied && facts.instances == 0 {
+        // There is nothing to recover, and somebody's work to disturb.
+        if facts.emptied() {
             return;
         }
         // Everybody saw the verdict; nobody wants anything done about it.

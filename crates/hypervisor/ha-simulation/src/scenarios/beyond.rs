@@ -382,4 +382,32 @@ pub(super) const BEYOND: &[Scenario] = &[
               (10_000, Fault::Maintenance(0, Maintenance::Off)), (30_000, Fault::Maintenance(0, Maintenance::Ha))])))); w.at(700_000, Fault::Release); }, 1100,
         |w| { recovered(w, 0)?; state(w, 0, IncidentState::Released)?;
               ensure(w.hosts[0].compute_works() && !w.hosts[0].disabled && !w.hosts[0].forced_down, "it is not in service") }),
+    row("p84-emptied-hosts-are-off", "a third of the fleet is emptied and switched off, and nobody can read its power: another that dies is recovered, also by a new leader", 2,
+        |w| { for h in 8..12 { for n in 2 * h..2 * h + 2 { w.at(T - 60_000, Fault::Delete(n)); } w.at(T - 60_000, Fault::Maintenance(h, if h == 8 { Maintenance::Manual } else { Maintenance::Auto }));
+              w.at(T, Fault::Bmc(h, false)); w.at(T, Fault::PowerLoss(h)); }
+              w.at(T + 60_000, Fault::CrashLeader); w.at(T + 300_000, Fault::Panic(0)); }, 700,
+        |w| { recovered(w, 0)?; ensure(w.power_offs.len() == 1 && w.ledger().incidents.len() == 1, "others were touched")?;
+              ensure(!w.notices.iter().any(|(_, n)| matches!(n, Notice::Held { .. })), "it was held") }),
+    row("p85-works-again-before-the-order-leaves", "the order to switch it off waits for the journal, and it boots meanwhile: left on, and given back with its guests", 2,
+        |w| { w.at(T, Fault::Panic(0)); w.at(T, Fault::Once(|e| matches!(e, Entry::Claimed { .. }), Box::new(Fault::Story(vec![
+              (0, Fault::JournalFull(true)), (10_000, Fault::SelfReboot(0)), (120_000, Fault::JournalFull(false))])))); }, 700,
+        |w| { nothing(w)?; ensure(!written(w, fence_begun).is_empty(), "nobody was to switch it off")?; state(w, 0, IncidentState::Released)?;
+              ensure(w.servers[0].runs_on.contains(&0) && w.servers[1].runs_on.contains(&0), "its guests are down")?;
+              ensure(w.hosts[0].maintenance == Maintenance::Off && !w.hosts[0].disabled && !w.hosts[0].tainted, "it is not in service") }),
+    row("p86-wanted-back-with-a-message-unread", "the guest that was on its way to it is on its way elsewhere: it is given back when that guest has arrived", 1,
+        // Only one host takes guests at first, and it dies before it hears of the one it is to take.
+        |w| { for h in 2..12 { w.hosts[h].disabled = true; } w.servers[0].takes = Some(60_000); w.at(T - 10_000, Fault::Delete(1)); w.at(T, Fault::PowerLoss(0));
+              w.at(T, Fault::Once(asked_for, Box::new(Fault::Story(vec![(0, Fault::Panic(1)), (5_000, Fault::Enable)]))));
+              w.at(T, Fault::Once(|e| matches!(e, Entry::Planned { incident, .. } if incident.host.as_str() == "n01"), Box::new(Fault::Story(vec![
+              (50_000, Fault::Rabbit(false)), (75_000, Fault::Release), (90_000, Fault::Rabbit(true))])))); }, 700,
+        |w| { ensure(w.evacuations.len() == 2, "not asked for twice")?; ensure(w.servers[0].host > 1, "it did not arrive")?; state(w, 1, IncidentState::Released)?;
+              let arrived = *written(w, |e| matches!(e, Entry::Vm { progress: VmProgress::Recovered { .. } | VmProgress::Verifying { .. }, .. })).first().ok_or("not moved")?;
+              let let_go = *written(w, |e| matches!(e, Entry::FenceReleaseIntended { .. })).first().ok_or("never let go")?;
+              ensure(let_go > arrived, &format!("let go at {let_go} ms, and the guest arrived at {arrived} ms")) }),
+    row("p87-signed-and-let-go-while-nobody-led", "somebody signed that it is off, let go of it and switched it on while nobody led: nothing more is moved", 8,
+        |w| { for n in 0..8 { w.servers[n].anti_affinity = Some("g".to_owned()); } w.at(T - 1000, Fault::OnDuty); w.at(T, Fault::Bmc(0, false)); w.at(T, Fault::PowerLoss(0));
+              w.at(T, Fault::Once(asked_for, Box::new(Fault::Story(vec![
+              (2_000, Fault::Kubernetes(false)), (100_000, Fault::Unpark(0)), (100_500, Fault::PowerOn(0)), (107_000, Fault::Kubernetes(true))])))); }, 900,
+        |w| { ensure(decisions(w).first() == Some(&Decision::AckFenced), "nobody signed")?; ensure(w.hosts[0].user, "it is off")?;
+              let lost = *written(w, fence_lost).first().ok_or("the signature still counts")?; none_asked_for(w, lost - 20_000, 900_000) }),
 ];
