@@ -321,10 +321,8 @@ impl Engine {
         let read = self.run(id, now).maintenance.clone();
         // Whoever watches its object may have seen a change since it was read.
         let watched = self.hosts.get(&id.host).and_then(|host| host.facts.as_ref());
-        let changed = |found: &Maintenance| {
-            let shown = watched.map(|facts| &facts.maintenance);
-            *found == Maintenance::Ha && shown.is_some_and(|shown| *shown != Maintenance::Ha)
-        };
+        let shown_otherwise = watched.is_some_and(|facts| facts.maintenance != Maintenance::Ha);
+        let changed = |found: &Maintenance| *found == Maintenance::Ha && shown_otherwise;
         let stale = read.as_ref().is_none_or(|(asked, found)| {
             now.mono.since(*asked) > SECOND * if changed(found) { 2 } else { 8 }
         });
@@ -334,7 +332,10 @@ impl Engine {
             };
             self.act(Some(id), Slot::Maintenance, effect, now);
         }
+        // Its object has shown something else for a while, and the API has not been heard since.
+        let outdated = |asked: Mono| shown_otherwise && now.mono.since(asked) > SECOND * 10;
         match read {
+            Some((asked, Maintenance::Ha)) if outdated(asked) && !in_fence => Err(self.cluster_trouble(id)),
             Some((_, Maintenance::Ha)) if !claimed => {
                 self.write(Entry::Claimed { incident: id.clone() }, now);
                 Ok(())

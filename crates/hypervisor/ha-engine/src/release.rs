@@ -27,6 +27,8 @@ const RECORDS_PATIENCE: Duration = Duration::from_mins(1);
 const OFF_TAKES: Duration = Duration::from_secs(10);
 /// How long a host may take to have power before people are told.
 const POWER_PATIENCE: Duration = Duration::from_mins(5);
+/// How long guests that were on their way to a host may take to be asked for elsewhere before it comes back.
+const ASKED_PATIENCE: Duration = Duration::from_mins(3);
 /// How long it may take to be in service again before they are.
 const RETURN_PATIENCE: Duration = Duration::from_mins(15);
 /// How long a host that was given back says nothing before it is a case of its own again.
@@ -98,7 +100,9 @@ impl Engine {
         if self.busy(Some(id), &Slot::Off) || off_done.is_some_and(ends) {
             return Err(None);
         }
-        if !intended && self.may_still_take(&id.host) {
+        let lately = now.mono.since(self.run(id, now).state_since) < ASKED_PATIENCE;
+        if !intended && self.may_still_take(&id.host, lately) {
+            self.check_hold(id, now);
             return Err(None);
         }
         // On, seen after whoever kept it off has let it go: the fence is gone. Where no device can tell, a new boot that

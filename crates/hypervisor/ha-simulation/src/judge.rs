@@ -439,7 +439,9 @@ impl World {
                 format!("nobody looked at the power of n{h:02} for ten seconds"),
             );
         }
-        let let_go = self.hosts[h].unparked.is_some_and(|at| self.now - at > 11_500);
+        // A device that does not answer, as where somebody signed, keeps that look waiting twice.
+        let noticed = if self.signed_for(incident) { 21_500 } else { 11_500 };
+        let let_go = self.hosts[h].unparked.is_some_and(|at| self.now - at > noticed);
         if let_go && !just_lost {
             self.violate(
                 Invariant::S2Fenced,

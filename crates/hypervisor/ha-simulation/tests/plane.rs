@@ -188,7 +188,9 @@ fn a_guest_may_crash_at_any_moment() {
 /// between two attempts to move it; an owner who stopped a crashed guest while a pause kept it from being restarted;
 /// a host that works again while the order to switch it off waits for the journal; a leader to whom an emptied host that is off
 /// had to speak before another was recovered; a host that was given back while what told it to take a guest was still unread,
-/// and the guest on its way elsewhere; a host that was signed for, and that a new leader did not know to be let go of.
+/// and the guest on its way elsewhere; a host that was signed for, and that a new leader did not know to be let go of; somebody's
+/// maintenance that was set while the journal stood still; a guest about to be asked for elsewhere when the host it was on its
+/// way to was given back.
 #[test]
 fn seeds_that_once_broke_a_promise_keep_it() {
     for seed in [
@@ -221,6 +223,8 @@ fn seeds_that_once_broke_a_promise_keep_it() {
         31_013_192,
         41_002_368,
         41_007_796,
+        300_044_406,
+        300_051_781,
     ] {
         let run = run_seed(options(seed, false));
         assert!(run.violation.is_none(), "seed {seed}: {}", run.violation.unwrap());

@@ -102,23 +102,29 @@ impl Engine {
     }
 
     /// Whether a guest that is on its way elsewhere may still be brought up on this host: it was on its way there before, and
-    /// what told the compute service so is read when that starts. Whoever is new to a guest does not know.
-    pub(crate) fn may_still_take(&self, host: &HostName) -> bool {
+    /// what told the compute service so is read when that starts. Whoever is new to a guest does not know. The same of guests
+    /// that are `about` to be asked for elsewhere, which is possible as long as this host is off.
+    pub(crate) fn may_still_take(&self, host: &HostName, about: bool) -> bool {
         let open = self.ledger.incidents.values();
         let open = open.filter(|incident| incident.state.open() && incident.id.host != *host);
         let mut vms = open.flat_map(|incident| incident.vms.values().map(|vm| (&incident.id, vm)));
         vms.any(|(id, vm)| {
-            let on_its_way = matches!(vm.progress, VmProgress::Requested | VmProgress::InFlight { .. });
+            let (on_its_way, known) = match vm.progress {
+                VmProgress::Requested | VmProgress::InFlight { .. } => (true, !vm.known.is_empty()),
+                VmProgress::Pending => (about, vm.attempt > 0),
+                _ => (false, false),
+            };
             let run = self.runs.get(id).and_then(|run| run.vms.get(&vm.server));
             let went_here = |(_, (_, migrations)): &(Mono, (Option<ServerFacts>, Vec<MigrationFacts>))| {
                 migrations.iter().any(|m| {
-                    let before = m.kind == MigrationKind::Evacuation && vm.known.contains(&m.id);
-                    before && m.status.open() && m.destination.as_ref() == Some(host)
+                    let before = vm.progress == VmProgress::Pending || vm.known.contains(&m.id);
+                    let here = m.kind == MigrationKind::Evacuation && m.destination.as_ref() == Some(host);
+                    here && before && m.status.open()
                 })
             };
             let unread = || run.is_none_or(|run| run.read.is_none());
             let before = || run.and_then(|run| run.read.as_ref()).is_some_and(went_here);
-            on_its_way && !vm.known.is_empty() && (unread() || before())
+            on_its_way && known && (unread() || before())
         })
     }
 
