@@ -162,13 +162,26 @@ impl Lab {
     /// empty unless a guest runs twice. Hosts are asked one after the other, and a guest may have moved
     /// from the first to the last meanwhile; a second look tells the difference.
     pub fn guests_running_twice(&self) -> Result<BTreeMap<String, Vec<String>>> {
-        let first = self.domains()?;
-        if running_twice(&first).is_empty() {
-            return Ok(BTreeMap::new());
+        still_twice(&self.domains()?, || self.domains())
+    }
+
+    /// The same, of the hosts that answer; and those that have power and say nothing, as one that boots.
+    pub fn guests_seen_twice(&self) -> (BTreeMap<String, Vec<String>>, Vec<String>) {
+        let (first, silent) = self.answers();
+        let twice = still_twice(&first, || Ok(self.answers().0)).unwrap_or_default();
+        (twice, silent)
+    }
+
+    /// The domains of the hosts that answer, and the other hosts.
+    fn answers(&self) -> (Vec<Domain>, Vec<String>) {
+        let (mut all, mut silent) = (Vec::new(), Vec::new());
+        for host in &self.hosts {
+            match host.domains() {
+                Ok(domains) => all.extend(domains),
+                Err(_) => silent.push(host.name().to_owned()),
+            }
         }
-        let mut both = self.domains()?;
-        both.retain(|domain| first.contains(domain));
-        Ok(running_twice(&both))
+        (all, silent)
     }
 
     /// Links, processes and instance folders by kind: equal counts before and after mean no leak.
@@ -330,6 +343,19 @@ fn take_turn() -> Result<File> {
     let file = File::create(&path).map_err(|error| io(&path, &error))?;
     file.lock().map_err(|error| io(&path, &error))?;
     Ok(file)
+}
+
+/// Guests that run twice by a first look and by another one.
+fn still_twice(
+    first: &[Domain],
+    again: impl FnOnce() -> Result<Vec<Domain>>,
+) -> Result<BTreeMap<String, Vec<String>>> {
+    if running_twice(first).is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let mut both = again()?;
+    both.retain(|domain| first.contains(domain));
+    Ok(running_twice(&both))
 }
 
 fn running_twice(domains: &[Domain]) -> BTreeMap<String, Vec<String>> {

@@ -396,10 +396,14 @@ impl Engine {
         });
         // Where a person vouches for the host, its silence is all there is to see, once those that may know better were asked
         // whether they still keep it off. Whoever is new to it listens first.
-        let unanswered = self
-            .hosts
-            .get(&id.host)
-            .and_then(|host| host.signals.last_unanswered());
+        let listened = self
+            .term
+            .is_some_and(|term| now.mono.since(term.since) >= self.config.silent_after);
+        let unanswered = self.hosts.get(&id.host).and_then(|host| {
+            // One whose address nobody knows can be asked by nobody.
+            let unasked = (listened && host.signals.unquestioned()).then_some(now.mono);
+            host.signals.last_unanswered().or(unasked)
+        });
         if by_word && !alive {
             let run = self.run(id, now);
             run.hold_ok = run.hold_ok.max(unanswered.filter(|_| run.power_looked));

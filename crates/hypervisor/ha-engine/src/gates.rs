@@ -447,16 +447,21 @@ impl Engine {
                     !i.approved.is_empty() || i.asserted || i.state > IncidentState::Confirmed
                 })
         };
-        let (mut here, mut others) = (0, 0);
+        let (mut here, mut others, mut excused) = (0, 0, 0);
         for (name, host) in self.hosts.iter() {
+            if host.facts.is_none() || vouched(name, host) {
+                continue;
+            }
             let fresh = host.signals.fresh_here(now, &self.config);
-            let counts = fresh || !self.may_be_silent(name, host);
-            if host.facts.is_some() && !vouched(name, host) && counts {
+            if fresh || !self.may_be_silent(name, host) {
                 others += 1;
                 here += usize::from(fresh);
+            } else {
+                excused += 1;
             }
         }
-        let hears = here * 100 >= others * self.config.fresh_percent;
+        // Where all that could be heard are excused, nothing says that anything can be.
+        let hears = here * 100 >= others * self.config.fresh_percent && (others > 0 || excused == 0);
         if majority && canaries && hears {
             Ok(())
         } else {

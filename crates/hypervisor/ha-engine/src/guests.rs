@@ -79,6 +79,8 @@ pub(crate) struct Guests {
 const LISTED: Duration = Duration::from_secs(180);
 /// How long a restart may take to show.
 const SHOWS: Duration = Duration::from_secs(120);
+/// How many guests Nova is asked for or told to restart at once: those that wait their turn there would be too late.
+const AT_ONCE: usize = 8;
 /// Within what time the order to restart a guest leaves, or not at all: its owner may stop it meanwhile.
 const LEAVES: Duration = Duration::from_secs(3);
 /// For how long whoever does not lead remembers a crash: longer than it takes to lead.
@@ -227,15 +229,21 @@ impl Engine {
 
     pub(crate) fn drive_guests(&mut self, now: Now) {
         let storm = self.guest_storm(now.mono);
-        let due: Vec<ServerId> = self
-            .guests
-            .cases
-            .iter()
-            .filter(|(_, case)| case.due(storm, now.mono))
-            .map(|(server, _)| server.clone())
+        let due = self.guests.cases.iter();
+        let due = due.filter(|(_, case)| case.due(storm, now.mono));
+        let mut due: Vec<(Option<Mono>, ServerId)> = due
+            .map(|(server, case)| (case.read.as_ref().map(|(asked, _)| *asked), server.clone()))
             .collect();
-        for server in due {
+        due.sort();
+        let busy = |engine: &Self, server: &ServerId| engine.busy(None, &Slot::Guest(server.clone()));
+        let mut asked = due.iter().filter(|(_, server)| busy(self, server)).count();
+        for (_, server) in due {
+            if asked >= AT_ONCE {
+                return;
+            }
+            let before = busy(self, &server);
             self.drive_guest(&server, false, now);
+            asked += usize::from(!before && busy(self, &server));
         }
     }
 
@@ -259,6 +267,7 @@ impl Engine {
             if shown == Some(true) {
                 self.guests.cases.remove(server);
                 self.tell(Notice::GuestRestarted {
+                    host: case.host,
                     server: server.clone(),
                 });
             } else if now.mono.since(restarted) > SHOWS
@@ -278,6 +287,7 @@ impl Engine {
                 self.guests.cases.remove(server);
                 if case.in_vain && shown != Some(true) && facts.is_some() {
                     self.tell(Notice::GuestGaveUp {
+                        host: case.host,
                         server: server.clone(),
                     });
                 }
@@ -322,7 +332,8 @@ impl Engine {
             return Next::Leave;
         };
         let heard = self.evidence(host, now).of(Group::A).verdict == Verdict::Alive;
-        let paused = self.paused(&case.host) || self.paused_server(&facts.id);
+        // Pauses that nobody could read yet may be about this guest.
+        let paused = self.pauses.is_none() || self.paused(&case.host) || self.paused_server(&facts.id);
         if !heard || host.suspicion.is_some() || paused {
             return Next::Wait;
         }
@@ -385,6 +396,7 @@ impl Engine {
         if n >= max {
             self.guests.cases.remove(server);
             self.tell(Notice::GuestGaveUp {
+                host: host.clone(),
                 server: server.clone(),
             });
             return;
@@ -427,6 +439,15 @@ impl Engine {
         let Some(case) = self.guests.cases.get_mut(server) else {
             return;
         };
+        if matches!(result, Err(Trouble::NotStarted)) && case.restarted.is_some() {
+            // It counts as no restart, for us; whoever leads next knows only that it was intended.
+            (case.restarted, case.read) = (None, None);
+            case.not_before = now.mono.after(SECOND);
+            if let Some(past) = self.guests.restarts.get_mut(server) {
+                past.pop_back();
+            }
+            return;
+        }
         let Ok(Answer::Server { server: facts, .. }) = result else {
             // Nova is asked what came of it.
             case.not_before = now.mono.after(SECOND * 5);

@@ -16,7 +16,7 @@ use crate::status::HeldReason;
 
 /// The version of the records written here. Older ones are read; newer ones are refused, because
 /// half-understood records are worse than none.
-pub const VERSION: u16 = 5;
+pub const VERSION: u16 = 6;
 
 /// What is intended when a guest is locked against its owner.
 pub(crate) const LOCK: &str = "lock";
@@ -78,6 +78,10 @@ pub enum Entry {
     FenceIntended {
         incident: IncidentId,
         level: usize,
+    },
+    /// The latest order to switch it off never left.
+    FenceWithdrawn {
+        incident: IncidentId,
     },
     /// The host is off as far as `grade` says. `boot` is the last boot it was seen with.
     Fenced {
@@ -194,6 +198,7 @@ impl Entry {
             | Self::Claimed { incident }
             | Self::StopEvictionIntended { incident }
             | Self::FenceIntended { incident, .. }
+            | Self::FenceWithdrawn { incident }
             | Self::Fenced { incident, .. }
             | Self::FenceLost { incident }
             | Self::HoldIntended { incident }

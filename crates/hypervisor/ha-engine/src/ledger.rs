@@ -242,6 +242,8 @@ pub struct Incident {
     pub eviction_stopped: bool,
     /// A power command was intended or the power was found off: there is no way back before it is known.
     pub fence_intended: bool,
+    /// Orders to switch it off that may have left, and looks that found it off.
+    pub fence_orders: u32,
     /// The level that is or was tried.
     pub level: usize,
     /// All that were: what one of them began may keep the host off although another one switched it off.
@@ -446,6 +448,12 @@ impl Ledger {
                 incident.level = *level;
                 incident.levels.insert(*level);
                 incident.fence_intended = true;
+                incident.fence_orders += 1;
+            }
+            Entry::FenceWithdrawn { incident } => {
+                let incident = self.get(incident)?;
+                incident.fence_orders = incident.fence_orders.saturating_sub(1);
+                incident.fence_intended = incident.fence_orders > 0;
             }
             Entry::Fenced {
                 incident,
@@ -460,6 +468,7 @@ impl Ledger {
                 incident.levels.insert(*level);
                 incident.grade = Some(*grade);
                 incident.fence_intended = true;
+                incident.fence_orders += 1;
             }
             Entry::FenceLost { incident } => {
                 let incident = self.get(incident)?;
@@ -569,6 +578,7 @@ fn opened(
         restoring: false,
         eviction_stopped: false,
         fence_intended: false,
+        fence_orders: 0,
         level: 0,
         levels: BTreeSet::new(),
         grade: None,

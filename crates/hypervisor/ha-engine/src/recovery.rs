@@ -45,6 +45,11 @@ impl Engine {
             return;
         };
         let state = incident.state;
+        // What is waited for in a state is counted from its beginning.
+        let run = self.run(id, now);
+        if run.state != state {
+            run.state_since = now.mono;
+        }
         let passed = match state {
             IncidentState::Confirmed => self.consider(id, now),
             IncidentState::Fencing | IncidentState::Fenced | IncidentState::Evacuating => {
@@ -372,7 +377,12 @@ impl Engine {
                 Err(self.cluster_trouble(id))
             }
             // Who cannot be asked stops nobody; but whoever is new to it asks first.
-            None if claimed && self.run(id, now).retry.contains_key(&Slot::Maintenance) => Ok(()),
+            None if claimed
+                && !shown_otherwise
+                && self.run(id, now).retry.contains_key(&Slot::Maintenance) =>
+            {
+                Ok(())
+            }
             None => Err(self.cluster_trouble(id)),
         }
     }
@@ -645,7 +655,9 @@ impl Engine {
             (Slot::Identify, Ok(Answer::Identity(identity))) => run.identity = Some((asked, identity)),
             (Slot::Power, result) => self.power_read(id, asked, result, now),
             // An order that never left switches nothing off.
-            (Slot::Off, Err(Trouble::NotStarted)) => {}
+            (Slot::Off, Err(Trouble::NotStarted)) => {
+                self.write(Entry::FenceWithdrawn { incident: id.clone() }, now);
+            }
             (Slot::Off, result) => {
                 run.off_done = Some(now.mono);
                 run.off_sent |= !matches!(result, Err(Trouble::Lost));

@@ -223,9 +223,11 @@ pub enum Notice {
         host: HostName,
     },
     GuestRestarted {
+        host: HostName,
         server: ServerId,
     },
     GuestGaveUp {
+        host: HostName,
         server: ServerId,
     },
     GuestStorm {

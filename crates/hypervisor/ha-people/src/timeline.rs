@@ -25,6 +25,7 @@ pub fn words(entry: &Entry) -> String {
         Entry::Claimed { .. } => "the host is claimed".to_owned(),
         Entry::StopEvictionIntended { .. } => "stopping its eviction".to_owned(),
         Entry::FenceIntended { level, .. } => format!("switching it off, level {level}"),
+        Entry::FenceWithdrawn { .. } => "the order to switch it off was too late and never left".to_owned(),
         Entry::Fenced {
             grade: Grade::None, ..
         } => "UNSAFE: nothing switched it off; whoever runs it accepted that its guests may run twice"

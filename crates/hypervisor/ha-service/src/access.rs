@@ -119,19 +119,32 @@ impl Doorkeeper {
 
     /// Who is calling; nothing if credentials were shown that are not known.
     pub fn who(&self, headers: &HeaderMap, names: Option<&PeerNames>) -> Option<Caller> {
-        let host = names.and_then(|names| self.host_of(names));
+        let senders = names.map_or(Vec::new(), |names| self.senders_of(names));
+        // Two different ones are none, and a certificate of a sender speaks for no host.
+        let sender = match senders.as_slice() {
+            [one] => Some(*one),
+            _ => None,
+        };
+        let host = names
+            .filter(|_| senders.is_empty())
+            .and_then(|names| self.host_of(names));
         let Some(token) = bearer(headers) else {
             if headers.contains_key(header::AUTHORIZATION) {
                 return None;
             }
-            return Some(match host {
-                Some(host) if !self.access.agents_need_both => Caller::Agent(Some(host)),
+            return Some(match (host, sender) {
+                (Some(host), _) if !self.access.agents_need_both => Caller::Agent(Some(host)),
+                (_, Some(sender)) if !self.access.senders_need_both => Caller::Sender(sender.to_owned()),
                 _ if self.access.anonymous_viewer => Caller::Viewer("anonymous".into()),
                 _ => Caller::Anonymous,
             });
         };
         let shown = digest(token);
         let caller = self.by_token(&shown, token)?;
+        if let Caller::Sender(name) = &caller {
+            let agrees = sender.map_or(!self.access.senders_need_both, |sender| sender == name);
+            return agrees.then_some(caller);
+        }
         match (&caller, host) {
             // Both were shown: they must agree.
             (Caller::Agent(Some(bound)), Some(host)) if *bound != host => None,
@@ -147,6 +160,14 @@ impl Doorkeeper {
         }
         let peer = self.peer.as_ref()?.current().ok()?;
         equal(peer.as_bytes(), token.as_bytes()).then_some(Caller::Peer)
+    }
+
+    /// The senders a certificate speaks for.
+    fn senders_of(&self, names: &PeerNames) -> Vec<&str> {
+        let shown = |name: &String| names.uris.contains(name) || names.dns.contains(name);
+        let known = self.access.sender_certificates.iter();
+        let named = known.filter(|(_, names)| names.iter().any(shown));
+        named.map(|(sender, _)| sender.as_str()).collect()
     }
 
     /// The host a certificate speaks for. Two different ones are none.
@@ -279,6 +300,60 @@ mod tests {
         assert_eq!(keeper.who(&with(None), Some(&n1)), Some(Caller::Anonymous));
         assert_eq!(keeper.who(&with(Some("a")), None), None);
         assert_eq!(keeper.who(&with(Some("a")), Some(&n1)), Some(agent("n1")));
+    }
+
+    #[test]
+    fn a_sender_shows_a_certificate_or_a_token_or_both() {
+        const CERTIFICATES: &str = "  sender_certificates: {prom: [spiffe://t/monitoring/prom, prom.monitoring.svc], ceph: [spiffe://t/ceph]}\n";
+        let keeper = keeper(CERTIFICATES);
+        let who = |token, names: &PeerNames| keeper.who(&with(token), Some(names));
+        let prom = || Some(Caller::Sender("prom".into()));
+        let ceph = names("spiffe://t/ceph");
+        assert_eq!(who(None, &names("spiffe://t/monitoring/prom")), prom());
+        assert_eq!(
+            who(None, &ceph),
+            Some(Caller::Sender("ceph".into())),
+            "it has no token"
+        );
+        let dns = PeerNames {
+            uris: Vec::new(),
+            dns: vec!["prom.monitoring.svc".into()],
+        };
+        assert_eq!(
+            who(None, &dns),
+            prom(),
+            "and is the agent of no host of that name"
+        );
+        assert_eq!(who(Some("s"), &dns), prom());
+        assert_eq!(
+            who(Some("s"), &ceph),
+            None,
+            "the token of one and the certificate of another"
+        );
+        let two = PeerNames {
+            uris: vec!["spiffe://t/ceph".into()],
+            ..dns.clone()
+        };
+        assert_eq!(
+            who(Some("s"), &names("spiffe://t/other")),
+            prom(),
+            "its token is enough"
+        );
+        assert_eq!(who(None, &two), Some(Caller::Anonymous), "which of the two?");
+
+        let strict = Doorkeeper::new(
+            &Config::parse(
+                "t",
+                &format!(
+                    "leader: {{replicas: 1}}\naccess:\n  senders: {{prom: [{}]}}\n  senders_need_both: true\n  sender_certificates: {{prom: [prom.monitoring.svc]}}\n",
+                    hex("s")
+                ),
+            )
+            .unwrap(),
+        );
+        assert_eq!(strict.who(&with(Some("s")), Some(&dns)), prom());
+        assert_eq!(strict.who(&with(Some("s")), None), None);
+        assert_eq!(strict.who(&with(None), Some(&dns)), Some(Caller::Anonymous));
     }
 
     #[test]

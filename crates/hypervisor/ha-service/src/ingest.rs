@@ -343,6 +343,9 @@ async fn store(
         .iter()
         .map(|range| range.end() - range.start() + 1)
         .sum();
+    if dropped > 0 {
+        tracing::warn!(%host, dropped, "records were dropped before they were sent: the spool of its agent is full");
+    }
     app.metrics.spool_dropped.inc_by(dropped);
     for event in batch.events.iter().skip(skip) {
         app.metrics

@@ -174,6 +174,8 @@ metrics! {
     "Guests that are on two hosts" "zombies" zombies: Gauge = Gauge::default();
     "Memory of hosts that failed beyond repair, first of each" "memory_failures" memory_failures: Counter = Counter::default();
     "Guests whose watchdog fired again and again" "watchdog_storms" watchdog_storms: Counter = Counter::default();
+    "Times that so many guests crashed at once that none was restarted" "crash_storms" crash_storms: Counter = Counter::default();
+    "Times that disks of guests failed on many hosts together" "storage_outages" storage_outages: Counter = Counter::default();
     "Pauses in force" "paused" paused: Family<OfScope, Gauge> = Family::default();
     "Steps of the engine" "engine_steps" steps: Counter = Counter::default();
     "Duration of a step of the engine" "engine_step_seconds" step_seconds: Histogram = histogram();

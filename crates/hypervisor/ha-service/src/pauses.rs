@@ -36,6 +36,8 @@ pub struct PauseBook {
     place: Place,
     /// As last read; nothing before they were.
     known: Arc<RwLock<Option<Vec<Pause>>>>,
+    /// One look at a time, so that none puts an older answer over a newer one.
+    looking: Arc<tokio::sync::Mutex<()>>,
     brain: BrainHandle,
     metrics: Metrics,
 }
@@ -68,6 +70,7 @@ impl PauseBook {
         Self {
             place: Place::Database(store),
             known: Arc::default(),
+            looking: Arc::default(),
             brain,
             metrics,
         }
@@ -84,6 +87,7 @@ impl PauseBook {
         Self {
             place: Place::Cluster(Box::new(Kept::new(client, namespace, name, WHAT))),
             known: Arc::default(),
+            looking: Arc::default(),
             brain,
             metrics,
         }
@@ -152,6 +156,7 @@ impl PauseBook {
     }
 
     async fn refresh(&self) -> Result<(), String> {
+        let _turn = self.looking.lock().await;
         let found = self.read().await?;
         *self.known.write() = Some(found);
         self.tell().await;

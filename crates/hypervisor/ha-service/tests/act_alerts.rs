@@ -62,3 +62,27 @@ fn every_alert_is_tested_and_in_the_runbook() {
     let said = String::from_utf8_lossy(&outcome.stdout) + String::from_utf8_lossy(&outcome.stderr);
     assert!(outcome.status.success(), "{said}");
 }
+
+/// What Prometheus is told to scrape is there: a monitor that selects nothing would silence every alert.
+#[test]
+fn the_monitor_selects_the_service_that_has_figures() {
+    let after = |text: &str, before: &str| {
+        let found = text.split_once(before).map(|(_, rest)| rest.to_owned());
+        found.unwrap_or_else(|| panic!("{before} is not in:\n{text}"))
+    };
+    let monitor = read("deploy/ha-service/monitoring/service-monitor.yaml");
+    let wanted = after(&monitor, "matchLabels: {");
+    let wanted = wanted.split('}').next().unwrap();
+    let base = read("deploy/ha-service/kustomization.yaml");
+    assert!(
+        after(&base, "labels:\n").contains(wanted),
+        "nothing bears the label {wanted}"
+    );
+    let port = after(&monitor, "- port: ");
+    let port = port.lines().next().unwrap();
+    let services = read("deploy/ha-service/services.yaml");
+    assert!(
+        services.contains(&format!("- {{name: {port},")),
+        "no service has the port {port}"
+    );
+}

@@ -10,11 +10,12 @@
 mod agents;
 mod common;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agents::Agents;
 use cobaltcore_lab::{Host, Lab, Options};
@@ -54,10 +55,38 @@ fn session(lab: &Lab) -> Session {
     Session::new(cloud, Settings::default()).unwrap()
 }
 
-/// Looks at every libvirt again and again; remembers whether a guest was ever seen twice.
+/// Looks at every libvirt again and again; remembers whether a guest was ever seen twice, and how long any host with
+/// power was not seen at all.
 struct Watch {
     over: Arc<AtomicBool>,
-    task: std::thread::JoinHandle<(usize, Vec<String>)>,
+    task: std::thread::JoinHandle<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    looks: usize,
+    twice: Vec<String>,
+    /// Since when each host that has power has not answered.
+    silent: BTreeMap<String, Instant>,
+    longest: Duration,
+}
+
+/// How long a host with power may be out of sight: it boots, and its libvirtd has yet to start.
+const OUT_OF_SIGHT: Duration = Duration::from_secs(30);
+
+impl Seen {
+    fn look(&mut self, lab: &Lab) {
+        let began = Instant::now();
+        let (twice, silent) = lab.guests_seen_twice();
+        self.looks += 1;
+        let told = |(guest, hosts)| format!("{guest} on {hosts:?}");
+        self.twice.extend(twice.into_iter().map(told));
+        self.silent.retain(|host, _| silent.contains(host));
+        for host in silent {
+            let since = *self.silent.entry(host).or_insert(began);
+            self.longest = self.longest.max(since.elapsed());
+        }
+    }
 }
 
 impl Watch {
@@ -65,30 +94,34 @@ impl Watch {
         let over = Arc::new(AtomicBool::new(false));
         let (lab, end) = (Arc::clone(lab), Arc::clone(&over));
         let task = std::thread::spawn(move || {
-            let (mut looks, mut twice) = (0, Vec::new());
+            let mut seen = Seen::default();
             while !end.load(Ordering::Relaxed) {
-                // A host that goes down while it is asked has no answer; the next look has one.
-                if let Ok(found) = lab.guests_running_twice() {
-                    looks += 1;
-                    twice.extend(
-                        found
-                            .into_iter()
-                            .map(|(guest, hosts)| format!("{guest} on {hosts:?}")),
-                    );
-                }
+                let began = Instant::now();
+                seen.look(&lab);
+                seen.longest = seen.longest.max(began.elapsed());
                 std::thread::sleep(Duration::from_millis(200));
             }
-            (looks, twice)
+            seen
         });
         Self { over, task }
     }
 
     fn end(self) {
         self.over.store(true, Ordering::Relaxed);
-        let (looks, twice) = self.task.join().unwrap();
+        let Seen {
+            looks,
+            twice,
+            longest,
+            ..
+        } = self.task.join().unwrap();
         assert!(twice.is_empty(), "these guests ran twice: {twice:?}");
-        assert!(looks > 20, "only {looks} looks were taken");
-        println!("{looks} looks at all libvirts, no guest ever ran twice");
+        assert!(
+            longest < OUT_OF_SIGHT && looks > 20,
+            "{looks} looks were taken, and a host with power was out of sight for {longest:?}"
+        );
+        println!(
+            "{looks} looks at all libvirts, no guest ever ran twice; no host with power was out of sight for more than {longest:.1?}"
+        );
     }
 }
 
@@ -346,6 +379,7 @@ async fn guests_that_crash_or_hang_are_helped_if_somebody_wants_it() {
         .compute("POST", &format!("/servers/{wanted}/metadata"), Some(&metadata))
         .unwrap();
     all_heard(&service, &[wanted.clone(), unwanted.clone()]).await;
+    let watch = Watch::start(&lab);
 
     // Two guests hang. Their firmware takes its time before they do.
     let helped = cloud.create_from("hangs-once", "real-ha-helped", &host).unwrap();
@@ -395,6 +429,7 @@ async fn guests_that_crash_or_hang_are_helped_if_somebody_wants_it() {
     let state = bystander.virsh(&["domstate", &left]).unwrap();
     assert_eq!(state.trim(), "paused", "nobody allowed to help this one");
 
+    watch.end();
     for guest in [&wanted, &unwanted, &helped, &left] {
         cloud.delete(guest).unwrap();
     }

@@ -36,6 +36,8 @@ pub(crate) enum Fault {
     Uplink(usize, bool),
     ReplicaHosts(usize, bool),
     ReplicaKubernetes(usize, bool),
+    /// The watches of a replica tell nothing new, or do again; what it reads itself is new.
+    WatchStalls(usize, bool),
     ReplicaNova(usize, bool),
     ReplicaPeers(usize, bool),
     /// It gets nothing of what hosts say, and they get what it says; or the other way round.
@@ -208,6 +210,7 @@ impl World {
                 self.replicas[r].hosts = Way::both(on);
                 self.replicas[r].cut_since = self.now;
             }
+            Fault::WatchStalls(r, on) => self.replicas[r].watches = !on,
             Fault::ReplicaKubernetes(r, on) => self.replicas[r].kubernetes = Way::both(on),
             Fault::ReplicaNova(r, on) => self.replicas[r].nova = Way::both(on),
             Fault::ReplicaPeers(r, on) => self.replicas[r].peers = on,
@@ -411,6 +414,7 @@ impl World {
         for replica in &mut self.replicas {
             replica.hosts = Way::OPEN;
             replica.kubernetes = Way::OPEN;
+            replica.watches = true;
             replica.nova = Way::OPEN;
             replica.peers = true;
             replica.closed = false;
@@ -519,7 +523,7 @@ pub(crate) fn unsettled(world: &World) -> Option<(Invariant, String)> {
                 format!("n{h:02} is dead and nobody noticed"),
             ));
         }
-        let well = host.well_since.is_some_and(|since| world.now - since > 120_000);
+        let well = host.well_since.is_some_and(|since| world.now - since > 60_000);
         let now = cobaltcore_ha_engine::Now {
             mono: world.mono(r),
             wall: jiff::Timestamp::UNIX_EPOCH,

@@ -6,7 +6,7 @@ use cobaltcore_api::Maintenance;
 use cobaltcore_api::names::HostName;
 use cobaltcore_ha_engine::{
     Action, Decision, Effect, Entry, Gate, Grade, Group, Incident, IncidentId, IncidentKind, IncidentState,
-    Ledger, MigrationKind, MigrationStatus, Pause, PauseScope, ServiceChange, Verdict,
+    Ledger, MigrationKind, MigrationStatus, Pause, PauseScope, Record, ServiceChange, Verdict,
 };
 
 use crate::invariants::Invariant;
@@ -369,12 +369,12 @@ impl World {
         if self.journal.iter().any(|record| fenced(&record.entry)) {
             return false;
         }
-        let fences = self
-            .journal
-            .iter()
-            .filter(|record| matches!(&record.entry, Entry::FenceIntended { incident: about, .. } if Some(about) == incident))
-            .count();
-        fences <= 1
+        let orders = |record: &Record| match &record.entry {
+            Entry::FenceIntended { incident: about, .. } if Some(about) == incident => 1,
+            Entry::FenceWithdrawn { incident: about } if Some(about) == incident => -1,
+            _ => 0,
+        };
+        self.journal.iter().map(orders).sum::<i32>() <= 1
     }
 
     /// A request decided while the fence was seen to hold may leave until that look is ten seconds old.

@@ -80,6 +80,8 @@ pub(crate) fn random_run(options: Options) -> World {
     answers_are_lost(&mut world, &mut ways, end);
     let mut wishes = fastrand::Rng::with_seed(options_seed ^ 0x0031_5E55);
     wishes_of_people(&mut world, &mut wishes, end);
+    let mut stale = fastrand::Rng::with_seed(options_seed ^ 0x0057_A1E0);
+    clocks_and_watches(&mut world, &mut stale, end);
     world.at(end, Fault::Heal);
     world.at(end + 90_000, Fault::OnDuty);
     world.schedule(30_000, Event::Operator);
@@ -251,6 +253,21 @@ fn wishes_of_people(world: &mut World, wishes: &mut fastrand::Rng, end: u64) {
     if wishes.u8(..4) == 0 {
         let (h, at) = (wishes.usize(..world.hosts.len()), wishes.u64(200_000..end));
         world.at(at, Fault::PowerOn(h));
+    }
+}
+
+/// Clocks of replicas that run faster or slower than others, as far as clocks do, and watches that tell nothing new.
+fn clocks_and_watches(world: &mut World, stale: &mut fastrand::Rng, end: u64) {
+    for r in 0..3 {
+        world.replicas[r].drift = stale.i64(-500..=500);
+    }
+    if stale.u8(..6) == 0 {
+        let (r, at) = (stale.usize(..3), stale.u64(90_000..end - 60_000));
+        world.at(at, Fault::WatchStalls(r, true));
+        world.at(
+            (at + stale.u64(5_000..240_000)).min(end),
+            Fault::WatchStalls(r, false),
+        );
     }
 }
 

@@ -47,6 +47,10 @@ pub(crate) struct Replica {
     /// Since when it has been cut off from the hosts.
     pub(crate) cut_since: u64,
     pub(crate) kubernetes: Way,
+    /// Whether its watches tell what changes.
+    pub(crate) watches: bool,
+    /// How much faster than the world its clock runs, in parts of a million.
+    pub(crate) drift: i64,
     pub(crate) nova: Way,
     pub(crate) peers: bool,
     /// Nobody gets a connection to it.
@@ -90,6 +94,8 @@ impl Replica {
             hosts: Way::OPEN,
             cut_since: 0,
             kubernetes: Way::OPEN,
+            watches: true,
+            drift: 0,
             nova: Way::OPEN,
             peers: true,
             closed: false,
@@ -123,7 +129,9 @@ impl World {
         let replica = &self.replicas[r];
         let wall = self.now as i64 + replica.wall_skew_ms;
         Now {
-            mono: Mono(self.now + replica.clock),
+            mono: Mono(
+                (self.now + replica.clock).saturating_add_signed(self.now as i64 * replica.drift / 1_000_000),
+            ),
             wall: jiff::Timestamp::from_millisecond(wall).unwrap_or(jiff::Timestamp::UNIX_EPOCH),
         }
     }
@@ -302,8 +310,10 @@ impl World {
         let incarnation = replica.incarnation;
         let (nova, kubernetes) = (self.nova(r).answers(), self.kubernetes(r).answers());
         if kubernetes {
-            self.show_hosts(r);
-            self.show_leases(r);
+            if self.replicas[r].watches {
+                self.show_hosts(r);
+                self.show_leases(r);
+            }
             let pauses = self.pauses.clone();
             self.deliver(r, incarnation, Input::Pauses(pauses));
             self.follow(r, leads);
@@ -489,6 +499,8 @@ impl World {
         replica.clock = old.clock.wrapping_mul(3) % 9_000_000 + 500_000;
         replica.hosts = old.hosts;
         replica.kubernetes = old.kubernetes;
+        replica.watches = old.watches;
+        replica.drift = old.drift;
         replica.nova = old.nova;
         replica.peers = old.peers;
         replica.closed = old.closed;

@@ -423,10 +423,12 @@ impl Spool {
         !self.cursors.is_dirty() && self.unneeded().is_none()
     }
 
-    /// The oldest segment, if nobody waits for it. The newest stays, whoever has it: after a power cut it may be all that
-    /// tells which numbers were given, because the marks beside it are not flushed.
+    /// The oldest segment, if nobody waits for it. The newest of which anything was flushed stays, whoever has it: after a
+    /// power cut it may be all that tells which numbers were given, because the marks beside it are not flushed.
     fn unneeded(&self) -> Option<&Path> {
-        let oldest = self.segments.first().filter(|_| self.segments.len() > 1)?;
+        let begun = self.active.is_some() && self.flushed_bytes == 0;
+        let kept = if begun { 2 } else { 1 };
+        let oldest = self.segments.first().filter(|_| self.segments.len() > kept)?;
         may_go(oldest.last, &self.reached(), self.limit()).then_some(&oldest.path)
     }
 

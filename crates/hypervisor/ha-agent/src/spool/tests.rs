@@ -204,6 +204,30 @@ fn numbers_that_everybody_has_are_not_given_again_after_a_power_cut() {
     assert_eq!(spool.flushed(), 10, "nine is known to a");
 }
 
+/// What was written after them is not flushed when they are known everywhere, and is lost with the power.
+#[test]
+fn numbers_are_not_given_again_when_the_power_goes_before_a_new_segment_was_flushed() {
+    let dir = TempDir::new().unwrap();
+    let (mut spool, _) = open(&dir);
+    put(&mut spool, 9, "x");
+    drop(spool);
+    let (mut spool, _) = open(&dir);
+    spool.set_endpoints(&["a".into()]);
+    spool.append(&[draft(Kind::Lifecycle, "stopped")]).unwrap();
+    spool.sending(9).unwrap();
+    spool.ack("a", 9).unwrap();
+    spool.collect().unwrap();
+    let unflushed = spool.segments.last().unwrap().path.clone();
+    drop(spool);
+    std::fs::remove_file(unflushed).unwrap();
+    for mark in ["sent", "cursors.json"] {
+        let _ = std::fs::remove_file(dir.path().join(mark));
+    }
+    let (mut spool, _) = open(&dir);
+    put(&mut spool, 1, "y");
+    assert_eq!(spool.flushed(), 10, "nine is known to a");
+}
+
 /// The cheapest go first, and those may be the newest. What was written after them is lost with the power.
 #[test]
 fn numbers_of_records_that_were_given_up_are_not_given_again_after_a_power_cut() {

@@ -387,11 +387,16 @@ impl Engine {
     /// The caller owes an answer within ten seconds of the start, which waits for the journal. One that never comes may have
     /// been started or not.
     fn forget_lost_actions(&mut self, now: Now) {
+        let patience = |slot: &Slot| match slot {
+            // Whether it left decides whether the host is let alone.
+            Slot::Off => Duration::from_mins(10),
+            _ => Duration::from_secs(30),
+        };
         let lost: Vec<_> = self
             .outstanding
-            .values()
-            .filter(|(_, at)| now.mono.since(*at) > Duration::from_secs(30))
-            .map(|(id, _)| *id)
+            .iter()
+            .filter(|((_, slot), (_, at))| now.mono.since(*at) > patience(slot))
+            .map(|(_, (id, _))| *id)
             .collect();
         for id in lost {
             self.outcome(id, Err(Trouble::Lost), now);

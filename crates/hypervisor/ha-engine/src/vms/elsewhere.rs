@@ -117,7 +117,9 @@ impl Engine {
             let run = self.runs.get(id).and_then(|run| run.vms.get(&vm.server));
             let went_here = |(_, (_, migrations)): &(Mono, (Option<ServerFacts>, Vec<MigrationFacts>))| {
                 migrations.iter().any(|m| {
-                    let before = vm.progress == VmProgress::Pending || vm.known.contains(&m.id);
+                    // The record that is followed is the one it is to arrive by.
+                    let followed = vm.progress == VmProgress::InFlight { migration: m.id };
+                    let before = vm.progress == VmProgress::Pending || vm.known.contains(&m.id) && !followed;
                     let here = m.kind == MigrationKind::Evacuation && m.destination.as_ref() == Some(host);
                     here && before && m.status.open()
                 })

@@ -102,6 +102,8 @@ impl Engine {
         let mut places = self.places(id);
         for vm in vms {
             match &vm.progress {
+                // Pauses that nobody could read yet may be about this guest.
+                VmProgress::Pending if self.pauses.is_none() => {}
                 VmProgress::Pending => self.request(id, &vm, &mut places, now),
                 _ => self.attend(id, &vm, now),
             }

@@ -59,6 +59,10 @@ pub struct Access {
     pub operators: BTreeMap<String, Tokens>,
     /// Senders of telemetry, by name; sources name them.
     pub senders: BTreeMap<String, Tokens>,
+    /// Names in the certificates of senders, URI or DNS, by sender: instead of a token, or beside it.
+    pub sender_certificates: BTreeMap<String, Vec<String>>,
+    /// Senders need both a certificate and a token.
+    pub senders_need_both: bool,
     /// Agents by their host, where they have no certificate.
     pub agents: BTreeMap<String, Tokens>,
     /// One token for every agent. It binds no agent to its host: for laboratories only.
@@ -90,6 +94,7 @@ impl Access {
                 }
             }
         }
+        self.check_senders(mistakes);
         if self.any_agent.0.len() > 2 {
             mistakes.add("access.any_agent", "two tokens are allowed at most");
         }
@@ -97,6 +102,46 @@ impl Access {
             mistakes.add(
                 "access.agent_uri_prefix",
                 "must end with a slash, such as spiffe://example.org/host/",
+            );
+        }
+    }
+}
+
+impl Access {
+    /// Whether anything lets a sender of that name in.
+    pub(super) fn knows_sender(&self, name: &str) -> bool {
+        self.senders.contains_key(name) || self.sender_certificates.contains_key(name)
+    }
+
+    fn check_senders(&self, mistakes: &mut Mistakes<'_>) {
+        let mut owners: BTreeMap<&str, &str> = BTreeMap::new();
+        for (sender, names) in &self.sender_certificates {
+            let key = format!("access.sender_certificates.{sender}");
+            if names.is_empty() || names.iter().any(String::is_empty) {
+                mistakes.add(&key, "the URI or DNS names of its certificate are needed");
+            }
+            for name in names {
+                if let Some(other) = owners.insert(name, sender) {
+                    mistakes.add(&key, format!("{name} is the name of {other} already"));
+                }
+            }
+            if self.senders_need_both && !self.senders.contains_key(sender) {
+                mistakes.add(
+                    &key,
+                    "senders_need_both is set, and it has no token in access.senders",
+                );
+            }
+        }
+        let bare = |sender: &&String| !self.sender_certificates.contains_key(*sender);
+        for sender in self
+            .senders
+            .keys()
+            .filter(bare)
+            .filter(|_| self.senders_need_both)
+        {
+            mistakes.add(
+                &format!("access.senders.{sender}"),
+                "senders_need_both is set, and it has no certificate in access.sender_certificates",
             );
         }
     }

@@ -353,10 +353,10 @@ impl Sources {
                 mistakes.add(&format!("{key}.senders"), "somebody must be allowed to send");
             }
             for sender in &push.senders {
-                if !access.senders.contains_key(sender) {
+                if !access.knows_sender(sender) {
                     mistakes.add(
                         &format!("{key}.senders"),
-                        format!("{sender} is not in access.senders"),
+                        format!("{sender} is neither in access.senders nor in access.sender_certificates"),
                     );
                 }
             }

@@ -267,6 +267,18 @@ fn what_cannot_work_together_is_refused() {
             "sources.push",
         ),
         (
+            "access: {sender_certificates: {a: []}}\n",
+            "access.sender_certificates.a",
+        ),
+        (
+            "access: {sender_certificates: {a: [x], b: [x]}}\n",
+            "access.sender_certificates.b",
+        ),
+        (
+            "access: {senders_need_both: true, sender_certificates: {a: [x]}}\n",
+            "access.sender_certificates.a",
+        ),
+        (
             "sources: {pull: [{name: a, kind: prometheus, url: 'http://p', rules: [{name: r, group: P, expr: 'up == 0', verdict: dead}]}]}\n",
             "sources.pull",
         ),

@@ -187,6 +187,10 @@ fn says(entry: &Entry) -> Option<Says> {
         Entry::Claimed { .. } => done("claim"),
         Entry::StopEvictionIntended { .. } => intent("stop-eviction"),
         Entry::FenceIntended { level, .. } => intent(&format!("fence/{level}")),
+        Entry::FenceWithdrawn { .. } => {
+            let why = "it never left".to_owned();
+            Some(Says::Both("fence-withdrawn".into(), "done".into(), why))
+        }
         Entry::Fenced { level, grade, .. } => Some(Says::Result(format!("fence/{level}"), word(grade))),
         Entry::FenceLost { .. } => Some(Says::Both("fence-lost".into(), "lost".into(), String::new())),
         Entry::HoldIntended { .. } => intent("hold"),

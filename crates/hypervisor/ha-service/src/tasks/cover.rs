@@ -31,6 +31,8 @@ const CALL_TIME: Duration = Duration::from_secs(10);
 pub struct Seen {
     /// Whether its agent was heard lately.
     pub agent: bool,
+    /// Whether that was after its fencing device was looked at.
+    pub outlived: bool,
     /// What is known of its fencing device.
     pub fence: Fence,
     /// Two services of Nova fit it.
@@ -90,7 +92,8 @@ fn unmet(hypervisor: &Hypervisor, gate: HaGate, seen: &Seen) -> Option<String> {
         }
         Fence::Unchecked if covered => None,
         Fence::Unchecked => Some("its fencing device was not checked yet".into()),
-        Fence::Fails(_) if covered && !seen.agent => None,
+        // It may have been dying as its device was looked at.
+        Fence::Fails(_) if covered && !(seen.agent && seen.outlived) => None,
         Fence::Fails(why) => Some(format!("it could not be fenced: {why}")),
     }
 }
@@ -128,8 +131,10 @@ pub async fn keep(
 }
 
 fn look(app: &App, host: &HostName, entry: &HostEntry, checks: &FenceChecks) -> Seen {
+    let outlived = checks.age(host).is_some_and(|age| app.heard.fresh(host, age));
     Seen {
         agent: app.heard.fresh(host, 2 * app.config().agents.silent_after.0),
+        outlived,
         fence: checks.of(host, &entry.machine),
         ambiguous: entry.ambiguous,
         legacy: entry.legacy,
@@ -208,6 +213,7 @@ mod tests {
         fences().map(|fence| {
             let seen = Seen {
                 agent,
+                outlived: agent,
                 fence,
                 ..Seen::default()
             };
@@ -251,6 +257,22 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn a_look_at_the_device_of_a_host_that_was_dying_says_nothing_against_it() {
+        let decided = |outlived| {
+            let seen = Seen {
+                agent: true,
+                outlived,
+                fence: Fence::Fails("no answer".into()),
+                ..Seen::default()
+            };
+            decide(&host(true, Some(("True", US))), HaGate::AgentAndFence, &seen)
+                .unwrap()
+                .0
+        };
+        assert_eq!((decided(false), decided(true)), (true, false));
     }
 
     #[test]

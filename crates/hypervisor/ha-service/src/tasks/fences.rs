@@ -80,6 +80,11 @@ impl FenceChecks {
         }
     }
 
+    /// How long ago the device of a host was looked at.
+    pub fn age(&self, host: &HostName) -> Option<Duration> {
+        self.0.lock().get(host).map(|check| check.at.elapsed())
+    }
+
     fn due(&self, host: &HostName, machine: &Identity) -> bool {
         let known = self.0.lock();
         let Some(check) = known.get(host).filter(|check| check.counts(machine)) else {

@@ -39,6 +39,7 @@ const CALL_TIME: Duration = Duration::from_secs(10);
 /// How often something is tried again that could not be done about a lasting trouble.
 const AGAIN: Duration = Duration::from_secs(15);
 const NEEDS_PERSON: &str = "needs-person";
+const GAVE_UP: &str = "gave-up";
 const OTHER: &str = "other";
 
 /// When an incident began, and when it began to be fenced.
@@ -60,6 +61,8 @@ fn expect_guests(metrics: &Metrics) {
         let result = NEEDS_PERSON.to_owned();
         drop(metrics.vm_recoveries.get_or_create(&OfVm { result, reason }));
     }
+    let (result, reason) = (GAVE_UP.to_owned(), String::new());
+    drop(metrics.vm_recoveries.get_or_create(&OfVm { result, reason }));
 }
 
 /// The word of the plan that a reason begins with. A sentence names hosts, and Nova's own words name anything: neither
@@ -304,6 +307,14 @@ impl Teller {
             Notice::VmNeedsPerson { why, .. } => {
                 count_guest(metrics, NEEDS_PERSON, word_of(why));
             }
+            Notice::GuestRestarted { .. } => count_guest(metrics, "restarted", ""),
+            Notice::GuestGaveUp { .. } => count_guest(metrics, GAVE_UP, ""),
+            Notice::GuestStorm { .. } => {
+                metrics.crash_storms.inc();
+            }
+            Notice::StorageOutage { .. } => {
+                metrics.storage_outages.inc();
+            }
             Notice::MemoryFailed { .. } => {
                 metrics.memory_failures.inc();
             }
@@ -444,6 +455,8 @@ fn host_of(notice: &Notice) -> Option<&HostName> {
         | Notice::ServiceGone { host, .. }
         | Notice::RequestRefused { host, .. }
         | Notice::GuestWatchdogs { host, .. }
+        | Notice::GuestRestarted { host, .. }
+        | Notice::GuestGaveUp { host, .. }
         | Notice::MemoryFailed { host }
         | Notice::Zombie { host, .. } => Some(host),
         Notice::GuestDoubled { hosts: [one, _], .. } => Some(one),
@@ -458,8 +471,6 @@ fn host_of(notice: &Notice) -> Option<&HostName> {
         | Notice::RoomShort { incident, .. }
         | Notice::CommandRefused { incident, .. } => Some(&incident.host),
         Notice::StorageOutage { .. }
-        | Notice::GuestRestarted { .. }
-        | Notice::GuestGaveUp { .. }
         | Notice::GuestStorm { .. }
         | Notice::SelfIsolated { .. }
         | Notice::GroupUntrusted { .. } => None,
@@ -578,6 +589,16 @@ fn happening(notice: &Notice) -> Option<Happening> {
         Notice::VmRecovered { server, .. } => {
             Happening::normal("InstanceRecovered", RECOVER, format!("{server} runs elsewhere"))
         }
+        Notice::GuestRestarted { server, .. } => Happening::normal(
+            "InstanceRecovered",
+            RECOVER,
+            format!("{server} was down, and runs here again"),
+        ),
+        Notice::GuestGaveUp { server, .. } => Happening::warning(
+            "InstanceRecoveryFailed",
+            RECOVER,
+            format!("{server} crashes again and again, or no restart mends it; it is left alone"),
+        ),
         Notice::VmLost { server, what, .. } => {
             let word = match what {
                 Loss::Memory => "InstanceMemoryLost",

@@ -121,15 +121,15 @@ pub(super) fn told(notice: &Notice) -> Told {
                 "there is too little room: the spare host {host} is enabled and stays so until somebody disables it"
             ),
         ),
-        Notice::GuestRestarted { server } => new(
+        Notice::GuestRestarted { server, .. } => new(
             "",
             "vm-restarted",
-            format!("{server} crashed and is restarted where it is"),
+            format!("{server} was down on a living host, and runs there again"),
         ),
-        Notice::GuestGaveUp { server } => new(
+        Notice::GuestGaveUp { server, .. } => new(
             "",
             "vm-gave-up",
-            format!("{server} crashes again and again; it is not restarted any more"),
+            format!("{server} crashes again and again, or no restart mends it; it is left alone"),
         ),
         Notice::GuestStorm { crashes } => new(
             "",

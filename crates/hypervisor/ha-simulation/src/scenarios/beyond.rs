@@ -388,10 +388,10 @@ pub(super) const BEYOND: &[Scenario] = &[
               w.at(T + 60_000, Fault::CrashLeader); w.at(T + 300_000, Fault::Panic(0)); }, 700,
         |w| { recovered(w, 0)?; ensure(w.power_offs.len() == 1 && w.ledger().incidents.len() == 1, "others were touched")?;
               ensure(!w.notices.iter().any(|(_, n)| matches!(n, Notice::Held { .. })), "it was held") }),
-    row("p85-works-again-before-the-order-leaves", "the order to switch it off waits for the journal, and it boots meanwhile: left on, and given back with its guests", 2,
+    row("p85-works-again-before-the-order-leaves", "the order to switch it off waits for the journal, and it boots meanwhile: called off, with its guests", 2,
         |w| { w.at(T, Fault::Panic(0)); w.at(T, Fault::Once(|e| matches!(e, Entry::Claimed { .. }), Box::new(Fault::Story(vec![
               (0, Fault::JournalFull(true)), (10_000, Fault::SelfReboot(0)), (120_000, Fault::JournalFull(false))])))); }, 700,
-        |w| { nothing(w)?; ensure(!written(w, fence_begun).is_empty(), "nobody was to switch it off")?; state(w, 0, IncidentState::Released)?;
+        |w| { nothing(w)?; ensure(!written(w, fence_begun).is_empty(), "nobody was to switch it off")?; state(w, 0, IncidentState::Cancelled)?;
               ensure(w.servers[0].runs_on.contains(&0) && w.servers[1].runs_on.contains(&0), "its guests are down")?;
               ensure(w.hosts[0].maintenance == Maintenance::Off && !w.hosts[0].disabled && !w.hosts[0].tainted, "it is not in service") }),
     row("p86-wanted-back-with-a-message-unread", "the guest that was on its way to it is on its way elsewhere: it is given back when that guest has arrived", 1,

@@ -282,8 +282,19 @@ impl Spool {
     fn collect(&mut self, now: u64, wrong: Option<Mistake>) -> Vec<Kept> {
         let forgets = matches!(wrong, Some(Mistake::ForgetNewest | Mistake::ForgetSent));
         let mut gone = Vec::new();
+        // The newest of which anything was flushed stays.
+        let begun = self.active
+            && self
+                .segments
+                .back()
+                .is_some_and(|it| it.records.len() <= self.written);
+        let kept = if begun { 2 } else { 1 };
         loop {
-            let stays = self.segments.len() == 1 && (!forgets || self.active);
+            let stays = if forgets {
+                self.segments.len() == 1 && self.active
+            } else {
+                self.segments.len() <= kept
+            };
             let Some(oldest) = self.segments.front().filter(|_| !stays) else {
                 return gone;
             };

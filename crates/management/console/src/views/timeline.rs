@@ -98,6 +98,10 @@ fn tell(record: &Record, detail: &IncidentDetail) -> Option<(Sort, String)> {
         Entry::FenceIntended { level, .. } => {
             (Action, format!("turns {host} off (fencing level {})", level + 1))
         }
+        Entry::FenceWithdrawn { .. } => (
+            Result,
+            "the order to turn it off came too late and never left".into(),
+        ),
         Entry::Fenced { grade, .. } => (Result, fenced(host.as_str(), *grade)),
         Entry::FenceLost { .. } => (
             Evidence,
