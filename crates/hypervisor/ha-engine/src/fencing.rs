@@ -275,6 +275,32 @@ impl Engine {
         self.act(Some(id), Slot::Power, how, now);
     }
 
+    /// Whether the power of a host may be touched now. A level that has to wait for that has not failed.
+    fn may_switch_off(&mut self, id: &IncidentId, now: Now) -> Result<bool, Option<HeldReason>> {
+        let braked = self.power_brakes(id, now);
+        if braked.is_err() {
+            self.run(id, now).level_since = now.mono;
+        }
+        braked.map_err(Some)?;
+        // It may have waited for long, and answer by now.
+        let begun = self.ledger.incidents.get(id).is_none_or(|i| i.fence_intended);
+        Ok(begun || self.still_down(id, now))
+    }
+
+    /// A host that passed the gates because its power was off, and is on again, meets them anew, whatever was proven before.
+    /// Not so one that was fenced: its guests are on their way.
+    fn power_brakes(&self, id: &IncidentId, now: Now) -> Result<(), HeldReason> {
+        self.isolation_gate(Some(&id.host), now.mono)?;
+        match self.ledger.incidents.get(id).filter(|i| !i.fence_intended) {
+            None => Ok(()),
+            Some(incident) => {
+                self.people_allow(&id.host)?;
+                self.storm_brake(incident, now)?;
+                self.warmup_brake(incident, now.mono)
+            }
+        }
+    }
+
     /// Switches off what was read to be on, or what cannot be read for a while. Waits longer after
     /// each failure, and never gives up.
     fn power_off(&mut self, id: &IncidentId, level: usize, now: Now) -> Pass {
@@ -286,17 +312,8 @@ impl Engine {
         if !wanted || !self.ready(id, &Slot::Off, now) {
             return Ok(());
         }
-        self.isolation_gate(Some(&id.host), now.mono).map_err(Some)?;
-        // A host that passed the gates because its power was off, and is on again, meets them anew,
-        // whatever was proven before. Not so one that was fenced: its guests are on their way.
-        if let Some(incident) = self.ledger.incidents.get(id).filter(|i| !i.fence_intended) {
-            self.people_allow(&id.host).map_err(Some)?;
-            self.storm_brake(incident, now).map_err(Some)?;
-            self.warmup_brake(incident, now.mono).map_err(Some)?;
-            // It may have waited for long, and answer by now.
-            if !self.still_down(id, now) {
-                return Ok(());
-            }
+        if !self.may_switch_off(id, now)? {
+            return Ok(());
         }
         let min = self.config.fence_retry_min;
         let max = self.config.fence_retry_max;

@@ -192,6 +192,11 @@ impl World {
         self.evacuations.push((self.now, n));
         let now = self.now;
         self.first_evacuate.entry(source).or_insert(now);
+        // An order to a dead host is lost when it is moved: Nova writes the move over it.
+        let server = &mut self.servers[n];
+        if server.user_action.is_some_and(|at| now - at < ASKED) && server.task == "powering-off" {
+            server.overtaken = server.user_action;
+        }
         if destination.is_none() {
             self.servers[n].state = VmState::Error;
         } else {
@@ -295,11 +300,11 @@ impl World {
         if self.servers[n].deleted {
             return Err(Trouble::Refused(Refusal::NotFound));
         }
-        // Whoever asked before its owner did that cannot know of it.
-        let lately = self.servers[n]
-            .user_action
-            .is_some_and(|at| self.now - at < ASKED);
-        if !self.servers[n].owner_wants_it && !lately {
+        // Whoever asked before its owner did that cannot know of it, nor whoever asks when Nova has forgotten it.
+        let server = &self.servers[n];
+        let lately = server.user_action.is_some_and(|at| self.now - at < ASKED);
+        let overtaken = server.overtaken.is_some() && server.overtaken == server.user_action;
+        if !server.owner_wants_it && !lately && !overtaken {
             self.violate(
                 Invariant::S10Guests,
                 format!("guest {n} was stopped by its owner and is started"),

@@ -594,7 +594,10 @@ fn runs_unwanted(world: &World) -> Option<ServerId> {
         .map(|vm| &vm.server)
         .find(|id| {
             let server = world.server_index(id).map(|n| &world.servers[n]);
-            server.is_some_and(|s| !s.owner_wants_it && !s.runs_on.is_empty() && !s.deleted)
+            server.is_some_and(|s| {
+                let known = s.overtaken.is_none() || s.overtaken != s.user_action;
+                !s.owner_wants_it && known && !s.runs_on.is_empty() && !s.deleted
+            })
         })
         .cloned()
 }

@@ -237,6 +237,8 @@ pub(crate) struct Server {
     /// Milliseconds that its next rebuild takes, if not by chance.
     pub(crate) takes: Option<u64>,
     pub(crate) user_action: Option<u64>,
+    /// The one that Nova forgot because the guest was moved in the same moment.
+    pub(crate) overtaken: Option<u64>,
     /// Why it is locked, if it is.
     pub(crate) lock: Option<String>,
 }
@@ -262,6 +264,7 @@ impl Server {
             anti_affinity: None,
             takes: None,
             user_action: None,
+            overtaken: None,
             lock: None,
         }
     }

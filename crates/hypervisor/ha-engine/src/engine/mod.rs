@@ -389,7 +389,7 @@ impl Engine {
     fn forget_lost_actions(&mut self, now: Now) {
         let patience = |slot: &Slot| match slot {
             // Whether it left decides whether the host is let alone.
-            Slot::Off => Duration::from_mins(10),
+            Slot::Off => Duration::from_mins(3),
             _ => Duration::from_secs(30),
         };
         let lost: Vec<_> = self
