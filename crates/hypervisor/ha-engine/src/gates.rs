@@ -447,9 +447,10 @@ impl Engine {
                     !i.approved.is_empty() || i.asserted || i.state > IncidentState::Confirmed
                 })
         };
-        let (mut here, mut others, mut excused) = (0, 0, 0);
+        let (mut here, mut others, mut excused, mut vouched_for) = (0, 0, 0, 0);
         for (name, host) in self.hosts.iter() {
             if host.facts.is_none() || vouched(name, host) {
+                vouched_for += usize::from(host.facts.is_some() && about != Some(name));
                 continue;
             }
             let fresh = host.signals.fresh_here(now, &self.config);
@@ -461,7 +462,8 @@ impl Engine {
             }
         }
         // Where all that could be heard are excused, nothing says that anything can be.
-        let hears = here * 100 >= others * self.config.fresh_percent && (others > 0 || excused == 0);
+        let nobody = others == 0 && vouched_for == 0 && excused > 0;
+        let hears = here * 100 >= others * self.config.fresh_percent && !nobody;
         if majority && canaries && hears {
             Ok(())
         } else {

@@ -149,10 +149,20 @@ impl World {
             Fault::Mgmt(h, false) => cuts(*h),
             Fault::HostMute(h, true) => cuts(*h),
             Fault::Uplink(rack, false) => of_rack(*rack).any(cuts),
-            Fault::PowerOn(h) => self.signed(*h) && !(0..3).any(|r| self.hears(r, *h)),
+            Fault::PowerOn(h) => self.signed(*h) && !(0..3).any(|r| self.hears(r, *h) && self.knows(r, *h)),
             Fault::BmcLies(h, true) => !self.hosts[*h].mgmt.back || !self.uplinks[self.hosts[*h].rack],
             _ => false,
         }
+    }
+
+    /// Whether a replica knows of a host. One that began while Kubernetes was away knows of none, and listens to none.
+    fn knows(&self, r: usize, h: usize) -> bool {
+        let now = cobaltcore_ha_engine::Now {
+            mono: self.mono(r),
+            wall: jiff::Timestamp::UNIX_EPOCH,
+        };
+        let status = self.replicas[r].engine.host_status(&self.hosts[h].name, now);
+        status.is_some()
     }
 
     /// Whether somebody signed that a host is off, also if the record of it is still on its way.
@@ -190,7 +200,10 @@ impl World {
                 self.gain_power(h);
             }
             Fault::Panic(h) => self.stop_kernel(h),
-            Fault::Hang(h) => self.hosts[h].user = false,
+            Fault::Hang(h) => {
+                self.hosts[h].user = false;
+                self.hosts[h].died_at.get_or_insert(self.now);
+            }
             Fault::SelfReboot(h) => self.reboot(h, 12_000, 40_000),
             Fault::Agent(h, on) => {
                 self.hosts[h].agent = on;
