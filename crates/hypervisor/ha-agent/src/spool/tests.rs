@@ -26,6 +26,13 @@ fn put(spool: &mut Spool, count: usize, what: &str) {
     spool.accept();
 }
 
+/// The power goes: the marks beside the segments were never flushed.
+fn lose_marks(dir: &TempDir) {
+    for mark in ["sent", "cursors.json"] {
+        let _ = std::fs::remove_file(dir.path().join(mark));
+    }
+}
+
 fn all(spool: &Spool) -> Vec<(u64, String)> {
     let mut place = Place::default();
     let mut after = 0;
@@ -196,9 +203,7 @@ fn numbers_that_everybody_has_are_not_given_again_after_a_power_cut() {
     spool.sending(9).unwrap();
     spool.ack("a", 9).unwrap();
     drop(spool);
-    for mark in ["sent", "cursors.json"] {
-        let _ = std::fs::remove_file(dir.path().join(mark));
-    }
+    lose_marks(&dir);
     let (mut spool, _) = open(&dir);
     put(&mut spool, 1, "y");
     assert_eq!(spool.flushed(), 10, "nine is known to a");
@@ -220,9 +225,7 @@ fn numbers_are_not_given_again_when_the_power_goes_before_a_new_segment_was_flus
     let unflushed = spool.segments.last().unwrap().path.clone();
     drop(spool);
     std::fs::remove_file(unflushed).unwrap();
-    for mark in ["sent", "cursors.json"] {
-        let _ = std::fs::remove_file(dir.path().join(mark));
-    }
+    lose_marks(&dir);
     let (mut spool, _) = open(&dir);
     put(&mut spool, 1, "y");
     assert_eq!(spool.flushed(), 10, "nine is known to a");
@@ -248,9 +251,7 @@ fn numbers_of_records_that_were_given_up_are_not_given_again_after_a_power_cut()
     let unflushed = spool.segments.last().unwrap().path.clone();
     drop(spool);
     std::fs::remove_file(unflushed).unwrap();
-    for mark in ["sent", "cursors.json"] {
-        let _ = std::fs::remove_file(dir.path().join(mark));
-    }
+    lose_marks(&dir);
     let (mut spool, opened) = Spool::open(dir.path(), limits).unwrap();
     assert_eq!(opened, Opened::default(), "a gap, and nothing is damaged");
     put(&mut spool, 1, "y");
