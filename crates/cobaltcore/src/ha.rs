@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::{Args, Subcommand};
 use cobaltcore_ha_simulation::{
-    Batch, Day, Options, Run, run_batch, run_day, run_scenario, run_seed, scenarios,
+    Batch, Day, Options, Run, Smallest, run_batch, run_day, run_scenario, run_seed, scenarios, smallest,
 };
 
 use crate::run::{self, Failure, LogArgs};
@@ -40,6 +40,9 @@ pub(crate) struct SimulateArgs {
     /// Tell its story
     #[arg(long)]
     trace: bool,
+    /// Leave out of that world whatever its broken promise does not need, and tell what is left, with its story
+    #[arg(long, requires = "seed", conflicts_with_all = ["scenario", "day"])]
+    minimise: bool,
     /// Run one row of the failure matrix, by name or number (`f24`); `all` for every one
     #[arg(long, value_name = "NAME")]
     scenario: Option<String>,
@@ -69,6 +72,7 @@ fn simulate(args: SimulateArgs) -> anyhow::Result<()> {
         random,
         seed,
         trace,
+        minimise,
         scenario,
         list,
         day,
@@ -106,6 +110,7 @@ fn simulate(args: SimulateArgs) -> anyhow::Result<()> {
             Some(run) => tell(name, &run),
             None => bail!("there is no scenario {name:?}; --list shows them"),
         },
+        (None, Some(seed)) if minimise => tell_smallest(&options(seed)),
         (None, Some(seed)) => tell(&format!("seed {seed}"), &run_seed(options(seed))),
         (None, None) => many(seeds, if random { chosen() } else { base }),
     }
@@ -142,6 +147,24 @@ fn tell(name: &str, run: &Run) -> anyhow::Result<()> {
     Ok(())
 }
 
+fn tell_smallest(options: &Options) -> anyhow::Result<()> {
+    let seed = options.seed;
+    let Some(found) = smallest(options) else {
+        say!("seed {seed}: ok, there is nothing to make smaller");
+        return Ok(());
+    };
+    let Smallest { needs, of, run } = found;
+    say!(
+        "{} of the {of} things that go wrong in this world are enough:",
+        needs.len()
+    );
+    for what in needs {
+        say!("  {what}");
+    }
+    say!();
+    tell(&format!("seed {seed}, made smaller,"), &run)
+}
+
 fn many(count: u64, base: u64) -> anyhow::Result<()> {
     say!("{count} seeds from {base}");
     let terminal = std::io::stderr().is_terminal();
@@ -168,7 +191,7 @@ fn many(count: u64, base: u64) -> anyhow::Result<()> {
     if let Some(failure) = report.failure {
         let seed = failure.seed;
         bail!(
-            "seed {seed} broke {}\n  its story: cobaltcore ha simulate --seed {seed} --trace",
+            "seed {seed} broke {}\n  its story: cobaltcore ha simulate --seed {seed} --trace\n  only what it takes: cobaltcore ha simulate --seed {seed} --minimise",
             failure.violation
         );
     }

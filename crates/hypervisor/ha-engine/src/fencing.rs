@@ -21,6 +21,8 @@ const SECOND: Duration = Duration::from_secs(1);
 const HOLD_CHECK: Duration = Duration::from_secs(4);
 /// For how long a host that booted since an earlier term began to switch it off has to work before it is given back.
 const REVIVED: Duration = Duration::from_mins(1);
+/// How old a look at what people plan for a host may be when the first order to switch it off is written.
+const PLANS_FRESH: Duration = Duration::from_secs(2);
 /// How often a look at the power is taken while it is being switched off.
 pub(crate) const POWER_POLL: Duration = Duration::from_secs(1);
 
@@ -275,16 +277,36 @@ impl Engine {
         self.act(Some(id), Slot::Power, how, now);
     }
 
-    /// Whether the power of a host may be touched now. A level that has to wait for that has not failed.
-    fn may_switch_off(&mut self, id: &IncidentId, now: Now) -> Result<bool, Option<HeldReason>> {
-        let braked = self.power_brakes(id, now);
-        if braked.is_err() {
+    /// Whether the power of a host may be touched now, and until when the order may leave. A level that has to wait for that
+    /// has not failed.
+    fn may_switch_off(&mut self, id: &IncidentId, now: Now) -> Result<Option<Mono>, Option<HeldReason>> {
+        let allowed = match self.power_brakes(id, now) {
+            Ok(()) => self.first_order(id, now),
+            Err(reason) => Err(Some(reason)),
+        };
+        if allowed.is_err() {
             self.run(id, now).level_since = now.mono;
         }
-        braked.map_err(Some)?;
-        // It may have waited for long, and answer by now.
-        let begun = self.ledger.incidents.get(id).is_none_or(|i| i.fence_intended);
-        Ok(begun || self.still_down(id, now))
+        allowed
+    }
+
+    /// The first order may have waited for long: the host may answer by now, and people may have taken it back since it was
+    /// claimed, or do so while the order waits for the journal.
+    fn first_order(&mut self, id: &IncidentId, now: Now) -> Result<Option<Mono>, Option<HeldReason>> {
+        if self.ledger.incidents.get(id).is_none_or(|i| i.fence_intended) {
+            return Ok(Some(Mono(u64::MAX)));
+        }
+        if !self.still_down(id, now) {
+            return Ok(None);
+        }
+        if self.broken.is(Mutation::TrustOldPlans) {
+            return Ok(Some(Mono(u64::MAX)));
+        }
+        let read = self.run(id, now).maintenance.as_ref().map(|(asked, _)| *asked);
+        match read.filter(|asked| now.mono.since(*asked) <= PLANS_FRESH) {
+            Some(asked) => Ok(Some(asked.after(self.config.hold_max_age))),
+            None => self.read_maintenance(id, now).map(|()| None),
+        }
     }
 
     /// A host that passed the gates because its power was off, and is on again, meets them anew, whatever was proven before.
@@ -312,9 +334,9 @@ impl Engine {
         if !wanted || !self.ready(id, &Slot::Off, now) {
             return Ok(());
         }
-        if !self.may_switch_off(id, now)? {
+        let Some(until) = self.may_switch_off(id, now)? else {
             return Ok(());
-        }
+        };
         let min = self.config.fence_retry_min;
         let max = self.config.fence_retry_max;
         let keep = self.broken.is(Mutation::AcceptStalePower);
@@ -335,15 +357,11 @@ impl Engine {
         } else {
             self.write(entry, now);
         }
-        self.act(
-            Some(id),
-            Slot::Off,
-            Effect::PowerOff {
-                host: id.host.clone(),
-                level,
-            },
-            now,
-        );
+        let effect = Effect::PowerOff {
+            host: id.host.clone(),
+            level,
+        };
+        self.act_until(Some(id), Slot::Off, effect, until, now);
         Ok(())
     }
 

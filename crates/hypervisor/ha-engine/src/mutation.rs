@@ -97,6 +97,10 @@ pub enum Mutation {
     ForgetOldWishes,
     /// What an earlier term began to switch off is switched off, though it works again.
     FinishOldFence,
+    /// Word of an earlier boot that comes late is taken for that of a new one, and makes deaf to the present one.
+    HeedOldBoots,
+    /// A look at what people plan for a host counts until it is switched off, however long ago it was.
+    TrustOldPlans,
 }
 
 #[cfg(feature = "mutants")]
@@ -148,6 +152,8 @@ impl Mutation {
         Self::ForgetStorm,
         Self::ForgetOldWishes,
         Self::FinishOldFence,
+        Self::HeedOldBoots,
+        Self::TrustOldPlans,
     ];
 }
 

@@ -10,7 +10,7 @@ use smol_str::SmolStr;
 
 use crate::config::Config;
 use crate::evidence::{Evidence, Group, GroupVerdict, Verdict};
-use crate::ids::{BootId, Domain, Mono, Now, ReplicaId};
+use crate::ids::{AgentId, BootId, Domain, Mono, Now, ReplicaId};
 use crate::input::{Heartbeat, Identity, PeerHost, Power, ProbeResult, Prober, ServiceFacts};
 use crate::mutation::{Broken, Mutation};
 
@@ -28,7 +28,11 @@ const BOOTS: usize = 8;
 pub(crate) struct Agent {
     pub(crate) last: Option<Mono>,
     pub(crate) boot: Option<BootId>,
+    /// Who spoke last, and how often it had been started.
+    id: Option<AgentId>,
+    starts: u64,
     past_boots: VecDeque<BootId>,
+    insistent: Option<Insistent>,
     mono_ns: u64,
     sent_at_ms: i64,
     pub(crate) machine: Identity,
@@ -36,6 +40,15 @@ pub(crate) struct Agent {
     resets_after: Option<Duration>,
     pub(crate) planned_shutdown: bool,
     up_for: Duration,
+}
+
+/// A boot that is taken for past and goes on speaking.
+#[derive(Clone, Debug)]
+struct Insistent {
+    boot: BootId,
+    mono_ns: u64,
+    since: Mono,
+    last: Mono,
 }
 
 /// What a heartbeat told that was not known.
@@ -52,16 +65,23 @@ pub(crate) enum Heard {
 }
 
 impl Agent {
-    pub(crate) fn hear(&mut self, beat: &Heartbeat, now: Mono) -> Heard {
+    /// Takes a heartbeat, which may have been sent long ago. `silence` is for how long a boot that speaks is never silent.
+    pub(crate) fn hear(&mut self, beat: &Heartbeat, silence: Duration, now: Mono, broken: Broken) -> Heard {
         let new_boot = self.boot.as_ref() != Some(&beat.boot);
-        if new_boot && self.past_boots.contains(&beat.boot) {
+        if new_boot && self.is_past(beat, broken) && !self.insists(beat, silence, now, broken) {
             return Heard::Nothing;
         }
         if !new_boot && beat.mono_ns <= self.mono_ns {
             return Heard::Nothing;
         }
+        self.insistent = None;
+        if self.id.as_ref() != Some(&beat.agent) {
+            self.id = Some(beat.agent.clone());
+        }
+        self.starts = beat.starts;
         let known = self.boot.is_some();
         if new_boot && let Some(old) = self.boot.replace(beat.boot.clone()) {
+            self.past_boots.retain(|past| *past != beat.boot);
             self.past_boots.push_back(old);
             if self.past_boots.len() > BOOTS {
                 self.past_boots.pop_front();
@@ -82,6 +102,35 @@ impl Agent {
             (true, false) => Heard::First,
             (false, _) => Heard::Life,
         }
+    }
+
+    /// Whether another boot has spoken since the one that speaks here. An agent counts its starts, so its word of an earlier
+    /// one is known for old also by who has never heard that boot.
+    fn is_past(&self, beat: &Heartbeat, broken: Broken) -> bool {
+        let same_agent = self.id.as_ref() == Some(&beat.agent) && !broken.is(Mutation::HeedOldBoots);
+        self.past_boots.contains(&beat.boot) || same_agent && beat.starts <= self.starts
+    }
+
+    /// Whether a boot that is taken for past has been the only one to speak for so long that it must be the present one: what
+    /// an agent counts by may have been lost, and one late word must make nobody deaf.
+    fn insists(&mut self, beat: &Heartbeat, silence: Duration, now: Mono, broken: Broken) -> bool {
+        let known = self.insistent.as_mut().filter(|known| {
+            known.boot == beat.boot && now.since(known.last) <= silence && !broken.is(Mutation::HeedOldBoots)
+        });
+        let Some(known) = known else {
+            self.insistent = Some(Insistent {
+                boot: beat.boot.clone(),
+                mono_ns: beat.mono_ns,
+                since: now,
+                last: now,
+            });
+            return false;
+        };
+        if beat.mono_ns <= known.mono_ns {
+            return false;
+        }
+        (known.mono_ns, known.last) = (beat.mono_ns, now);
+        now.since(known.since) > silence
     }
 
     /// For how long the host has been up, if it is still the boot that was last heard.
@@ -560,6 +609,76 @@ mod tests {
 
     fn s(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
+    }
+
+    /// An agent's word: of which boot, after how many starts, and how many seconds after it booted.
+    fn beat(boot: &str, starts: u64, second: u64) -> Heartbeat {
+        Heartbeat {
+            host: HostName::new("n1").unwrap(),
+            agent: AgentId("agent".to_owned()),
+            starts,
+            boot: BootId(boot.to_owned()),
+            mono_ns: second * 1_000_000_000,
+            up_for: s(second),
+            sent_at_ms: 0,
+            libvirt: true,
+            machine: Identity::default(),
+            resets_after: None,
+            planned_shutdown: false,
+        }
+    }
+
+    fn hears(agent: &mut Agent, beat: &Heartbeat, second: u64) -> Heard {
+        agent.hear(beat, s(15), Mono(second * 1000), Broken::default())
+    }
+
+    #[test]
+    fn an_earlier_boot_that_was_never_heard_here_is_known_by_the_starts_of_its_agent() {
+        let mut agent = Agent::default();
+        assert_eq!(hears(&mut agent, &beat("second", 2, 30), 100), Heard::First);
+        assert_eq!(hears(&mut agent, &beat("first", 1, 600), 101), Heard::Nothing);
+        assert_eq!(hears(&mut agent, &beat("second", 2, 35), 105), Heard::Life);
+        assert_eq!(hears(&mut agent, &beat("third", 3, 1), 200), Heard::NewBoot);
+        assert_eq!(hears(&mut agent, &beat("second", 2, 40), 201), Heard::Nothing);
+    }
+
+    #[test]
+    fn a_boot_taken_for_past_is_believed_when_it_alone_goes_on_speaking() {
+        let mut agent = Agent::default();
+        hears(&mut agent, &beat("old", 7, 600), 0);
+        // Its spool was restored from a copy, and counts from there.
+        for second in [10, 15, 20, 25] {
+            assert_eq!(hears(&mut agent, &beat("new", 3, second), second), Heard::Nothing);
+        }
+        assert_eq!(hears(&mut agent, &beat("new", 3, 30), 30), Heard::NewBoot);
+        assert_eq!(hears(&mut agent, &beat("new", 3, 35), 35), Heard::Life);
+        assert_eq!(agent.last, Some(Mono(35_000)));
+    }
+
+    #[test]
+    fn late_words_of_a_past_boot_never_add_up_to_a_living_one() {
+        let mut agent = Agent::default();
+        hears(&mut agent, &beat("first", 1, 600), 0);
+        hears(&mut agent, &beat("second", 2, 1), 60);
+        // Now and then, again and again the same, or while the present one speaks.
+        for (boot, starts, sent, second) in [
+            ("first", 1, 605, 70),
+            ("first", 1, 610, 90),
+            ("first", 1, 610, 95),
+            ("first", 1, 610, 100),
+            ("first", 1, 610, 106),
+            ("second", 2, 50, 109),
+            ("first", 1, 615, 110),
+            ("first", 1, 620, 120),
+        ] {
+            let heard = hears(&mut agent, &beat(boot, starts, sent), second);
+            let expected = if boot == "second" {
+                Heard::Life
+            } else {
+                Heard::Nothing
+            };
+            assert_eq!(heard, expected, "{boot} at {second}");
+        }
     }
 
     fn said(words: &Words, accuses: bool, second: u64) -> Verdict {

@@ -4,10 +4,13 @@
 
 use std::time::Duration;
 
-use cobaltcore_ha_engine::{AgentId, BootId, DomainState, Domains, Heartbeat, Input, Inventory, Observation};
+use cobaltcore_ha_engine::{AgentId, BootId, DomainState, Domains, Heartbeat, Inventory, Observation};
 
 use crate::hosts::Host;
 use crate::world::{Event, World};
+
+/// Milliseconds after which some of what was sent arrives once more: to a world of a few minutes those are hours.
+const HOURS: u64 = 600_000;
 
 /// The words of one agent.
 pub(crate) struct Voice {
@@ -147,18 +150,28 @@ impl World {
         }
     }
 
+    /// The last sign of life of an agent arrives everywhere once more, so much later.
+    pub(crate) fn repeat_later(&mut self, h: usize, later: u64) {
+        let Some(beat) = self.voices[h].as_ref().map(|voice| voice.beat.clone()) else {
+            return;
+        };
+        for r in 0..self.replicas.len() {
+            self.schedule(later, Event::Said(r, Box::new(beat.clone())));
+        }
+    }
+
     /// Over a network that may drop, double and delay.
     pub(crate) fn send(&mut self, r: usize, seen: &Observation) {
-        let incarnation = self.replicas[r].incarnation;
         if self.noise > 0 && self.rng.u8(..100) < self.noise {
-            let later = || Event::Deliver(r, incarnation, Box::new(Input::Saw(seen.clone())));
+            let later = || Event::Said(r, Box::new(seen.clone()));
             match self.rng.u8(..3) {
                 0 => {
                     self.mark("a message is lost");
                     return;
                 }
                 1 => {
-                    let late = self.rng.u64(100..90_000);
+                    let longest = if self.rng.u8(..10) == 0 { HOURS } else { 90_000 };
+                    let late = self.rng.u64(100..longest);
                     self.schedule(late, later());
                     self.mark("a message is doubled");
                 }

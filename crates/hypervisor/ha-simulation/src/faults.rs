@@ -29,6 +29,8 @@ pub(crate) enum Fault {
     Hang(usize),
     SelfReboot(usize),
     Agent(usize, bool),
+    /// What it said last arrives once more, so many milliseconds later.
+    LateWord(usize, u64),
     Compute(usize, bool),
     Kubelet(usize, bool),
     Libvirt(usize, bool),
@@ -134,7 +136,7 @@ impl Fault {
 }
 
 impl World {
-    pub(crate) fn at(&mut self, ms: u64, fault: Fault) {
+    pub(crate) fn schedule_fault(&mut self, ms: u64, fault: Fault) {
         let after = ms.saturating_sub(self.now);
         self.schedule(after, Event::Do(fault));
     }
@@ -209,6 +211,7 @@ impl World {
                 self.hosts[h].agent = on;
                 self.hosts[h].agent_starts += u64::from(on);
             }
+            Fault::LateWord(h, later) => self.repeat_later(h, later),
             Fault::Compute(h, true) if self.hosts[h].user => self.compute_starts(h),
             Fault::Compute(h, on) => self.hosts[h].compute = on,
             Fault::Kubelet(h, on) => self.hosts[h].kubelet = on,

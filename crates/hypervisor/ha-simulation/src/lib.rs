@@ -28,6 +28,7 @@ mod random;
 mod replica;
 mod scenarios;
 mod servers;
+mod smallest;
 mod streams;
 mod world;
 
@@ -35,5 +36,6 @@ pub use batch::{Batch, BatchReport, Failure, run_batch};
 pub use day::{Day, run_day};
 pub use invariants::{Invariant, Violation};
 pub use scenarios::{Scenario, acceptance, run_scenario, scenarios};
+pub use smallest::{Smallest, smallest};
 pub use streams::Mistake;
 pub use world::{Act, Crash, Options, Run, run_seed};

@@ -82,6 +82,7 @@ pub(crate) fn random_run(options: Options) -> World {
     wishes_of_people(&mut world, &mut wishes, end);
     let mut stale = fastrand::Rng::with_seed(options_seed ^ 0x0057_A1E0);
     clocks_and_watches(&mut world, &mut stale, end);
+    world.plan_troubles();
     world.at(end, Fault::Heal);
     world.at(end + 90_000, Fault::OnDuty);
     world.schedule(30_000, Event::Operator);

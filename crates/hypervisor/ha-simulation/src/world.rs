@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use cobaltcore_api::names::{HostName, ServerId};
 use cobaltcore_ha_engine::{
     Action, Answer, Command, Config, Decision, Effect, Engine, Entry, HeldReason, IncidentId, IncidentState,
-    Input, Ledger, Notice, Pause, Record, Request, Trouble,
+    Input, Ledger, Notice, Observation, Pause, Record, Request, Trouble,
 };
 
 use crate::agenda::Agenda;
@@ -41,6 +41,8 @@ pub struct Options {
     pub audit: bool,
     /// Where a leader dies.
     pub crash: Option<Crash>,
+    /// What of all that goes wrong in a random world is left out, by its place among what is planned.
+    pub without: Vec<usize>,
 }
 
 impl Options {
@@ -53,6 +55,7 @@ impl Options {
             mistake: None,
             audit: false,
             crash: None,
+            without: Vec::new(),
         }
     }
 }
@@ -100,6 +103,8 @@ pub struct Run {
     pub acts: Vec<Act>,
     /// What went wrong, and how often.
     pub struck: BTreeMap<String, u64>,
+    /// What was to go wrong, whether or not it was left out.
+    pub planned: Vec<String>,
 }
 
 /// Something that will happen.
@@ -113,6 +118,8 @@ pub(crate) enum Event {
     Poll(usize),
     Lease(usize),
     Deliver(usize, u64, Box<Input>),
+    /// What was said some time ago, to whoever runs there by now.
+    Said(usize, Box<Observation>),
     Commit(usize, u64),
     Send(usize, u64, Box<Action>),
     Exec(usize, u64, Box<Action>),
@@ -222,6 +229,7 @@ pub(crate) struct World {
     pub(crate) reboots: usize,
     /// What went wrong, or right again, and how often.
     pub(crate) struck: BTreeMap<String, u64>,
+    pub(crate) planned: Vec<String>,
     pub(crate) crash_at_record: Option<(u64, Moment)>,
     /// The replica that dies as soon as it did what it intended, or heard of it.
     pub(crate) dying: Option<(usize, Moment)>,
@@ -315,6 +323,7 @@ impl World {
             power_terms: BTreeSet::new(),
             reboots: 0,
             struck: BTreeMap::new(),
+            planned: Vec::new(),
             crash_at_record: None,
             dying: None,
             leader_died: None,
@@ -454,6 +463,7 @@ impl World {
             Event::Poll(r) => self.replica_poll(r),
             Event::Lease(r) => self.replica_lease(r),
             Event::Deliver(r, incarnation, input) => self.deliver(r, incarnation, *input),
+            Event::Said(r, seen) => self.show(r, &seen),
             Event::Commit(r, incarnation) => self.commit(r, incarnation),
             Event::LateWrite(records) => self.late_write(&records),
             Event::Send(r, incarnation, action) => self.send_action(r, incarnation, *action),
@@ -705,6 +715,7 @@ impl World {
             journal: self.journal,
             acts: self.acts,
             struck: self.struck,
+            planned: self.planned,
         }
     }
 }

@@ -5,7 +5,9 @@
 //! The list of mutants in docs/ha-engine.md is what this prints with `--nocapture`.
 
 use cobaltcore_ha_engine::{Engine, Mutation};
-use cobaltcore_ha_simulation::{Mistake, Options, Violation, run_scenario, run_seed, scenarios};
+use cobaltcore_ha_simulation::{
+    Mistake, Options, Run, Violation, run_scenario, run_seed, scenarios, smallest,
+};
 
 /// Seeds tried before the rows of the failure matrix.
 const SEEDS: u64 = 150;
@@ -74,6 +76,8 @@ fn all() -> Vec<Mutant> {
         ForgetStorm,
         ForgetOldWishes,
         FinishOldFence,
+        HeedOldBoots,
+        TrustOldPlans,
     ]
 }
 
@@ -171,4 +175,47 @@ fn every_mistake_with_records_is_caught() {
         .filter(|mistake| !told(&format!("{mistake:?}"), broken(*mistake)))
         .collect();
     assert!(survivors.is_empty(), "not caught: {survivors:?}");
+}
+
+/// What is left of a world that was made smaller breaks the same promise, and all of it is needed.
+#[test]
+fn a_failing_world_is_made_smaller_until_all_of_it_is_needed() {
+    let broken = Breakage {
+        prepare: Some(|engine| engine.break_on_purpose(Mutation::ResendBlindly)),
+        ..Breakage::default()
+    };
+    let (seed, whole) = (0..SEEDS)
+        .map(|seed| (seed, run_seed(broken.options(seed))))
+        .find(|(_, run)| run.violation.is_some())
+        .unwrap();
+    let promise = |run: &Run| run.violation.as_ref().map(|violation| violation.invariant);
+    let found = smallest(&broken.options(seed)).unwrap();
+    assert_eq!(promise(&found.run), promise(&whole));
+    assert_eq!(found.of, whole.planned.len());
+    assert!(
+        !found.needs.is_empty() && found.needs.len() < found.of,
+        "{} of {}",
+        found.needs.len(),
+        found.of
+    );
+    assert!(!found.run.trace.is_empty(), "it has a story");
+    let left_out = |needed: &[&String]| -> Vec<usize> {
+        let planned = whole.planned.iter().enumerate();
+        planned
+            .filter(|(_, what)| !needed.contains(what))
+            .map(|(n, _)| n)
+            .collect()
+    };
+    for spared in &found.needs {
+        let fewer: Vec<&String> = found.needs.iter().filter(|what| *what != spared).collect();
+        let run = run_seed(Options {
+            without: left_out(&fewer),
+            ..broken.options(seed)
+        });
+        assert_ne!(promise(&run), promise(&whole), "{spared} is not needed");
+    }
+    assert!(
+        smallest(&Options::new(seed)).is_none(),
+        "the sound engine breaks nothing there"
+    );
 }

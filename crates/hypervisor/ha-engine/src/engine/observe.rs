@@ -90,7 +90,8 @@ impl Engine {
             return;
         };
         let libvirt = host.signals.agent.libvirt;
-        let heard = host.signals.agent.hear(beat, now.mono);
+        let silence = self.config.silent_after;
+        let heard = host.signals.agent.hear(beat, silence, now.mono, self.broken);
         if heard == Heard::Nothing {
             return;
         }

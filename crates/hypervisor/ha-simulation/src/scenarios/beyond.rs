@@ -410,4 +410,14 @@ pub(super) const BEYOND: &[Scenario] = &[
               (2_000, Fault::Kubernetes(false)), (100_000, Fault::Unpark(0)), (100_500, Fault::PowerOn(0)), (107_000, Fault::Kubernetes(true))])))); }, 900,
         |w| { ensure(decisions(w).first() == Some(&Decision::AckFenced), "nobody signed")?; ensure(w.hosts[0].user, "it is off")?;
               let lost = *written(w, fence_lost).first().ok_or("the signature still counts")?; none_asked_for(w, lost - 20_000, 900_000) }),
+    row("p88-late-word-of-an-earlier-boot", "it comes to replicas that never heard that boot, which go on hearing the host", 2,
+        |w| { w.at(T, Fault::LateWord(0, 150_000)); w.at(T + 1000, Fault::SelfReboot(0));
+              for r in 0..3 { w.at(T + 2000, Fault::CrashReplica(r)); w.at(T + 2000, Fault::Down(r, 30_000)); } }, 500,
+        |w| { nothing(w)?; no_incident(w)?; ensure(w.hosts[0].compute_works(), "it did not boot")?;
+              ensure(!w.notices.iter().any(|(at, n)| *at > T + 150_000 && matches!(n, Notice::Suspect { .. })), "nobody hears it any more") }),
+    row("p89-taken-for-work-before-the-first-order", "claimed, and somebody sets its maintenance before anybody looks there again: seen before it is switched off, and left alone", 2,
+        // Its device takes its time, so the last look was some seconds ago.
+        |w| { w.hosts[0].bmc.slow = 3_400; w.at(T, Fault::Panic(0));
+              w.at(T, Fault::Once(|e| matches!(e, Entry::Claimed { .. }), Box::new(Fault::Story(vec![(5_500, Fault::Maintenance(0, Maintenance::Manual))])))); }, 700,
+        |w| { nothing(w)?; held(w, HeldReason::OperatorCleared) }),
 ];
