@@ -132,6 +132,12 @@ impl Evidence {
         Group::WITNESSES.iter().any(|g| *g != Group::N && alive(&g))
     }
 
+    /// Whether the host itself answers somebody who asks it.
+    pub fn answers(&self) -> bool {
+        let answers = |g: Group| matches!(self.of(g).verdict, Verdict::Alive | Verdict::KernelOnly);
+        answers(Group::P) || answers(Group::Q)
+    }
+
     /// How many groups show full life.
     pub fn alive_groups(&self) -> usize {
         Group::WITNESSES

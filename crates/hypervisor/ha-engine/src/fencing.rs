@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use crate::action::{Effect, ServiceChange};
-use crate::engine::{Engine, Host, OffReads, Slot};
+use crate::engine::{Engine, Host, OffReads, Run, Slot};
 use crate::evidence::{Group, Verdict};
 use crate::ids::{Grade, IncidentId, Mono, Now};
 use crate::input::{Answer, Identity, Power, Trouble};
@@ -59,8 +59,11 @@ impl Engine {
             // Its last word was before it was off; that it says no more is seen in a moment.
             return Err(None);
         }
-        if verified && (heard || evidence.proof_contradicted) {
+        if verified && (heard || evidence.proof_contradicted || self.answers_anew(id, now)) {
             return Err(Some(HeldReason::IdentityMismatch));
+        }
+        if verified && self.inherited(id) && self.nobody_answered(id, now).is_none() {
+            return Err(None);
         }
         if verified {
             let level_grade = self.config.fence_levels.get(level).map(|level| level.grade);
@@ -429,17 +432,11 @@ impl Engine {
             // Nobody measures what a person signed, so whoever sees life speaks against it.
             heard || by_word && (evidence.shows_itself() || self.spoke_since(id, host))
         });
+        let alive = alive || !by_word && self.answers_anew(id, now);
         // Where a person vouches for the host, its silence is all there is to see, once those that may know better were asked
-        // whether they still keep it off. Whoever is new to it listens first.
-        let listened = self
-            .term
-            .is_some_and(|term| now.mono.since(term.since) >= self.config.silent_after);
-        let unanswered = self.hosts.get(&id.host).and_then(|host| {
-            // One whose address nobody knows can be asked by nobody.
-            let unasked = (listened && host.signals.unquestioned()).then_some(now.mono);
-            host.signals.last_unanswered().or(unasked)
-        });
+        // whether they still keep it off.
         if by_word && !alive {
+            let unanswered = self.nobody_answered(id, now);
             let run = self.run(id, now);
             run.hold_ok = run.hold_ok.max(unanswered.filter(|_| run.power_looked));
         }
@@ -455,6 +452,34 @@ impl Engine {
             run.retry.remove(&Slot::Off);
             self.lose_fence(id, now);
         }
+    }
+
+    /// When somebody last asked the host itself in vain, in this term. Whoever is new to it listens first: one whose address
+    /// nobody knows can be asked by nobody.
+    pub(crate) fn nobody_answered(&self, id: &IncidentId, now: Now) -> Option<Mono> {
+        let listened = self
+            .term
+            .is_some_and(|term| now.mono.since(term.since) >= self.config.silent_after);
+        let signals = &self.hosts.get(&id.host)?.signals;
+        let unasked = (listened && signals.unasked()).then_some(now.mono);
+        signals.last_unanswered().or(unasked)
+    }
+
+    /// Whether an earlier term found the host to be off, and this one only its device says so, which may lie: somebody may have
+    /// switched the host on while nobody led.
+    pub(crate) fn inherited(&self, id: &IncidentId) -> bool {
+        let earlier = self.term.is_some_and(|term| term.epoch != id.epoch);
+        let grade = self.ledger.incidents.get(id).and_then(|i| i.grade);
+        let measured = |run: &&Run| run.presumed.is_none() && grade.is_none_or(|grade| grade == Grade::Power);
+        let run = self.runs.get(id).filter(measured);
+        let unseen = run.is_some_and(|run| run.fenced_at.is_none() && !run.off_sent);
+        earlier && unseen && !self.broken.is(Mutation::TrustOldFence)
+    }
+
+    /// Whether such a host answers.
+    fn answers_anew(&self, id: &IncidentId, now: Now) -> bool {
+        let answers = |host: &Host| self.evidence(host, now).answers();
+        self.inherited(id) && self.hosts.get(&id.host).is_some_and(answers)
     }
 
     /// Has those keep the host off who were found to have switched it off.

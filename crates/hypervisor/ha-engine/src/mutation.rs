@@ -101,6 +101,8 @@ pub enum Mutation {
     HeedOldBoots,
     /// A look at what people plan for a host counts until it is switched off, however long ago it was.
     TrustOldPlans,
+    /// A new leader asks nobody but its device whether a host that was fenced is still off.
+    TrustOldFence,
 }
 
 #[cfg(feature = "mutants")]
@@ -154,6 +156,7 @@ impl Mutation {
         Self::FinishOldFence,
         Self::HeedOldBoots,
         Self::TrustOldPlans,
+        Self::TrustOldFence,
     ];
 }
 

@@ -325,7 +325,12 @@ impl Signals {
 
     /// Whether nobody was asked about the host, and no device told that it is off.
     pub(crate) fn unquestioned(&self) -> bool {
-        self.probes.is_empty() && self.off.is_none()
+        self.unasked() && self.off.is_none()
+    }
+
+    /// Whether nobody has asked the host itself.
+    pub(crate) fn unasked(&self) -> bool {
+        self.probes.is_empty()
     }
 
     pub(crate) fn probe(&mut self, by: Prober, rack: Option<Domain>, asked_at: Mono, result: ProbeResult) {

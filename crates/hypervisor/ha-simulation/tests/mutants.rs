@@ -78,6 +78,7 @@ fn all() -> Vec<Mutant> {
         FinishOldFence,
         HeedOldBoots,
         TrustOldPlans,
+        TrustOldFence,
     ]
 }
 

@@ -255,6 +255,9 @@ impl Engine {
         if !incident.fenced(self.config.required_grade) || incident.fence_release_intended {
             return None;
         }
+        if self.inherited(id) && self.nobody_answered(id, now).is_none() {
+            return None;
+        }
         let checked = self.runs.get(id)?.hold_ok?;
         let until = checked.after(self.config.hold_max_age);
         let ageless = [

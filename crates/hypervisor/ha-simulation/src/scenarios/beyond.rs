@@ -420,4 +420,11 @@ pub(super) const BEYOND: &[Scenario] = &[
         |w| { w.hosts[0].bmc.slow = 3_400; w.at(T, Fault::Panic(0));
               w.at(T, Fault::Once(|e| matches!(e, Entry::Claimed { .. }), Box::new(Fault::Story(vec![(5_500, Fault::Maintenance(0, Maintenance::Manual))])))); }, 700,
         |w| { nothing(w)?; held(w, HeldReason::OperatorCleared) }),
+    row("p90-switched-on-while-nobody-led-and-its-device-says-off", "it answers whoever leads next: its fence is lost, and no guest that arrived is started", 2,
+        |w| { w.arrive_stopped = true; w.at(T, Fault::PowerLoss(0)); w.at(T, Fault::Once(asked_for, Box::new(Fault::Story(vec![
+              (2_000, Fault::CrashReplica(0)), (2_000, Fault::CrashReplica(1)), (2_000, Fault::CrashReplica(2)),
+              (2_000, Fault::Down(0, 120_000)), (2_000, Fault::Down(1, 120_000)), (2_000, Fault::Down(2, 120_000)),
+              (5_000, Fault::PowerOn(0)), (100_000, Fault::BmcLies(0, true)), (100_500, Fault::Agent(0, false))])))); }, 600,
+        |w| { ensure(w.hosts[0].user, "it is off")?; ensure(w.terms.len() > 1, "nobody else led")?; ensure(!w.evacuations.is_empty(), "nobody was asked for")?;
+              ensure(!written(w, fence_lost).is_empty(), "the fence of before still counts")?; ensure(w.reboots == 0, "guests were started") }),
 ];
