@@ -70,7 +70,7 @@ impl Zone {
             self.play.step(Input::Saw(Observation::Inventory(Inventory {
                 host: host(0),
                 agent: AgentId("agent".into()),
-                starts: 1,
+                starts: 1 + u64::from(boot),
                 boot: BootId(format!("boot-{boot}")),
                 version: now,
                 domains: [(server(0).id, state)].into_iter().collect(),

@@ -136,7 +136,7 @@ impl Repaired {
         self.play.step(Input::Saw(Observation::Inventory(Inventory {
             host: host(0),
             agent: AgentId("agent".to_owned()),
-            starts: 1,
+            starts: 2,
             boot: BootId("boot-1".to_owned()),
             version: 1,
             domains: Domains::default(),

@@ -119,7 +119,7 @@ impl World {
         self.play.step(Input::Saw(Observation::Inventory(Inventory {
             host: host(0),
             agent: AgentId("agent".to_owned()),
-            starts: 1,
+            starts: 2,
             boot: BootId("boot-1".to_owned()),
             version: self.play.now,
             domains: [(server(0).id, self.listed)].into_iter().collect(),

@@ -48,7 +48,7 @@ pub(crate) fn beat(n: u8, boot: u8, mono_ns: u64) -> Heartbeat {
     Heartbeat {
         host: host(n),
         agent: AgentId("agent".into()),
-        starts: 1,
+        starts: 1 + u64::from(boot),
         boot: BootId(format!("boot-{boot}")),
         mono_ns,
         up_for: Duration::from_hours(500),
