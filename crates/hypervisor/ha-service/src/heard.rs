@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cobaltcore_api::names::HostName;
 use parking_lot::Mutex;
@@ -17,6 +17,9 @@ const FLUSH: Duration = Duration::from_secs(15);
 
 #[derive(Clone, Debug)]
 struct Ear {
+    /// Decides how long the agent has been silent; a wall clock may jump.
+    heard: Instant,
+    /// The same moment for people and for the database.
     last: jiff::Timestamp,
     boot: String,
     uptime_s: u64,
@@ -33,8 +36,10 @@ impl Heard {
     /// An agent was heard.
     pub fn note(&self, host: &HostName, boot: &str, uptime_s: u64, at: jiff::Timestamp) {
         let minute = at.as_second().div_euclid(60);
+        let now = Instant::now();
         let mut ears = self.0.lock();
         let ear = ears.entry(host.clone()).or_insert_with(|| Ear {
+            heard: now,
             last: at,
             boot: boot.to_owned(),
             uptime_s,
@@ -45,10 +50,10 @@ impl Heard {
         if ear.minute != minute {
             (ear.minute, ear.count, ear.max_gap_ms) = (minute, 0, 0);
         }
-        let gap = (at.as_millisecond() - ear.last.as_millisecond()).max(0);
+        let gap = i64::try_from(now.duration_since(ear.heard).as_millis()).unwrap_or(i64::MAX);
         ear.max_gap_ms = ear.max_gap_ms.max(gap);
         ear.count += 1;
-        (ear.last, ear.uptime_s) = (at, uptime_s);
+        (ear.heard, ear.last, ear.uptime_s) = (now, at, uptime_s);
         if ear.boot != boot {
             boot.clone_into(&mut ear.boot);
         }
@@ -59,11 +64,10 @@ impl Heard {
         self.0.lock().get(host).map(|ear| ear.last)
     }
 
-    /// Whether it was heard within `time`.
+    /// Whether it was heard within `time`, whatever the wall clock shows.
     pub fn fresh(&self, host: &HostName, time: Duration) -> bool {
-        let limit = i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
-        self.last(host)
-            .is_some_and(|last| jiff::Timestamp::now().as_millisecond() - last.as_millisecond() <= limit)
+        let ears = self.0.lock();
+        ears.get(host).is_some_and(|ear| ear.heard.elapsed() < time)
     }
 
     /// Writes the history until `stop`.
@@ -99,5 +103,23 @@ impl Heard {
                 return;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wall_clock_that_jumps_makes_no_host_fresh_or_silent() {
+        let (heard, hour) = (Heard::default(), jiff::SignedDuration::from_hours(1));
+        let host = |name| HostName::new(name).unwrap();
+        heard.note(&host("ahead"), "boot", 1, jiff::Timestamp::now() + hour);
+        heard.note(&host("behind"), "boot", 1, jiff::Timestamp::now() - hour);
+        assert!(
+            !heard.fresh(&host("ahead"), Duration::ZERO),
+            "its age is not negative"
+        );
+        assert!(heard.fresh(&host("behind"), Duration::from_mins(30)));
     }
 }

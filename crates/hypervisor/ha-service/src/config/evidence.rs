@@ -28,6 +28,20 @@ impl Default for Agents {
     }
 }
 
+impl Agents {
+    pub(super) fn check(&self, mistakes: &mut Mistakes<'_>) {
+        if self.heartbeat_interval.0.is_zero() {
+            mistakes.add("agents.heartbeat_interval", "must be longer than nothing");
+        }
+        if self.silent_after.0 < 2 * self.heartbeat_interval.0 {
+            mistakes.add(
+                "agents.silent_after",
+                "must be at least twice agents.heartbeat_interval: one heartbeat that is lost is no silence",
+            );
+        }
+    }
+}
+
 /// What to do with a host that runs and cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]

@@ -39,6 +39,8 @@ pub use sources::{
 /// Nova's answers are understood between these.
 const OLDEST: Microversion = Microversion::new(2, 53);
 const NEWEST: Microversion = Microversion::new(2, 90);
+/// A compute service reports every ten seconds. Looked at less often, its reports cannot be told from silence.
+const LONGEST_SERVICES_INTERVAL: Duration = Duration::from_secs(10);
 
 pub(crate) const fn seconds(count: u64) -> HumanDuration {
     HumanDuration(Duration::from_secs(count))
@@ -355,6 +357,7 @@ impl Config {
         self.access.check(mistakes);
         self.server.check(mistakes);
         self.sources.check(&self.access, mistakes);
+        self.agents.check(mistakes);
         self.evidence.check(mistakes);
         self.monitors.check(mistakes);
         fencing::check(&self.fencing, mistakes);
@@ -375,6 +378,12 @@ impl Config {
             if value.0.is_zero() {
                 mistakes.add(key, "must be longer than nothing");
             }
+        }
+        if self.openstack.services_interval.0 > LONGEST_SERVICES_INTERVAL {
+            mistakes.add(
+                "openstack.services_interval",
+                "must be at most 10s: a compute service reports every ten seconds, and its silence is noticed by looking as often",
+            );
         }
         if self.openstack.timeout.0 > Duration::from_secs(10) {
             mistakes.add(

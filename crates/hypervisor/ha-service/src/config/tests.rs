@@ -242,6 +242,23 @@ fn every_mistake_is_told_with_its_line_and_key() {
         found.contains("c.yaml:2: openstack.timeout: must be at most 10s"),
         "{found}"
     );
+    for (text, wanted) in [
+        (
+            "openstack: {services_interval: 11s}\n",
+            "openstack.services_interval: must be at most 10s",
+        ),
+        (
+            "agents: {heartbeat_interval: 0s}\n",
+            "agents.heartbeat_interval: must be longer than nothing",
+        ),
+        (
+            "agents: {heartbeat_interval: 8s}\n",
+            "agents.silent_after: must be at least twice agents.heartbeat_interval",
+        ),
+    ] {
+        let found = mistakes(text).join("\n");
+        assert!(found.contains(wanted), "{text}{found}");
+    }
     let slow =
         "sources: {pull: [{name: m, kind: prometheus, url: 'http://m', interval: 1m, timeout: 11s}]}\n";
     let found = mistakes(slow).join("\n");
