@@ -35,7 +35,7 @@ pub(crate) struct SimulateArgs {
     #[arg(long, conflicts_with = "base")]
     random: bool,
     /// Run this one world
-    #[arg(long, value_name = "SEED")]
+    #[arg(long, value_name = "SEED", conflicts_with_all = ["seeds", "base", "random"])]
     seed: Option<u64>,
     /// Tell its story
     #[arg(long)]

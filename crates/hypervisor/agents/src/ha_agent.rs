@@ -12,7 +12,7 @@ use cobaltcore_kit::shutdown::Shutdown;
 use cobaltcore_kit::program::{self, Failure, LogArgs};
 
 /// Long enough for the last record to arrive.
-const GRACE: Duration = Duration::from_secs(10);
+const GRACE: Duration = Duration::from_secs(20);
 
 /// Tell the HA service what happens on this hypervisor
 ///

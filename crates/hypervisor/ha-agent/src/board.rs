@@ -64,6 +64,9 @@ pub struct Contact {
     pub hold: bool,
     /// Whom to ask before fencing oneself.
     pub peers: Vec<String>,
+    /// Whether it believes that the watchdog runs: what the last heartbeat said that it answered. Nothing before that;
+    /// it may remember an earlier start of the agent.
+    pub believes_armed: Option<bool>,
 }
 
 /// Everything shared.
@@ -74,6 +77,8 @@ pub struct Board {
     contacts: Mutex<BTreeMap<String, Contact>>,
     outboxes: Mutex<BTreeMap<String, Outbox>>,
     fence: Mutex<SelfFence>,
+    /// Whether a watchdog is open: until it is closed, the service goes on hearing this host.
+    pub guarded: watch::Sender<bool>,
     shutdown: AtomicBool,
     /// Somebody asked for the list of guests.
     pub resync: Notify,
@@ -144,12 +149,13 @@ impl Board {
         look(&mut self.guests.lock())
     }
 
-    /// An endpoint answered.
-    pub fn reached(&self, endpoint: &str, hold: bool, peers: Vec<String>) {
+    /// An endpoint answered a heartbeat that told it whether the watchdog runs.
+    pub fn reached(&self, endpoint: &str, hold: bool, peers: Vec<String>, armed: bool) {
         let contact = Contact {
             at: Some(Instant::now()),
             hold,
             peers,
+            believes_armed: Some(armed),
         };
         self.contacts.lock().insert(endpoint.to_owned(), contact);
     }

@@ -121,7 +121,8 @@ fn spawn_parts(
 
 type Part = fn(Context, CancellationToken) -> futures::future::BoxFuture<'static, Result<(), BoxError>>;
 
-/// Talks to the service; the last thing it says is that the agent stops.
+/// Talks to the service; the last thing it says is that the agent stops. A watchdog is closed before: the service must hear
+/// that it does not run any more, or it takes silence for a host that has reset itself.
 async fn talk(context: Context, stop: CancellationToken) -> Result<(), BoxError> {
     let talking = CancellationToken::new();
     let talk = service::run(context.clone(), talking.clone());
@@ -132,6 +133,12 @@ async fn talk(context: Context, stop: CancellationToken) -> Result<(), BoxError>
         context.intake.put(Draft::agent(agent::STOPPING));
         let written = progress.wait_for(|progress| progress.accepted > before);
         let _ = tokio::time::timeout(Duration::from_secs(5), written).await;
+        let mut guarded = context.board.guarded.subscribe();
+        let _ = tokio::time::timeout(
+            fence::STAND_DOWN + Duration::from_secs(1),
+            guarded.wait_for(|guarded| !guarded),
+        )
+        .await;
         talking.cancel();
         std::future::pending::<()>().await;
     };

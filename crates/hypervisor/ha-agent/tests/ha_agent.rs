@@ -815,6 +815,78 @@ async fn a_host_that_is_cut_off_stops_its_guests_and_its_watchdog() {
     );
 }
 
+/// An agent with an armed watchdog, a service, and a peer that still reaches it.
+async fn armed_agent() -> (Scene, Service, Place, Agent) {
+    let (scene, service, place) = (Scene::new(1).await, Service::start().await, Place::new());
+    let device = place.path("watchdog");
+    std::fs::write(&device, "").unwrap();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    service.known.lock().peers = vec![format!("http://{}", listener.local_addr().unwrap())];
+    be_a_peer(listener);
+    place.configure(&[service.url()], &self_fence(true, &device));
+    let agent = Agent::start(place.start(&scene.uri));
+    service.until("armed", armed).await;
+    (scene, service, place, agent)
+}
+
+fn self_fence(enabled: bool, device: &std::path::Path) -> String {
+    let device = device.display();
+    format!(
+        "self_fence: {{enabled: {enabled}, device: {device}, timeout: 30s, feed_interval: 100ms, lease_ttl: 60s}}"
+    )
+}
+
+async fn until_disarmed(device: &std::path::Path) {
+    let deadline = tokio::time::Instant::now() + support::PATIENCE;
+    while !std::fs::read(device).unwrap().ends_with(b"V") {
+        assert!(tokio::time::Instant::now() < deadline, "it was not disarmed");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// A service that believes in an armed watchdog takes silence for a host that has reset itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_stops_disarms_its_watchdog_after_the_service_was_told() {
+    let (_scene, service, place, agent) = armed_agent().await;
+    agent.stop().await;
+    let fed = std::fs::read(place.path("watchdog")).unwrap();
+    assert!(fed.ends_with(b"V"), "it was not disarmed");
+    let last = service.known.lock().heartbeats.last().cloned().unwrap();
+    assert!(
+        !last.self_fence.armed,
+        "the service still believes that it is armed"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_stops_leaves_its_watchdog_armed_if_the_service_cannot_be_told() {
+    let (_scene, service, place, agent) = armed_agent().await;
+    service.known.lock().away = Some(503);
+    agent.stop().await;
+    let fed = std::fs::read(place.path("watchdog")).unwrap();
+    assert!(!fed.is_empty() && !fed.contains(&b'V'), "it was disarmed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watchdog_that_is_not_configured_any_more_is_disarmed_after_the_service_was_told() {
+    let (_scene, service, place, agent) = armed_agent().await;
+    service.known.lock().away = Some(503);
+    place.configure(&[service.url()], &self_fence(false, &place.path("watchdog")));
+    let fed = || std::fs::read(place.path("watchdog")).unwrap();
+    let before = fed().len();
+    let deadline = tokio::time::Instant::now() + support::PATIENCE;
+    while fed().len() < before + 20 {
+        assert!(tokio::time::Instant::now() < deadline, "it is not fed any more");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(!fed().contains(&b'V'), "it was disarmed, and nobody knows");
+    service.known.lock().away = None;
+    until_disarmed(&place.path("watchdog")).await;
+    let last = service.known.lock().heartbeats.last().cloned().unwrap();
+    assert!(!last.self_fence.armed);
+    agent.stop().await;
+}
+
 /// Where agents do not reach each other, an outage of the service would look like isolation to every host at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watchdog_is_not_armed_while_nobody_could_be_asked() {
@@ -861,15 +933,6 @@ async fn a_watchdog_is_not_armed_while_nobody_could_be_asked() {
             (!known.heartbeats.last()?.self_fence.armed).then_some(())
         })
         .await;
-    let fed = || std::fs::read(&device).unwrap();
-    assert!(
-        !fed().ends_with(b"V"),
-        "it is fed until the service has certainly heard"
-    );
-    let deadline = tokio::time::Instant::now() + support::PATIENCE;
-    while !fed().ends_with(b"V") {
-        assert!(tokio::time::Instant::now() < deadline, "it was not disarmed");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    until_disarmed(&device).await;
     agent.stop().await;
 }

@@ -103,6 +103,8 @@ pub enum Mutation {
     TrustOldPlans,
     /// A new leader asks nobody but its device whether a host that was fenced is still off.
     TrustOldFence,
+    /// A watchdog that was armed once is taken to have fired, whoever heard or saw the host since.
+    TrustOldWatchdog,
 }
 
 #[cfg(feature = "mutants")]
@@ -157,6 +159,7 @@ impl Mutation {
         Self::HeedOldBoots,
         Self::TrustOldPlans,
         Self::TrustOldFence,
+        Self::TrustOldWatchdog,
     ];
 }
 

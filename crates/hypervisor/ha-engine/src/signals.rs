@@ -11,7 +11,7 @@ use smol_str::SmolStr;
 use crate::config::Config;
 use crate::evidence::{Evidence, Group, GroupVerdict, Verdict};
 use crate::ids::{AgentId, BootId, Domain, Mono, Now, ReplicaId};
-use crate::input::{Heartbeat, Identity, PeerHost, Power, ProbeResult, Prober, ServiceFacts};
+use crate::input::{Heartbeat, Identity, Onlooker, PeerHost, Power, ProbeResult, Prober, ServiceFacts};
 use crate::mutation::{Broken, Mutation};
 
 /// How long an answer about something that is polled every ten seconds stays usable.
@@ -300,6 +300,8 @@ pub(crate) struct Signals {
     on: Option<Mono>,
     /// When somebody last reached the host although the device read Off.
     reached: Option<Mono>,
+    /// When the host last answered a probe, or monitoring or storage last saw it live.
+    lived: Option<Mono>,
 }
 
 impl Signals {
@@ -310,6 +312,18 @@ impl Signals {
                 self.peers.insert(replica, (now, seen.clone()));
             }
         }
+    }
+
+    /// Takes what a source that judges by itself said. Whether it is what counted of this source before.
+    pub(crate) fn judged(&mut self, by: Onlooker, source: &str, word: Word) -> bool {
+        if word.up {
+            self.lived = self.lived.max(Some(word.at));
+        }
+        let words = match by {
+            Onlooker::Monitoring => &mut self.metrics,
+            Onlooker::Storage => &mut self.storage,
+        };
+        words.hear(source, word)
     }
 
     /// Whether every source that tells of life has told of it lately, and nothing else was heard: what a round that
@@ -351,6 +365,9 @@ impl Signals {
         track.asked_at = asked_at;
         track.result = result;
         track.rack = rack;
+        if result != ProbeResult::Timeout {
+            self.lived = self.lived.max(Some(asked_at));
+        }
         if result != ProbeResult::Timeout && self.off.is_some_and(|(first, _)| asked_at > first) {
             self.reached = Some(asked_at);
         }
@@ -469,7 +486,7 @@ impl Signals {
         set(Group::M, self.metrics.verdict(mono, true));
         set(Group::S, self.storage.verdict(mono, false));
         set(Group::B, self.power_verdict(mono, config));
-        if self.self_fenced(mono, awake, config) && !evidence.any_alive() {
+        if self.self_fenced(mono, awake, config, broken) && !evidence.any_alive() {
             evidence.groups[Group::W as usize].verdict = Verdict::Dead;
         }
         evidence.proof_contradicted = self.contradicted(mono);
@@ -550,15 +567,27 @@ impl Signals {
         }
     }
 
-    /// Whether the watchdog has fired by now. A silence that we slept through says nothing: it is
-    /// counted from when we began to listen.
-    fn self_fenced(&self, now: Mono, awake: Mono, config: &Config) -> bool {
-        let Some(after) = self.agent.resets_after else {
+    /// Whether the watchdog has fired by now. A silence that we slept through says nothing: it is counted from when we began
+    /// to listen. An agent that stops its watchdog tells whom it reaches, so its word is taken from a replica that heard it as
+    /// late as any other did; and a host that showed life after it must have reset was not reset.
+    fn self_fenced(&self, now: Mono, awake: Mono, config: &Config, broken: Broken) -> bool {
+        let (Some(after), Some(last)) = (self.agent.resets_after, self.agent.last) else {
             return false;
         };
+        let told_others = self
+            .last_heard()
+            .is_some_and(|heard| heard.since(last) > config.heartbeat_alive);
+        let disarmed = told_others || self.lived_after(last.after(after));
         self.voices(now, config) > usize::from(config.replicas) / 2
             && now.since(awake) > after
             && self.heartbeat_age(now).is_some_and(|age| age > after)
+            && (!disarmed || broken.is(Mutation::TrustOldWatchdog))
+    }
+
+    /// Whether anything but its agent showed life of the host after `then`. Reports of its last moments surface a little later.
+    fn lived_after(&self, then: Mono) -> bool {
+        let signs = [self.nova.changed, self.lease.changed, self.lived];
+        signs.into_iter().flatten().any(|at| at > then.after(REPORT_LAG))
     }
 
     /// Whether anybody saw life after the device began to read Off. Reports of the last moments

@@ -68,7 +68,7 @@ impl Voice {
             beat.up_for = host.up_for(now);
             beat.sent_at_ms = now as i64 + host.clock_skew_ms;
             beat.libvirt = host.libvirt;
-            beat.resets_after = armed.then(|| Duration::from_secs(105));
+            beat.resets_after = (armed && !host.disarmed).then(|| Duration::from_secs(105));
             beat.planned_shutdown = host.announced;
         }
         if let Observation::Inventory(list) = &mut self.list

@@ -29,6 +29,8 @@ pub(crate) enum Fault {
     Hang(usize),
     SelfReboot(usize),
     Agent(usize, bool),
+    /// Its agent stops its watchdog, and says so.
+    Disarm(usize),
     /// What it said last arrives once more, so many milliseconds later.
     LateWord(usize, u64),
     Compute(usize, bool),
@@ -211,6 +213,7 @@ impl World {
                 self.hosts[h].agent = on;
                 self.hosts[h].agent_starts += u64::from(on);
             }
+            Fault::Disarm(h) => self.hosts[h].disarmed = true,
             Fault::LateWord(h, later) => self.repeat_later(h, later),
             Fault::Compute(h, true) if self.hosts[h].user => self.compute_starts(h),
             Fault::Compute(h, on) => self.hosts[h].compute = on,

@@ -74,6 +74,8 @@ pub(crate) struct Host {
     /// The levels by which whoever looks after the machine was told to keep it off.
     pub(crate) parked: BTreeSet<usize>,
     pub(crate) announced: bool,
+    /// Its watchdog was stopped.
+    pub(crate) disarmed: bool,
     /// The storage hears nothing of its guests.
     pub(crate) storage_silent: bool,
     /// Somebody switched it on because it is repaired, and wants it back.
@@ -131,6 +133,7 @@ impl Host {
             unparked: None,
             parked: BTreeSet::new(),
             announced: false,
+            disarmed: false,
             storage_silent: false,
             repaired: false,
             list_wanted: false,

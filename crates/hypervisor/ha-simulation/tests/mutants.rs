@@ -79,6 +79,7 @@ fn all() -> Vec<Mutant> {
         HeedOldBoots,
         TrustOldPlans,
         TrustOldFence,
+        TrustOldWatchdog,
     ]
 }
 

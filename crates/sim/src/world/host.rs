@@ -63,6 +63,9 @@ pub struct Service {
     pub forced_down: bool,
     /// Since when nothing was heard of it.
     pub silent_since: Option<Moment>,
+    /// Whether the database of its cell is away.
+    #[serde(default)]
+    pub cell_down: bool,
 }
 
 impl Service {

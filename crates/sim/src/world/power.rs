@@ -139,6 +139,7 @@ impl State {
             disabled_reason: None,
             forced_down: false,
             silent_since: None,
+            cell_down: false,
         });
         let node = host.node_uuid;
         let provider = self

@@ -35,6 +35,18 @@ pub fn lease_holds(contacts: &[Option<Duration>], lease: Duration) -> bool {
     reached * 2 > contacts.len()
 }
 
+/// Whether the service knows that the watchdog is to be stopped, so that it may be: most endpoints have answered a heartbeat
+/// that said so, and so has every endpoint that was reached within the lease. One that was not is overruled by those that
+/// have heard this host since.
+pub fn service_knows(contacts: &[(Option<Duration>, Option<bool>)], lease: Duration) -> bool {
+    let told = |believes_armed: &Option<bool>| *believes_armed == Some(false);
+    let most = contacts.iter().filter(|(_, armed)| told(armed)).count() * 2 > contacts.len();
+    let in_contact = |age: &Option<Duration>| age.is_some_and(|age| age <= lease);
+    most && contacts
+        .iter()
+        .all(|(age, armed)| told(armed) || !in_contact(age))
+}
+
 /// Whether enough neighbours answer to be asked one day. Where they cannot be reached, an outage of the service would look
 /// to every host as if it were cut off itself, and all would reset at once.
 pub fn neighbours_answer(peers: &[Option<bool>]) -> bool {
@@ -99,6 +111,26 @@ mod tests {
             (&[Some(2)], Some(&[has]), Verdict::Feed),
         ] {
             assert_eq!(verdict(ages, peers), wanted, "{ages:?} {peers:?}");
+        }
+    }
+
+    #[test]
+    fn a_watchdog_is_stopped_only_when_the_service_knows() {
+        let (armed, not, never) = (Some(true), Some(false), None);
+        for (contacts, wanted) in [
+            (&[][..], false),
+            (&[(Some(1), not)], true),
+            (&[(Some(1), armed)], false),
+            (&[(None, never)], false),
+            (&[(Some(1), not), (Some(1), not), (None, never)], true),
+            (&[(Some(1), not), (Some(1), not), (Some(31), armed)], true),
+            (&[(Some(1), not), (Some(1), not), (Some(30), armed)], false),
+            (&[(Some(1), not), (None, never), (None, never)], false),
+            (&[(Some(40), not), (Some(40), not), (Some(40), not)], true),
+        ] {
+            let seconds = |(age, armed): &(Option<u64>, _)| (age.map(Duration::from_secs), *armed);
+            let contacts: Vec<_> = contacts.iter().map(seconds).collect();
+            assert_eq!(service_knows(&contacts, LEASE), wanted, "{contacts:?}");
         }
     }
 

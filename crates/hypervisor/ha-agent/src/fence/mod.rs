@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Self-fencing: a watchdog that is fed only while this host is in touch with the service. Off unless configured. An
-//! orderly end of the agent disarms it; anything else resets the host, which is the point.
+//! orderly end of the agent disarms it once the service knows: silence after that must not be taken for a reset. Anything
+//! else resets the host, which is the point.
 
 pub mod decide;
 mod device;
@@ -23,6 +24,9 @@ const NOBODY: &str = "the service names no agent that could be asked before this
     the label of its rack (the last of kubernetes.failure_domains), and that agents in other racks report";
 /// How often an agent without a watchdog looks whether it should have one.
 const IDLE: Duration = Duration::from_secs(1);
+/// How long an agent that stops waits for the service to know that its watchdog stops as well.
+pub(crate) const STAND_DOWN: Duration = Duration::from_secs(8);
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Feeds until `stop`.
 pub(crate) async fn run(context: Context, stop: CancellationToken) -> Result<(), BoxError> {
@@ -52,6 +56,7 @@ pub(crate) async fn run(context: Context, stop: CancellationToken) -> Result<(),
             (None, false) => context.board.set_fence(SelfFence::default()),
             (None, true) => match arm(&context, &settings, alone).await {
                 Ok(Some(armed)) => {
+                    context.board.guarded.send_replace(true);
                     watchdog = Some(armed);
                     refused = None;
                 }
@@ -63,10 +68,7 @@ pub(crate) async fn run(context: Context, stop: CancellationToken) -> Result<(),
                     refused = Some(why);
                 }
             },
-            (Some(_), false) => {
-                disarm(&context, watchdog.take());
-            }
-            (Some(armed), true) => {
+            (Some(armed), _) => {
                 fenced = feed(&context, &settings, armed).await;
                 if !fenced && stand_down(&context, &settings, armed, alone) {
                     disarm(&context, watchdog.take());
@@ -74,10 +76,36 @@ pub(crate) async fn run(context: Context, stop: CancellationToken) -> Result<(),
             }
         }
     }
-    if !fenced {
-        disarm(&context, watchdog);
+    if let Some(watchdog) = watchdog.filter(|_| !fenced) {
+        end(&context, watchdog).await;
     }
+    context.board.guarded.send_replace(false);
     Ok(())
+}
+
+/// The agent stops. Its watchdog is stopped if the service learns of it in time; else it goes on and resets this host unless
+/// an agent feeds it again: whoever was told that it runs takes silence for a reset, and starts the guests elsewhere.
+async fn end(context: &Context, mut watchdog: Watchdog) {
+    let lease = context.config().self_fence.lease_ttl.0;
+    say(context, &watchdog, false);
+    let known = async {
+        while !service_knows(context, lease) {
+            if decide::lease_holds(&contacts(context), lease) {
+                let _ = watchdog.feed();
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    if tokio::time::timeout(STAND_DOWN, known).await.is_ok() {
+        disarm(context, Some(watchdog));
+    } else {
+        let timeout_s = watchdog.timeout().as_secs();
+        tracing::error!(
+            timeout_s,
+            "the service cannot be told that self-fencing ends, so the watchdog stays armed; it resets this host unless the \
+             agent is started again within its timeout and reaches the service"
+        );
+    }
 }
 
 fn peers(context: &Context) -> Vec<String> {
@@ -140,27 +168,41 @@ async fn arm(
     Ok(Some(watchdog))
 }
 
-/// Whether an armed watchdog must go because the service names nobody any more: the next outage of the service would reset
-/// this host, and with it all others that are alone. The service is told first, and believes it once it was reached since.
+/// Whether an armed watchdog is to be stopped now: it is not configured any more, or the service names nobody any more, and
+/// then the next outage of the service would reset this host, and with it all others that are alone. The service is told
+/// first; until it knows, the watchdog is fed.
 fn stand_down(
     context: &Context,
     settings: &config::SelfFence,
     watchdog: &Watchdog,
     alone: Option<Instant>,
 ) -> bool {
-    let mut told = context.board.fence();
-    let armed = alone.is_none_or(|since| since.elapsed() <= settings.lease_ttl.0);
-    if told.armed != armed {
-        told.armed = armed;
-        told.timeout_s = watchdog.timeout().as_secs() as u32;
-        context.board.set_fence(told);
-        context.board.beat_now();
-        if !armed {
+    let alone = alone.is_some_and(|since| since.elapsed() > settings.lease_ttl.0);
+    let wanted = settings.enabled && !alone;
+    if context.board.fence().armed != wanted {
+        say(context, watchdog, wanted);
+        if alone {
             tracing::error!(why = NOBODY, "self-fencing will be disarmed");
         }
     }
-    // Whoever is in touch now was so within the lease, and so after it was told.
-    alone.is_some_and(|since| since.elapsed() > settings.lease_ttl.0 * 3)
+    !wanted && service_knows(context, settings.lease_ttl.0)
+}
+
+/// Tells the service whether this watchdog counts.
+fn say(context: &Context, watchdog: &Watchdog, armed: bool) {
+    let mut told = context.board.fence();
+    told.armed = armed;
+    told.timeout_s = watchdog.timeout().as_secs() as u32;
+    context.board.set_fence(told);
+    context.board.beat_now();
+}
+
+fn service_knows(context: &Context, lease: Duration) -> bool {
+    let contacts = context.board.contacts().into_iter();
+    let contacts: Vec<_> = contacts
+        .map(|contact| (contact.at.map(|at| at.elapsed()), contact.believes_armed))
+        .collect();
+    decide::service_knows(&contacts, lease)
 }
 
 fn disarm(context: &Context, watchdog: Option<Watchdog>) {
@@ -171,6 +213,7 @@ fn disarm(context: &Context, watchdog: Option<Watchdog>) {
         }
         context.metrics.armed(false);
         context.board.set_fence(SelfFence::default());
+        context.board.guarded.send_replace(false);
     }
 }
 

@@ -20,11 +20,13 @@ const BEAT_TIME: Duration = Duration::from_secs(5);
 /// A change of the guests is told this fast at most, so that a storm of changes is not a storm of reports.
 const SHORTEST: Duration = Duration::from_millis(200);
 
-/// What was last heard of the guests here.
+/// What this endpoint was last told.
 #[derive(Default)]
 struct Told {
     version: u64,
     at: Option<Instant>,
+    /// Whether the watchdog runs, as the last heartbeat said.
+    armed: bool,
 }
 
 /// Beats until `stop`.
@@ -50,7 +52,9 @@ pub(super) async fn run(
                 if std::mem::take(&mut failing) {
                     tracing::info!(endpoint, "the service hears this host again");
                 }
-                context.board.reached(&endpoint, answer.hold, answer.peers);
+                context
+                    .board
+                    .reached(&endpoint, answer.hold, answer.peers, told.armed);
                 executor.take(&endpoint, answer.commands);
             }
             other => {
@@ -84,7 +88,9 @@ async fn send(context: &Context, endpoint: &str, link: &Link, told: &mut Told) -
         told.at.is_none_or(|at| at.elapsed() >= interval) || told.version != inventory.inventory_version;
     let with = (due && inventory.inventory_version > 0).then(|| Inventory::clone(&inventory));
     let version = with.as_ref().map(|inventory| inventory.inventory_version);
-    let body = match encode(context, endpoint, &outbox, with) {
+    let beat = heartbeat(context, endpoint, &outbox);
+    told.armed = beat.self_fence.armed;
+    let body = match encode(context, beat, with) {
         Ok(body) => body,
         Err(error) => return Answer::Broken(error),
     };
@@ -96,23 +102,15 @@ async fn send(context: &Context, endpoint: &str, link: &Link, told: &mut Told) -
     if matches!(answer, Answer::Acked(_)) {
         context.board.told(endpoint, &outbox);
         if let Some(version) = version {
-            *told = Told {
-                version,
-                at: Some(Instant::now()),
-            };
+            (told.version, told.at) = (version, Some(Instant::now()));
         }
     }
     answer
 }
 
-fn encode(
-    context: &Context,
-    endpoint: &str,
-    outbox: &Outbox,
-    inventory: Option<Inventory>,
-) -> Result<Vec<u8>, String> {
+fn encode(context: &Context, beat: Heartbeat, inventory: Option<Inventory>) -> Result<Vec<u8>, String> {
     let mut batch = Batch {
-        heartbeat: Some(heartbeat(context, endpoint, outbox)),
+        heartbeat: Some(beat),
         inventory,
         ..Batch::empty(envelope(context))
     };

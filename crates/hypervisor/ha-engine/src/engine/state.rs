@@ -71,11 +71,7 @@ impl Host {
     }
 
     pub(super) fn judged(&mut self, by: Onlooker, source: &str, word: Word) {
-        let words = match by {
-            Onlooker::Monitoring => &mut self.signals.metrics,
-            Onlooker::Storage => &mut self.signals.storage,
-        };
-        self.calm &= words.hear(source, word);
+        self.calm &= self.signals.judged(by, source, word);
     }
 
     /// Takes a power reading. One that says On ends a proof at once, not with the next round.

@@ -179,12 +179,13 @@ impl Cloud {
 
     // --- compute services
 
-    /// What Nova calls a host. One that is not known here may be known to Nova: nothing was asked, and nothing follows.
+    /// What Nova calls a host. Under another name it has no guests, so while Nova's name is not known nothing is asked.
     fn nova_host(&self, host: &HostName) -> Result<String, Failure> {
         match self.directory.get(host) {
             Some(entry) if entry.ambiguous => Err(Failure::Trouble(Trouble::Refused(Refusal::Other))),
-            Some(entry) => Ok(entry.nova_host.clone().unwrap_or_else(|| host.to_string())),
-            None => Err(Failure::Trouble(Trouble::NotStarted)),
+            found => found
+                .and_then(|entry| entry.nova_host.clone())
+                .ok_or(Failure::Trouble(Trouble::NotStarted)),
         }
     }
 
@@ -235,8 +236,13 @@ impl Cloud {
 
     // --- servers
 
+    /// All guests of a host and the records of their migrations. What is remembered of images, groups and aggregates is
+    /// read anew: a plan is made of this.
     async fn list_servers(&self, host: &HostName) -> Result<Answer, Failure> {
         let nova_host = self.nova_host(host)?;
+        self.images.lock().clear();
+        *self.groups.lock() = None;
+        *self.aggregates.lock() = None;
         let filter = ServerFilter::on_host(nova_host.as_str());
         let listed = self.nova().servers(&filter).await?;
         let mut complete = true;
@@ -264,6 +270,12 @@ impl Cloud {
         let mut migrations: BTreeMap<MigrationId, MigrationFacts> = BTreeMap::new();
         for facts in records.iter().filter_map(|record| self.migration(record)) {
             migrations.insert(facts.id, facts);
+        }
+        // Nova leaves the guests of a cell that is down out of a list that is asked for by host, and says nothing of it;
+        // their compute service it shows without a state.
+        if facts::service(&self.service(host).await?).is_none() {
+            tracing::warn!(%host, "Nova does not know the state of its compute service, so its list of guests proves nothing");
+            complete = false;
         }
         Ok(Answer::Servers {
             servers,

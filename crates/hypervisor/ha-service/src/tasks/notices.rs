@@ -3,7 +3,7 @@
 //! where there is a cluster.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -42,10 +42,26 @@ const NEEDS_PERSON: &str = "needs-person";
 const GAVE_UP: &str = "gave-up";
 const OTHER: &str = "other";
 
+/// How often it is looked whether incidents have their objects, while an event waits for one, and for how long.
+const LOOK: Duration = Duration::from_millis(300);
+const OBJECT_TIME: Duration = Duration::from_mins(1);
+/// Events that may wait at once.
+const WAITING: usize = 256;
+
 /// When an incident began, and when it began to be fenced.
 struct Since {
     opened: Instant,
     fencing: Option<Instant>,
+    /// Whether its guests are about to be asked for the first time, and this replica saw it from its beginning. A further
+    /// attempt, or one that another leader began, says nothing of how long the first took.
+    first_move: bool,
+}
+
+/// An event of an incident whose object is not there yet: it is written a moment after the incident is opened.
+struct Waiting {
+    id: IncidentId,
+    since: Instant,
+    happening: Happening,
 }
 
 /// Every word that tells why a guest needs a person. A series that begins with its first guest would not be seen to
@@ -98,10 +114,13 @@ impl Teller {
     /// Tells until `stop`.
     pub async fn run(self, mut notices: mpsc::Receiver<Notice>, stop: CancellationToken) {
         let mut since: HashMap<IncidentId, Since> = HashMap::new();
+        let mut waiting: VecDeque<Waiting> = VecDeque::new();
         // Hosts about whose lasting trouble nothing could be done yet.
         let mut undone: BTreeMap<HostName, Degraded> = BTreeMap::new();
         let mut again = tokio::time::interval(AGAIN);
         again.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut look = tokio::time::interval(LOOK);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         expect_guests(&self.app.metrics);
         loop {
             let notice = tokio::select! {
@@ -111,12 +130,16 @@ impl Teller {
                     undone = self.try_again(undone).await;
                     continue;
                 }
+                _ = look.tick(), if !waiting.is_empty() => {
+                    self.catch_up(&mut waiting);
+                    continue;
+                }
             };
             let Some(notice) = notice else { return };
             let told = with_cause(&notice, self.app.preflight.suspicion());
             self.log(&told).await;
             self.count(&notice, &mut since);
-            self.record(&told);
+            self.record(&told, &mut waiting);
             self.tell_progress(&notice).await;
             if let Notice::HostDegraded { host, what } = &notice
                 && self.app.leads()
@@ -348,6 +371,7 @@ impl Teller {
         let known = since.entry(incident.clone()).or_insert(Since {
             opened: now,
             fencing: None,
+            first_move: state == IncidentState::Confirmed,
         });
         if state == IncidentState::Fencing {
             known.fencing = Some(now);
@@ -358,7 +382,9 @@ impl Teller {
         });
         match (state, silent) {
             (IncidentState::Confirmed, Some(silent)) => metrics.detection.observe(silent),
-            (IncidentState::Evacuating, Some(silent)) => metrics.evacuate_call.observe(silent),
+            (IncidentState::Evacuating, Some(silent)) if std::mem::take(&mut known.first_move) => {
+                metrics.evacuate_call.observe(silent);
+            }
             (IncidentState::Fenced, _) => self.count_fence(incident, "verified", since),
             _ => {}
         }
@@ -396,15 +422,40 @@ impl Teller {
         self.app.metrics.fence.get_or_create(&of).observe(took);
     }
 
-    fn record(&self, notice: &Notice) {
+    /// Tells the events that waited for their objects.
+    fn catch_up(&self, waiting: &mut VecDeque<Waiting>) {
+        waiting.retain(|one| {
+            let told = self.tell_incident(&one.id, &one.happening);
+            !told && one.since.elapsed() < OBJECT_TIME
+        });
+    }
+
+    /// Whether the incident has an object that can be told.
+    fn tell_incident(&self, id: &IncidentId, happening: &Happening) -> bool {
+        let (Some((recorder, _)), Some(object)) = (&self.cluster, self.objects.get(id)) else {
+            return false;
+        };
+        recorder.record(object.as_ref(), happening.clone());
+        true
+    }
+
+    fn record(&self, notice: &Notice, waiting: &mut VecDeque<Waiting>) {
         let (Some((recorder, hypervisors)), Some(host)) = (&self.cluster, host_of(notice)) else {
             return;
         };
         let Some(happening) = happening(notice) else {
             return;
         };
-        if let Some(object) = incident_of(notice).and_then(|id| self.objects.get(id)) {
-            recorder.record(object.as_ref(), happening.clone());
+        if let Some(id) = incident_of(notice) {
+            // In their order: none overtakes one that waits.
+            let first = waiting.iter().all(|one| one.id != *id);
+            if !(first && self.tell_incident(id, &happening)) && waiting.len() < WAITING {
+                waiting.push_back(Waiting {
+                    id: id.clone(),
+                    since: Instant::now(),
+                    happening: happening.clone(),
+                });
+            }
         }
         if let Some(hypervisor) = hypervisors.get(host.as_str()) {
             recorder.record(hypervisor.as_ref(), happening);

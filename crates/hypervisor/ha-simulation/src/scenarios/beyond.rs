@@ -427,4 +427,9 @@ pub(super) const BEYOND: &[Scenario] = &[
               (5_000, Fault::PowerOn(0)), (100_000, Fault::BmcLies(0, true)), (100_500, Fault::Agent(0, false))])))); }, 600,
         |w| { ensure(w.hosts[0].user, "it is off")?; ensure(w.terms.len() > 1, "nobody else led")?; ensure(!w.evacuations.is_empty(), "nobody was asked for")?;
               ensure(!written(w, fence_lost).is_empty(), "the fence of before still counts")?; ensure(w.reboots == 0, "guests were started") }),
+    row("p91-watchdog-stopped-unheard-by-the-leader", "the others heard it, and the host lived on: its silence is no proof that it reset itself", 2,
+        |w| { w.armed = true; w.at(T, Fault::ReplicaDeaf(0, true)); w.at(T + 6_000, Fault::Disarm(0)); w.at(T + 12_000, Fault::Agent(0, false));
+              w.at(T + 13_000, Fault::ReplicaDeaf(0, false)); w.at(T + 200_000, Fault::Bmc(0, false)); w.at(T + 200_000, Fault::Mgmt(0, false)); }, 900,
+        |w| { nothing(w)?; ensure(written(w, |e| matches!(e, Entry::Fenced { .. })).is_empty(), "it is taken to have reset itself")?;
+              held(w, HeldReason::FenceFailed) }),
 ];

@@ -67,6 +67,13 @@ pub fn run_scenario(name: &str, options: Options) -> Option<Run> {
             grade: Grade::Power,
         });
     }
+    if row.name.starts_with("p91") {
+        config.required_grade = Grade::SelfFence;
+        config.fence_levels = vec![FenceLevel {
+            name: "watchdog-lease".to_owned(),
+            grade: Grade::SelfFence,
+        }];
+    }
     if row.name.starts_with("p3") {
         config.capacity = CapacityCheck::Hold;
     }

@@ -9,6 +9,12 @@ use super::find;
 use super::view::{self, Zones};
 use crate::world::{Server, State, TaskState};
 
+fn in_lost_cell(state: &State, server: &Server) -> bool {
+    let host = server.host.as_ref().and_then(|host| state.hosts.get(host));
+    let service = host.and_then(|host| host.service.as_ref());
+    service.is_some_and(|service| service.cell_down)
+}
+
 pub(super) fn list(state: &mut State, req: &Req, detail: bool) -> Outcome {
     let me = req.caller()?;
     let everywhere = req.flag("all_tenants")
@@ -28,6 +34,8 @@ pub(super) fn list(state: &mut State, req: &Req, detail: bool) -> Outcome {
         (None, Some(project)) if !everywhere => state.servers_of(project).filter(takes).collect(),
         (None, _) => state.servers.values().filter(takes).collect(),
     };
+    // A list that is filtered or paged leaves out the servers of a cell that is down, and says nothing of it.
+    found.retain(|server| !in_lost_cell(state, server));
     let key = req.param("sort_key").unwrap_or("created_at");
     match key {
         "display_name" | "name" => found.sort_by(|a, b| (&a.name, a.id).cmp(&(&b.name, b.id))),

@@ -45,6 +45,11 @@ pub(super) fn list(state: &mut State, req: &Req) -> Outcome {
 
 fn view(state: &State, req: &Req, host: &Host) -> Option<Value> {
     let service = host.service.as_ref()?;
+    if service.cell_down {
+        // Since 2.69 with what Nova knows without the cell; before that it is left out.
+        let known = || json!({"binary": "nova-compute", "host": host.name, "status": "UNKNOWN"});
+        return req.since(69).then(known);
+    }
     let mut shown = json!({
         "binary": "nova-compute",
         "host": host.name,

@@ -99,6 +99,30 @@ async fn a_host_that_two_services_fit_is_left_alone() {
     assert_eq!(refused, Trouble::Refused(Refusal::NotFound));
 }
 
+/// Nova answers 200 and leaves out the guests of a cell that is down: nobody may take that for a host without guests.
+#[tokio::test]
+async fn a_list_of_guests_is_not_complete_while_the_cell_of_the_host_is_down() {
+    let rig = Rig::new().await;
+    let cell_down = |down: bool| {
+        rig.world.change(|state| {
+            let host = state.hosts.get_mut(ONE).unwrap();
+            host.service.as_mut().unwrap().cell_down = down;
+        });
+    };
+    let listed = async || match rig.act(Effect::ListServers { host: name(ONE) }).await.unwrap() {
+        Answer::Servers {
+            servers, complete, ..
+        } => (servers.len(), complete),
+        other => panic!("{other:?}"),
+    };
+    cell_down(true);
+    assert_eq!(listed().await, (0, false));
+    let unknown = rig.act(Effect::ReadService { host: name(ONE) }).await;
+    assert_eq!(unknown.unwrap_err(), Trouble::Unknown);
+    cell_down(false);
+    assert_eq!(listed().await, (2, true));
+}
+
 #[tokio::test]
 async fn the_guests_of_a_host_are_listed_with_what_their_owners_want() {
     let rig = Rig::new().await;
