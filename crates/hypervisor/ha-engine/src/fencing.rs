@@ -21,8 +21,11 @@ const SECOND: Duration = Duration::from_secs(1);
 const HOLD_CHECK: Duration = Duration::from_secs(4);
 /// For how long a host that booted since an earlier term began to switch it off has to work before it is given back.
 const REVIVED: Duration = Duration::from_mins(1);
-/// How old a look at what people plan for a host may be when the first order to switch it off is written.
+/// How long ago a look at what people plan for a host may have come when the first order to switch it off is written.
 const PLANS_FRESH: Duration = Duration::from_secs(2);
+/// How old a device's word about which machine it belongs to may be when it is relied on, and from when on it is asked again.
+const IDENTITY_FRESH: Duration = Duration::from_secs(60);
+const IDENTITY_OLD: Duration = Duration::from_secs(30);
 /// How often a look at the power is taken while it is being switched off.
 pub(crate) const POWER_POLL: Duration = Duration::from_secs(1);
 
@@ -232,7 +235,8 @@ impl Engine {
         next
     }
 
-    /// The device must say that it belongs to the machine we mean.
+    /// The device must say that it belongs to the machine we mean, and have said so lately: its address may lead to another by
+    /// now.
     fn identify(&mut self, id: &IncidentId, level: usize, now: Now) -> Pass {
         if self.broken.is(Mutation::SkipIdentityCheck) {
             return Ok(());
@@ -242,16 +246,21 @@ impl Engine {
         let answer = read
             .as_ref()
             .map(|(_, identity)| known.as_ref().is_some_and(|known| known.matches(identity)));
-        if answer == Some(true) {
-            return Ok(());
-        }
-        let again = read.is_none_or(|(asked, _)| now.mono.since(asked) > SECOND * 30);
+        let ages = self.broken.is(Mutation::TrustOldIdentity);
+        let older = |than| {
+            let read = read.as_ref();
+            !ages && read.is_some_and(|(asked, _)| now.mono.since(*asked) > than)
+        };
+        let again = read.is_none() || older(IDENTITY_OLD);
         if again && self.ready(id, &Slot::Identify, now) {
             let effect = Effect::Identify {
                 host: id.host.clone(),
                 level,
             };
             self.act(Some(id), Slot::Identify, effect, now);
+        }
+        if answer == Some(true) && !older(IDENTITY_FRESH) {
+            return Ok(());
         }
         if answer == Some(false) {
             return Err(Some(HeldReason::IdentityMismatch));
@@ -305,9 +314,14 @@ impl Engine {
         if self.broken.is(Mutation::TrustOldPlans) {
             return Ok(Some(Mono(u64::MAX)));
         }
-        let read = self.run(id, now).maintenance.as_ref().map(|(asked, _)| *asked);
-        match read.filter(|asked| now.mono.since(*asked) <= PLANS_FRESH) {
-            Some(asked) => Ok(Some(asked.after(self.config.hold_max_age))),
+        let run = self.run(id, now);
+        let lately = now.mono.since(run.maintenance_came) <= PLANS_FRESH;
+        let read = run.maintenance.as_ref().map(|(asked, _)| *asked);
+        let until = read
+            .filter(|_| lately)
+            .map(|asked| asked.after(self.config.hold_max_age));
+        match until.filter(|until| *until > now.mono) {
+            Some(until) => Ok(Some(until)),
             None => self.read_maintenance(id, now).map(|()| None),
         }
     }

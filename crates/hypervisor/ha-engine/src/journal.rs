@@ -122,8 +122,9 @@ pub enum Entry {
         incident: IncidentId,
         vms: Vec<VmRecord>,
     },
-    /// An evacuation of attempt `attempt` is about to be asked for; `known` are the records there are, and `wanted` is what the
-    /// guest is to be afterwards, if its owner has changed that since the plan was made.
+    /// An evacuation of attempt `attempt` is about to be asked for; `known` are the records there are, `wanted` is what the
+    /// guest is to be afterwards, if its owner has changed that since the plan was made, and `anti_affinity` its group, of
+    /// which no other member is to be asked for meanwhile.
     EvacuateIntended {
         incident: IncidentId,
         server: ServerId,
@@ -131,6 +132,8 @@ pub enum Entry {
         known: Vec<MigrationId>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         wanted: Option<Wanted>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        anti_affinity: Option<String>,
     },
     /// Something else is about to be done to the guest on its way.
     VmIntended {

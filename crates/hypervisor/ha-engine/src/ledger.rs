@@ -181,7 +181,7 @@ pub struct VmRecord {
     pub priority: u16,
     /// Its start group.
     pub group: String,
-    /// Its anti-affinity group.
+    /// Its anti-affinity group, once it was asked for.
     pub anti_affinity: Option<String>,
     /// For the order.
     pub memory_mib: u64,
@@ -507,9 +507,13 @@ impl Ledger {
                 attempt,
                 known,
                 wanted,
+                anti_affinity,
             } => {
                 if let Some(vm) = self.get(incident)?.vms.get_mut(server) {
                     vm.attempt = *attempt;
+                    if anti_affinity.is_some() {
+                        vm.anti_affinity.clone_from(anti_affinity);
+                    }
                     vm.wanted = wanted.unwrap_or(vm.wanted);
                     vm.known.clone_from(known);
                     vm.progress = VmProgress::Requested;

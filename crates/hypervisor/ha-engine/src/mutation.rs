@@ -103,6 +103,12 @@ pub enum Mutation {
     TrustOldPlans,
     /// A new leader asks nobody but its device whether a host that was fenced is still off.
     TrustOldFence,
+    /// Nova's answers are as old as the questions, so those that took long are never used.
+    AgeAnswersByAsking,
+    /// What was not answered is taken not to have happened after ten seconds.
+    ResendEarly,
+    /// Which machine a device belongs to is asked once.
+    TrustOldIdentity,
     /// A watchdog that was armed once is taken to have fired, whoever heard or saw the host since.
     TrustOldWatchdog,
 }
@@ -160,6 +166,9 @@ impl Mutation {
         Self::TrustOldPlans,
         Self::TrustOldFence,
         Self::TrustOldWatchdog,
+        Self::AgeAnswersByAsking,
+        Self::ResendEarly,
+        Self::TrustOldIdentity,
     ];
 }
 

@@ -649,7 +649,10 @@ impl Engine {
             note_retry(run, &slot, failed, now.mono);
         }
         match (slot, result) {
-            (Slot::Maintenance, Ok(Answer::Maintenance(found))) => run.maintenance = Some((asked, found)),
+            (Slot::Maintenance, Ok(Answer::Maintenance(found))) => {
+                run.maintenance = Some((asked, found));
+                run.maintenance_came = now.mono;
+            }
             (Slot::Claim | Slot::Restore, _) => run.maintenance = None,
             (Slot::Eviction, Ok(_)) => run.eviction_stopped = true,
             (Slot::Identify, Ok(Answer::Identity(identity))) => run.identity = Some((asked, identity)),

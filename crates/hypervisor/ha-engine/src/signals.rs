@@ -168,6 +168,13 @@ impl Beat {
         changed
     }
 
+    /// The time changed, and not because the host reported.
+    fn note(&mut self, token: &str, now: Mono) {
+        let changed = self.changed;
+        self.see(token, now);
+        self.changed = changed;
+    }
+
     /// What was seen so far belongs to the past: only a report from here on is a sign of life.
     pub(crate) fn start_over(&mut self, now: Mono) {
         self.changed = None;
@@ -201,6 +208,12 @@ pub(crate) struct Service {
     pub(crate) up: bool,
     pub(crate) disabled: bool,
     pub(crate) forced_down: bool,
+}
+
+impl Service {
+    fn changed_by_hand(self, before: Self) -> bool {
+        (self.disabled, self.forced_down) != (before.disabled, before.forced_down)
+    }
 }
 
 impl From<&ServiceFacts> for Service {
@@ -312,6 +325,17 @@ impl Signals {
                 self.peers.insert(replica, (now, seen.clone()));
             }
         }
+    }
+
+    /// Takes what Nova says of the compute service. Whether it is a sign of life: the time also changes when somebody disables
+    /// the service or forces it down.
+    pub(crate) fn service_seen(&mut self, facts: &ServiceFacts, now: Mono) -> bool {
+        let before = std::mem::replace(&mut self.service, facts.into());
+        if self.service.changed_by_hand(before) {
+            self.nova.note(&facts.updated_at, now);
+            return false;
+        }
+        self.nova.see(&facts.updated_at, now)
     }
 
     /// Takes what a source that judges by itself said. Whether it is what counted of this source before.

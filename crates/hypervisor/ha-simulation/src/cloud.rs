@@ -117,7 +117,11 @@ impl World {
             .servers
             .of_host(h)
             .into_iter()
-            .map(|n| self.facts(n))
+            // The groups of guests are told only of one at a time.
+            .map(|n| ServerFacts {
+                anti_affinity: None,
+                ..self.facts(n)
+            })
             .collect();
         let touches = |m: &Migration| m.source == h || m.destination == Some(h);
         Answer::Servers {

@@ -124,7 +124,17 @@ impl World {
         if !way.there {
             return (5000, Err(Trouble::Unknown));
         }
-        let latency = self.rng.u64(20..600);
+        let latency = self.rng.u64(20..600) + self.nova_slow;
+        if let Effect::Evacuate { server, from, .. } = &action.effect
+            && self.delays.u8(..100) < self.nova_late
+            && let Some(n) = self.server_index(server)
+        {
+            self.mark("Nova does it most of a minute later");
+            self.check_evacuate(n, from, action.incident.as_ref());
+            let late = self.delays.u64(30_000..60_000);
+            self.schedule(late, Event::NovaMoves(n));
+            return (8000, Err(Trouble::Unknown));
+        }
         if !way.back {
             self.mark("Nova does it, and nobody hears of it");
             let _ = self.in_nova(action);

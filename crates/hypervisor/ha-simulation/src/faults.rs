@@ -31,6 +31,9 @@ pub(crate) enum Fault {
     Agent(usize, bool),
     /// Its agent stops its watchdog, and says so.
     Disarm(usize),
+    /// The address of its device leads to another machine.
+    Rewire(usize, usize),
+    NovaLate(u8),
     /// What it said last arrives once more, so many milliseconds later.
     LateWord(usize, u64),
     Compute(usize, bool),
@@ -214,6 +217,8 @@ impl World {
                 self.hosts[h].agent_starts += u64::from(on);
             }
             Fault::Disarm(h) => self.hosts[h].disarmed = true,
+            Fault::Rewire(h, other) => self.hosts[h].bmc.wired_to = Some(other),
+            Fault::NovaLate(percent) => self.nova_late = percent,
             Fault::LateWord(h, later) => self.repeat_later(h, later),
             Fault::Compute(h, true) if self.hosts[h].user => self.compute_starts(h),
             Fault::Compute(h, on) => self.hosts[h].compute = on,
@@ -445,6 +450,8 @@ impl World {
         self.nodes_refused = false;
         self.nova_up = true;
         self.nova_flaky = 0;
+        self.nova_slow = 0;
+        self.nova_late = 0;
         self.nova_refuses_service = false;
         self.nova_refuses_moves = false;
         self.rabbit_up = true;

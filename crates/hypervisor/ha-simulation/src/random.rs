@@ -80,6 +80,9 @@ pub(crate) fn random_run(options: Options) -> World {
     answers_are_lost(&mut world, &mut ways, end);
     let mut wishes = fastrand::Rng::with_seed(options_seed ^ 0x0031_5E55);
     wishes_of_people(&mut world, &mut wishes, end);
+    let mut patience = fastrand::Rng::with_seed(options_seed ^ 0x0510_3A0A);
+    world.nova_slow = [0, 0, 0, 1_500, 4_000][patience.usize(..5)];
+    world.nova_late = [0, 0, 0, 10, 30][patience.usize(..5)];
     let mut stale = fastrand::Rng::with_seed(options_seed ^ 0x0057_A1E0);
     clocks_and_watches(&mut world, &mut stale, end);
     world.plan_troubles();

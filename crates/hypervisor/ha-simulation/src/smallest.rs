@@ -89,7 +89,7 @@ impl World {
 
     /// What is wrong all the time may be left out as well.
     pub(crate) fn plan_troubles(&mut self) {
-        let troubles: [Trouble; 8] = [
+        let troubles: [Trouble; 10] = [
             (
                 "messages are lost, doubled and late",
                 |w| w.noise > 0,
@@ -99,6 +99,12 @@ impl World {
                 "Nova fails now and then",
                 |w| w.nova_flaky > 0,
                 |w| w.nova_flaky = 0,
+            ),
+            ("Nova takes its time", |w| w.nova_slow > 0, |w| w.nova_slow = 0),
+            (
+                "Nova does late what it did not answer",
+                |w| w.nova_late > 0,
+                |w| w.nova_late = 0,
             ),
             (
                 "what Nova tells its hosts is lost now and then",

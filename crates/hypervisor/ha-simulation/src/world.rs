@@ -132,6 +132,8 @@ pub(crate) enum Event {
     PowerDown(usize, u64),
     Boot(usize, u64, u8),
     NovaMessage(usize),
+    /// Nova carries out a request to move a guest that nobody waits for any more.
+    NovaMoves(usize),
     NovaRebuilt(usize),
     Restart(usize),
     Flush(usize, u64),
@@ -150,6 +152,8 @@ pub(crate) struct World {
     pub(crate) rng: fastrand::Rng,
     /// For the way of records, so that the rest of a world does not depend on it.
     pub(crate) dice: fastrand::Rng,
+    /// For what Nova does late, for the same reason.
+    pub(crate) delays: fastrand::Rng,
     /// For what becomes of writes to the journal, for the same reason.
     pub(crate) ways: fastrand::Rng,
     agenda: Agenda<Event>,
@@ -187,6 +191,10 @@ pub(crate) struct World {
     pub(crate) nodes_refused: bool,
     pub(crate) nova_up: bool,
     pub(crate) nova_flaky: u8,
+    /// How long Nova takes for an answer at least, in milliseconds.
+    pub(crate) nova_slow: u64,
+    /// How many per cent of the requests to move a guest are carried out most of a minute after they were given up.
+    pub(crate) nova_late: u8,
     pub(crate) nova_refuses_service: bool,
     /// Its credentials no longer suffice for moving guests.
     pub(crate) nova_refuses_moves: bool,
@@ -256,6 +264,7 @@ impl World {
             now: 0,
             rng,
             dice: fastrand::Rng::with_seed(options.seed ^ 0x0005_7EA8),
+            delays: fastrand::Rng::with_seed(options.seed ^ 0x0000_1A7E),
             ways: fastrand::Rng::with_seed(options.seed ^ 0x0000_3A15),
             agenda: Agenda::default(),
             events: 0,
@@ -292,6 +301,8 @@ impl World {
             nodes_refused: false,
             nova_up: true,
             nova_flaky: 0,
+            nova_slow: 0,
+            nova_late: 0,
             nova_refuses_service: false,
             nova_refuses_moves: false,
             nova_old: false,
@@ -479,6 +490,9 @@ impl World {
             }
             Event::Boot(h, generation, stage) => self.boot_stage(h, generation, stage),
             Event::NovaMessage(m) => self.nova_message(m),
+            Event::NovaMoves(n) => {
+                let _ = self.evacuate(n);
+            }
             Event::NovaRebuilt(m) => self.nova_rebuilt(m),
             Event::Restart(r) => self.restart_replica(r),
             Event::Flush(h, process) => self.flush(h, process),

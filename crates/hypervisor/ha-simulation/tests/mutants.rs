@@ -80,6 +80,9 @@ fn all() -> Vec<Mutant> {
         TrustOldPlans,
         TrustOldFence,
         TrustOldWatchdog,
+        AgeAnswersByAsking,
+        ResendEarly,
+        TrustOldIdentity,
     ]
 }
 

@@ -138,7 +138,7 @@ fn every_row_of_the_failure_matrix_ends_as_it_must() {
     assert_eq!(rows('f'), 60, "all rows");
     assert_eq!(
         rows('p'),
-        83,
+        87,
         "and what people, watchdogs, spares, leaders, one-way streets, journals, racks, groups, lists and boots bring about"
     );
 }
@@ -279,7 +279,7 @@ fn everything_that_can_go_wrong_does() {
     let report = run_batch(
         Batch {
             base: 500_000,
-            count: 400,
+            count: 1000,
             prepare: None,
         },
         |_| {},

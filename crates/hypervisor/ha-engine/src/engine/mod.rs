@@ -27,7 +27,7 @@ use crate::status::Notice;
 
 use hosts::Hosts;
 use state::Term;
-pub(crate) use state::{Host, OffReads, Run, Slot, VmRun};
+pub(crate) use state::{Host, OffReads, Run, Seen, Slot, VmRun};
 
 /// What a step asks for. Records first, made durable in order; then actions; notices any time.
 #[derive(Clone, Debug, Default)]
@@ -169,6 +169,10 @@ impl Engine {
                 self.config = *config;
                 for host in self.hosts.values_mut() {
                     host.calm = false;
+                }
+                // What a device said counts for that device, and it may be another now.
+                for run in self.runs.values_mut() {
+                    (run.identity, run.off_reads, run.hold_ok) = (None, None, None);
                 }
             }
             Input::Pauses(pauses) => self.pauses = Some(pauses),

@@ -63,11 +63,10 @@ impl Host {
     }
 
     pub(super) fn service_seen(&mut self, facts: &ServiceFacts, now: Mono) {
-        let reported = self.signals.nova.see(&facts.updated_at, now);
+        let reported = self.signals.service_seen(facts, now);
         if let Some(reboot) = self.rebooted.as_mut().filter(|_| reported) {
             reboot.reported(now);
         }
-        self.signals.service = facts.into();
     }
 
     pub(super) fn judged(&mut self, by: Onlooker, source: &str, word: Word) {
@@ -129,14 +128,27 @@ pub(crate) enum Slot {
 /// A fact read for an incident: when it was asked for, and what it said.
 pub(crate) type Read<T> = Option<(Mono, T)>;
 
+/// A server and its migrations as they were read.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    /// When they were asked for: what was done later is not in it.
+    pub(crate) asked: Mono,
+    /// When the answer came. It ages from here: an answer that took long would otherwise be too old whenever it comes.
+    pub(crate) came: Mono,
+    pub(crate) server: Option<ServerFacts>,
+    pub(crate) migrations: Vec<MigrationFacts>,
+}
+
 /// What a leader knows of one guest it moves.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct VmRun {
-    pub(crate) read: Read<(Option<ServerFacts>, Vec<MigrationFacts>)>,
+    pub(crate) read: Option<Seen>,
     /// Nothing is sent before this moment.
     pub(crate) not_before: Mono,
     /// When the latest request was answered, or this term learnt that there was one.
     pub(crate) answered: Option<Mono>,
+    /// What the latest request was answered is known, so whatever it did was done by then.
+    pub(crate) clear: bool,
     /// The latest request was refused for a reason that is not the guest's; the next one is the same attempt.
     pub(crate) uncounted: bool,
     /// When the latest request left in this term.
@@ -192,6 +204,8 @@ pub(crate) struct Run {
     /// When people were last told why.
     pub(crate) held_told: Mono,
     pub(crate) maintenance: Read<Maintenance>,
+    /// When that answer came.
+    pub(crate) maintenance_came: Mono,
     pub(crate) identity: Read<Identity>,
     pub(crate) service: Read<ServiceFacts>,
     /// When each slot may be used again, and how often it failed in a row.
@@ -259,6 +273,7 @@ impl Run {
             held: None,
             held_told: now,
             maintenance: None,
+            maintenance_came: Mono(0),
             identity: None,
             service: None,
             retry: BTreeMap::new(),

@@ -4,7 +4,7 @@
 use cobaltcore_api::names::ServerId;
 
 use super::SECOND;
-use crate::engine::{Engine, Slot};
+use crate::engine::{Engine, Seen, Slot};
 use crate::ids::{IncidentId, Mono, Now};
 use crate::input::{Answer, Refusal, Trouble};
 use crate::ledger::{BlockedReason, FailedReason, SkipReason, VmProgress, VmRecord};
@@ -28,12 +28,21 @@ impl Engine {
         match &result {
             Ok(Answer::Server { .. }) => self.nova_answers(id, &Slot::Guests, now),
             Ok(_) => self.nova_answers(id, &Slot::Requests, now),
-            Err(Trouble::Unknown) => self.nova_fails(id, &Slot::Guests, now),
+            Err(Trouble::Unknown | Trouble::Refused(Refusal::Unauthorized)) => {
+                self.nova_fails(id, &Slot::Guests, now);
+            }
             Err(_) => {}
         }
         let run = self.vm_run(id, server, now);
         match result {
-            Ok(Answer::Server { server, migrations }) => run.read = Some((asked, (server, migrations))),
+            Ok(Answer::Server { server, migrations }) => {
+                run.read = Some(Seen {
+                    asked,
+                    came: now.mono,
+                    server,
+                    migrations,
+                });
+            }
             Err(trouble) => {
                 run.not_before = now.mono.after(SECOND * 2);
                 let requested = progress
@@ -43,6 +52,7 @@ impl Engine {
                     && run.answered.is_none()
                 {
                     run.answered = Some(now.mono);
+                    run.clear = !matches!(trouble, Trouble::Unknown | Trouble::Lost);
                     self.refused(id, vm, trouble, now);
                 }
             }
@@ -56,13 +66,15 @@ impl Engine {
             Ok(_) => {
                 // Done: whatever was read before is the past.
                 run.answered = Some(now.mono);
+                run.clear = true;
             }
         }
     }
 
     fn refused(&mut self, id: &IncidentId, vm: &VmRecord, trouble: Trouble, now: Now) {
         match trouble {
-            Trouble::NotStarted => self.again(id, vm, FailedReason::NovaError, now),
+            // What never left says nothing about the guest.
+            Trouble::NotStarted => self.later(id, vm, now),
             Trouble::Refused(Refusal::NotFound) => {
                 self.skip(id, vm, SkipReason::NotOnHost, now);
             }

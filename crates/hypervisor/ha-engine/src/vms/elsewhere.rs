@@ -4,9 +4,9 @@
 
 use cobaltcore_api::names::{HostName, ServerId};
 
-use crate::engine::Engine;
+use crate::engine::{Engine, Seen};
 use crate::ids::{IncidentId, Mono, Now};
-use crate::input::{Inventory, MigrationFacts, MigrationKind, ServerFacts};
+use crate::input::{Inventory, MigrationFacts, MigrationKind};
 use crate::journal::Entry;
 use crate::ledger::{BlockedReason, Incident, IncidentState, VmProgress};
 use crate::mutation::Mutation;
@@ -115,8 +115,8 @@ impl Engine {
                 _ => (false, false),
             };
             let run = self.runs.get(id).and_then(|run| run.vms.get(&vm.server));
-            let went_here = |(_, (_, migrations)): &(Mono, (Option<ServerFacts>, Vec<MigrationFacts>))| {
-                migrations.iter().any(|m| {
+            let went_here = |seen: &Seen| {
+                seen.migrations.iter().any(|m| {
                     // The record that is followed is the one it is to arrive by.
                     let followed = vm.progress == VmProgress::InFlight { migration: m.id };
                     let before = vm.progress == VmProgress::Pending || vm.known.contains(&m.id) && !followed;

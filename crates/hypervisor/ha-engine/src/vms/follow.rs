@@ -15,19 +15,32 @@ use crate::ledger::{BlockedReason, FailedReason, SkipReason, VmProgress, VmRecor
 use crate::mutation::Mutation;
 use crate::status::Notice;
 
-/// How long a request may take to show up as a record.
+/// How long a request that Nova answered may take to show up as a record.
 const SHOWS_UP: Duration = Duration::from_secs(10);
+/// The same of one that was not answered: whoever took it may be waiting for a lock in the database, or for a message to be
+/// taken, for most of a minute each, and carry it out then. A second request beside it would bring up the guest twice.
+const SHOWS_UP_LATE: Duration = Duration::from_secs(90);
+
+/// How old an answer may be by which a guest is started or stopped.
+const JUST_READ: Duration = Duration::from_secs(2);
 
 impl Engine {
     /// Finds out what came of a request: the record it made, or none.
     pub(super) fn settle(&mut self, id: &IncidentId, vm: &VmRecord, now: Now) {
+        self.watch_time(id, vm, now);
         if self.busy(Some(id), &Slot::Vm(vm.server.clone())) {
             return;
         }
         let forget = self.broken.is(Mutation::ResendBlindly);
+        let hasty = self.broken.is(Mutation::ResendEarly);
         let run = self.vm_run(id, &vm.server, now);
         // A term that only knows of the intent counts from when it learnt of it.
         let answered = *run.answered.get_or_insert(now.mono);
+        let patience = if run.clear || hasty {
+            SHOWS_UP
+        } else {
+            SHOWS_UP_LATE
+        };
         if forget {
             self.set(id, &vm.server, VmProgress::Pending, now);
             return;
@@ -40,7 +53,7 @@ impl Engine {
             self.set(id, &vm.server, VmProgress::InFlight { migration: record.id }, now);
         } else if seen.server.is_none() {
             self.skip(id, vm, SkipReason::NotOnHost, now);
-        } else if seen.asked.since(answered) >= SHOWS_UP {
+        } else if seen.asked.since(answered) >= patience {
             self.again(id, vm, FailedReason::NovaError, now);
         }
     }
@@ -59,17 +72,20 @@ impl Engine {
         run.answered = Some(now.mono);
     }
 
-    pub(super) fn follow(&mut self, id: &IncidentId, vm: &VmRecord, migration: MigrationId, now: Now) {
+    /// Tells people of a guest that was asked for and takes too long, and gives its place to another.
+    fn watch_time(&mut self, id: &IncidentId, vm: &VmRecord, now: Now) {
+        let limit = self.config.vm_timeout;
         let run = self.vm_run(id, &vm.server, now);
-        if now.mono.since(run.since) > self.config.vm_timeout {
-            let run = self.vm_run(id, &vm.server, now);
-            if !std::mem::replace(&mut run.stuck, true) {
-                self.tell(Notice::VmStuck {
-                    incident: id.clone(),
-                    server: vm.server.clone(),
-                });
-            }
+        if now.mono.since(run.since) > limit && !std::mem::replace(&mut run.stuck, true) {
+            self.tell(Notice::VmStuck {
+                incident: id.clone(),
+                server: vm.server.clone(),
+            });
         }
+    }
+
+    pub(super) fn follow(&mut self, id: &IncidentId, vm: &VmRecord, migration: MigrationId, now: Now) {
+        self.watch_time(id, vm, now);
         let Some(seen) = self.look(id, &vm.server, FOLLOW, Mono(0), now) else {
             return;
         };
@@ -136,10 +152,14 @@ impl Engine {
             self.skip(id, vm, SkipReason::NotOnHost, now);
             return;
         };
+        let just_read = now.mono.since(seen.came) <= JUST_READ;
         let waited = now.mono.since(since);
         let wanted = vm.wanted == Wanted::Running;
         if self.left_to_others(&server) {
             self.recovered(id, vm, destination, now);
+        } else if server.running != wanted && !just_read {
+            // Its owner may have stopped or started it since.
+            self.vm_run(id, &vm.server, now).read = None;
         } else if server.running != wanted {
             self.put_right(id, vm, &server, waited, now);
         } else if self.contradicted(&vm.server, destination, wanted, now) {

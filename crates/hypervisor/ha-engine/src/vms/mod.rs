@@ -20,9 +20,8 @@ use std::time::Duration;
 use cobaltcore_api::names::ServerId;
 
 use crate::action::Effect;
-use crate::engine::{Engine, Slot, VmRun};
+use crate::engine::{Engine, Seen, Slot, VmRun};
 use crate::ids::{IncidentId, Mono, Now};
-use crate::input::{MigrationFacts, ServerFacts};
 use crate::journal::Entry;
 use crate::ledger::{BlockedReason, SkipReason, VmProgress, VmRecord};
 use crate::mutation::Mutation;
@@ -35,13 +34,6 @@ const SECOND: Duration = Duration::from_secs(1);
 const FOLLOW: Duration = Duration::from_secs(5);
 /// How long it is awaited that somebody knows whether a guest arrived where it was sent.
 const ARRIVAL_PATIENCE: Duration = Duration::from_mins(15);
-
-/// A server and its migrations as they were read, and when that was asked for.
-struct Seen {
-    asked: Mono,
-    server: Option<ServerFacts>,
-    migrations: Vec<MigrationFacts>,
-}
 
 impl Engine {
     /// Looks after guests that were asked for, while no other may be.
@@ -214,8 +206,7 @@ impl Engine {
         self.set(id, &vm.server, VmProgress::Skipped { reason }, now);
     }
 
-    /// What was read of the guest, not older than `age` and asked for after `after`. Asks if there
-    /// is nothing.
+    /// What was read of the guest, asked for after `after` and not older than `age` since it came. Asks if there is nothing.
     fn look(
         &mut self,
         id: &IncidentId,
@@ -224,16 +215,13 @@ impl Engine {
         after: Mono,
         now: Now,
     ) -> Option<Seen> {
+        let by_asking = self.broken.is(Mutation::AgeAnswersByAsking);
         let run = self.vm_run(id, server, now);
-        if let Some((asked, (facts, migrations))) = &run.read
-            && *asked >= after
-            && now.mono.since(*asked) <= age
+        if let Some(seen) = &run.read
+            && seen.asked >= after
+            && now.mono.since(if by_asking { seen.asked } else { seen.came }) <= age
         {
-            return Some(Seen {
-                asked: *asked,
-                server: facts.clone(),
-                migrations: migrations.clone(),
-            });
+            return Some(seen.clone());
         }
         if run.not_before <= now.mono {
             let slot = Slot::Vm(server.clone());

@@ -2,9 +2,9 @@
 //! A guest that is down is asked for: it is still there, nobody else has it, Nova would take it, and the fence holds.
 
 use super::turns::{Places, prepared};
-use super::{ARRIVAL_PATIENCE, SECOND, Seen};
+use super::{ARRIVAL_PATIENCE, SECOND};
 use crate::action::Effect;
-use crate::engine::{Engine, Slot};
+use crate::engine::{Engine, Seen, Slot};
 use crate::ids::{IncidentId, MigrationId, Mono, Now};
 use crate::input::{MigrationFacts, MigrationKind, ServerFacts, VmState};
 use crate::journal::Entry;
@@ -57,6 +57,10 @@ impl Engine {
         }
         if let Some(end) = self.left_alone(id, vm, &server) {
             self.set(id, &vm.server, end, now);
+            return;
+        }
+        // Nova tells the group of a guest only to whoever asks for that guest.
+        if !self.turn(id, vm, now) {
             return;
         }
         if !self.settled(id, vm, &server, &seen, now) || !self.acceptable(id, vm, &server, now) {
@@ -120,6 +124,10 @@ impl Engine {
                 .server
                 .as_ref()
                 .and_then(|server| self.wanted_now(id, vm, server)),
+            anti_affinity: seen
+                .server
+                .as_ref()
+                .and_then(|server| server.anti_affinity.clone()),
         };
         if self.broken.is(Mutation::NoJournalBeforeEvacuate) {
             self.pretend(entry, now);
@@ -128,6 +136,7 @@ impl Engine {
         }
         let run = self.vm_run(id, &vm.server, now);
         run.answered = None;
+        run.clear = false;
         run.asked_last = Some(now.mono);
         run.since = now.mono;
         let effect = Effect::Evacuate {

@@ -62,10 +62,10 @@ impl Engine {
 
     /// Whether another guest that must not share a host with this one is on its way. It may be another incident's:
     /// where members of such a group are on one host each, that is the usual case.
-    fn companion_moves(&self, vm: &VmRecord) -> bool {
+    fn companion_moves(&self, vm: &VmRecord, group: &str) -> bool {
         let together = |other: &VmRecord| {
             other.server != vm.server
-                && other.anti_affinity == vm.anti_affinity
+                && other.anti_affinity.as_deref() == Some(group)
                 && (other.progress.moving() || matches!(other.progress, VmProgress::Verifying { .. }))
         };
         let open = self.ledger.incidents.values().filter(|of| of.state.open());
@@ -99,6 +99,15 @@ impl Engine {
     pub(super) fn turn(&mut self, id: &IncidentId, vm: &VmRecord, now: Now) -> bool {
         let begun = self.run(id, now).group_since.contains_key(&vm.group);
         (begun || self.broken.is(Mutation::IgnoreGroups))
-            && !(vm.anti_affinity.is_some() && self.companion_moves(vm))
+            && self
+                .anti_affinity(id, vm)
+                .is_none_or(|group| !self.companion_moves(vm, group))
+    }
+
+    /// The group whose members must not share a host: as a request was made for it, or as it was read since.
+    fn anti_affinity<'a>(&'a self, id: &IncidentId, vm: &'a VmRecord) -> Option<&'a str> {
+        let run = self.runs.get(id).and_then(|run| run.vms.get(&vm.server));
+        let read = run.and_then(|run| run.read.as_ref()?.server.as_ref()?.anti_affinity.as_deref());
+        vm.anti_affinity.as_deref().or(read)
     }
 }

@@ -237,7 +237,7 @@ pub(super) const BEYOND: &[Scenario] = &[
     row("p48-term-ends-while-requests-wait", "what waits does not leave after the next term began; each guest is asked for once", 20,
         // The journal is somebody else's for a moment, so the term is over long before its lease.
         |w| { w.slow_sends = true; w.at(T, Fault::Panic(0)); w.at(T, Fault::Once(asked_for, Box::new(Fault::Story(vec![
-              (100, Fault::JournalCut(true)), (1500, Fault::JournalCut(false))])))); }, 1200,
+              (100, Fault::JournalCut(true)), (3_000, Fault::JournalCut(false))])))); }, 1200,
         |w| { recovered(w, 0)?; once_each(w, 20)?; ensure(w.terms.len() > 1, "its term went on") }),
     row("p49-next-of-a-rack", "held while the one before it is not well, and until it has been calm for a while", 2,
         |w| { for h in [0, 3] { w.hosts[h].disabled = true; w.at(T, Fault::Panic(h)); } w.at(900_000, Fault::Release); }, 3000,
@@ -432,4 +432,18 @@ pub(super) const BEYOND: &[Scenario] = &[
               w.at(T + 13_000, Fault::ReplicaDeaf(0, false)); w.at(T + 200_000, Fault::Bmc(0, false)); w.at(T + 200_000, Fault::Mgmt(0, false)); }, 900,
         |w| { nothing(w)?; ensure(written(w, |e| matches!(e, Entry::Fenced { .. })).is_empty(), "it is taken to have reset itself")?;
               held(w, HeldReason::FenceFailed) }),
+    row("p92-nova-takes-its-time", "four seconds for an answer: its guests come back all the same", 6,
+        |w| { w.nova_slow = 4_000; w.at(T, Fault::PowerLoss(0)); }, 700,
+        |w| { recovered(w, 0)?; state(w, 0, IncidentState::Recovered) }),
+    row("p93-nova-does-late-what-it-did-not-answer", "waited for, and asked for once", 2,
+        |w| { w.nova_late = 100; w.at(T, Fault::PowerLoss(0)); w.at(T, Fault::Once(asked_for, Box::new(Fault::Story(vec![(2_000, Fault::NovaLate(0))])))); }, 700,
+        |w| { recovered(w, 0)?; ensure(w.evacuations.len() == 2, "a guest was asked for again") }),
+    row("p94-address-of-a-device-leads-elsewhere-meanwhile", "it is asked again which machine it is, and the other one is left alone", 2,
+        |w| { w.at(T, Fault::Panic(0)); w.at(T, Fault::Once(fence_begun, Box::new(Fault::Bmc(0, false))));
+              w.at(T + 200_000, Fault::Rewire(0, 5)); w.at(T + 200_000, Fault::Bmc(0, true)); }, 900,
+        |w| { ensure(w.hosts[5].user, "the other one was switched off")?; ensure(w.evacuations.is_empty(), "a guest was moved")?;
+              held(w, HeldReason::IdentityMismatch) }),
+    row("p95-forced-down-long-after-it-was-off", "that Nova wrote this down is no report of its compute service: the fence holds", 2,
+        |w| { w.at(T, Fault::PowerLoss(0)); w.at(T, Fault::NovaRefusesService(true)); w.at(T + 120_000, Fault::NovaRefusesService(false)); }, 700,
+        |w| { ensure(written(w, fence_lost).is_empty(), "its fence was lost")?; recovered(w, 0) }),
 ];
