@@ -144,6 +144,8 @@ impl Agent {
 pub(crate) struct Beat {
     token: Option<SmolStr>,
     changed: Option<Mono>,
+    /// The change before that.
+    before: Option<Mono>,
     /// Since when we have been watching without a gap.
     watching: Mono,
     polled: Option<Mono>,
@@ -163,16 +165,22 @@ impl Beat {
         let changed = self.token.as_deref() != Some(token);
         if changed {
             self.token = Some(token.into());
-            self.changed = Some(now);
+            self.before = self.changed.replace(now);
         }
         changed
     }
 
+    /// Whether it changes right now and again and again, which no single touch brings about.
+    fn goes_on(&self, now: Mono) -> bool {
+        let lately = |before: Mono| now.since(before) <= POLL_GAP * 2;
+        self.changed == Some(now) && self.before.is_some_and(lately)
+    }
+
     /// The time changed, and not because the host reported.
     fn note(&mut self, token: &str, now: Mono) {
-        let changed = self.changed;
+        let known = (self.changed, self.before);
         self.see(token, now);
-        self.changed = changed;
+        (self.changed, self.before) = known;
     }
 
     /// What was seen so far belongs to the past: only a report from here on is a sign of life.
@@ -325,6 +333,11 @@ impl Signals {
                 self.peers.insert(replica, (now, seen.clone()));
             }
         }
+    }
+
+    /// Whether its compute service or its kubelet reports right now, as those of a host that works do.
+    pub(crate) fn reports(&self, now: Mono) -> bool {
+        self.nova.goes_on(now) || self.lease.goes_on(now)
     }
 
     /// Takes what Nova says of the compute service. Whether it is a sign of life: the time also changes when somebody disables

@@ -102,6 +102,7 @@ impl World {
             if !self.hears(r, h) {
                 continue;
             }
+            self.hosts[h].heard_since_on = true;
             self.send(r, &voice.beat);
             if listed {
                 self.send(r, &voice.list);

@@ -132,7 +132,8 @@ impl World {
             self.mark("Nova does it most of a minute later");
             self.check_evacuate(n, from, action.incident.as_ref());
             let late = self.delays.u64(30_000..60_000);
-            self.schedule(late, Event::NovaMoves(n));
+            self.check_one_request(n, 0);
+            self.schedule(late, Event::NovaMoves(n, self.migrations.len()));
             return (8000, Err(Trouble::Unknown));
         }
         if !way.back {
@@ -178,7 +179,7 @@ impl World {
                     return gone;
                 };
                 self.check_evacuate(n, from, action.incident.as_ref());
-                self.evacuate(n)
+                self.evacuate(n, 0)
             }
             Effect::ResetState { server } => {
                 let Some(n) = self.server_index(server) else {

@@ -53,6 +53,8 @@ pub(crate) struct Host {
     pub(crate) rack: usize,
     pub(crate) power: bool,
     pub(crate) power_since: u64,
+    /// Its agent was heard by somebody since then.
+    pub(crate) heard_since_on: bool,
     pub(crate) kernel: bool,
     pub(crate) user: bool,
     pub(crate) agent: bool,
@@ -115,6 +117,7 @@ impl Host {
             rack,
             power: true,
             power_since: 0,
+            heard_since_on: false,
             kernel: true,
             user: true,
             agent: true,

@@ -406,11 +406,14 @@ impl World {
         found.is_some_and(|i| i.asserted || i.grade == Some(Grade::Asserted))
     }
 
-    /// As [`Self::runs_guests`], but nobody measures what a person signed: that it was switched on shows when it boots.
+    /// As [`Self::runs_guests`], but nobody measures what a person signed: that it was switched on shows when it boots, and
+    /// never if it says nothing and cannot be asked.
     fn runs_in_spite(&self, h: usize, incident: Option<&IncidentId>) -> bool {
-        let boots = self.now - self.hosts[h].power_since <= 28_000;
+        let host = &self.hosts[h];
+        let boots = self.now - host.power_since <= 28_000;
+        let mute = !host.heard_since_on && !host.mgmt.answers() && !host.bmc.reachable;
         let signed = self.signed_for(incident) || self.just_lost(incident);
-        self.runs_guests(h) && !(signed && boots)
+        self.runs_guests(h) && !(signed && (boots || mute))
     }
 
     pub(crate) fn check_evacuate(&mut self, n: usize, from: &HostName, incident: Option<&IncidentId>) {

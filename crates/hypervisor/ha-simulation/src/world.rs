@@ -132,8 +132,9 @@ pub(crate) enum Event {
     PowerDown(usize, u64),
     Boot(usize, u64, u8),
     NovaMessage(usize),
-    /// Nova carries out a request to move a guest that nobody waits for any more.
-    NovaMoves(usize),
+    /// Nova carries out a request to move a guest that nobody waits for any more, and that was made when there were so many
+    /// records.
+    NovaMoves(usize, usize),
     NovaRebuilt(usize),
     Restart(usize),
     Flush(usize, u64),
@@ -490,8 +491,8 @@ impl World {
             }
             Event::Boot(h, generation, stage) => self.boot_stage(h, generation, stage),
             Event::NovaMessage(m) => self.nova_message(m),
-            Event::NovaMoves(n) => {
-                let _ = self.evacuate(n);
+            Event::NovaMoves(n, known) => {
+                let _ = self.evacuate(n, known);
             }
             Event::NovaRebuilt(m) => self.nova_rebuilt(m),
             Event::Restart(r) => self.restart_replica(r),
@@ -551,6 +552,7 @@ impl World {
         let host = &mut self.hosts[h];
         host.power = true;
         host.power_since = now;
+        host.heard_since_on = false;
         host.bmc.says_off_from = None;
         self.reboot(h, 15_000, 35_000);
     }

@@ -234,6 +234,8 @@ fn seeds_that_once_broke_a_promise_keep_it() {
         1_000_037_073,
         1_100_005_206,
         1_100_033_776,
+        72_922,
+        96_161,
     ] {
         let run = run_seed(options(seed, false));
         assert!(run.violation.is_none(), "seed {seed}: {}", run.violation.unwrap());

@@ -28,11 +28,13 @@ impl Engine {
                 self.hosts.for_each_known(services, |host, facts| {
                     host.service_seen(facts, now.mono);
                 });
+                self.reports_against_signatures(now);
             }
             Observation::NodeLeases(leases) => {
                 self.hosts.for_each_known(leases, |host, token| {
                     host.signals.lease.see(token, now.mono);
                 });
+                self.reports_against_signatures(now);
             }
             Observation::Probe {
                 host,
@@ -78,6 +80,16 @@ impl Engine {
             }
             Observation::Canaries { ok, total } => self.canaries = Some((now.mono, *ok, *total)),
             Observation::OwnHost(host) => self.own_host = Some(host.clone()),
+        }
+    }
+
+    /// A host that somebody signed for and that works may be cut off again before anybody leads.
+    fn reports_against_signatures(&mut self, now: Now) {
+        let signed = self.ledger.incidents.values();
+        for incident in signed.filter(|incident| incident.state.open() && incident.by_word()) {
+            if let Some(host) = self.hosts.get_mut(&incident.id.host) {
+                host.spoke |= host.signals.reports(now.mono);
+            }
         }
     }
 

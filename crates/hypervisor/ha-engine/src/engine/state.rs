@@ -36,7 +36,7 @@ pub(crate) struct Host {
     pub(crate) cancelled: Option<Mono>,
     /// A person ended its incident, and it has not been heard since.
     pub(crate) ended: bool,
-    /// It spoke while others led, and a person had signed that it is off.
+    /// It spoke or worked although a person had signed that it is off, whoever led then.
     pub(crate) spoke: bool,
     pub(crate) dead_in: [bool; 9],
     /// The verdict of the latest round.

@@ -155,7 +155,7 @@ impl Engine {
         let just_read = now.mono.since(seen.came) <= JUST_READ;
         let waited = now.mono.since(since);
         let wanted = vm.wanted == Wanted::Running;
-        if self.left_to_others(&server) {
+        if self.left_to_others(id, &server, now) {
             self.recovered(id, vm, destination, now);
         } else if server.running != wanted && !just_read {
             // Its owner may have stopped or started it since.
@@ -170,9 +170,13 @@ impl Engine {
     }
 
     /// Whether its owner stopped or restarted it since it was moved: that is theirs to decide. Nova knows which came first,
-    /// whoever led then.
-    fn left_to_others(&self, server: &ServerFacts) -> bool {
-        server.acted_since_move && !self.broken.is(Mutation::ForgetOldWishes)
+    /// whoever led then, but a request may have waited there for a while: what its owner did since it left counts as well.
+    fn left_to_others(&self, id: &IncidentId, server: &ServerFacts, now: Now) -> bool {
+        let run = self.runs.get(id).and_then(|run| run.vms.get(&server.id));
+        let left = run.and_then(|run| run.asked_last);
+        let acted = |ms| left.is_some_and(|left| now.mono.since(left) >= Duration::from_millis(ms));
+        let since = server.acted_since_move || server.user_action_ms.is_some_and(acted);
+        since && !self.broken.is(Mutation::ForgetOldWishes)
     }
 
     fn recovered(&mut self, id: &IncidentId, vm: &VmRecord, destination: &HostName, now: Now) {
