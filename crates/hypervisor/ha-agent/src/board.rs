@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cobaltcore_ha_wire::{
-    BootId, CommandResult, Inventory, Kind, Libvirt, Machine, ProbeReport, SelfFence, bounds,
+    AgentId, BootId, CommandResult, Inventory, Kind, Libvirt, Machine, ProbeReport, SelfFence, bounds,
 };
 use cobaltcore_kit::health::Health;
 use parking_lot::Mutex;
@@ -20,7 +20,7 @@ use crate::intake::Intake;
 use crate::libvirt::known::Guests;
 use crate::metrics::Metrics;
 use crate::reaction::Incident;
-use crate::spool::Spool;
+use crate::spool::SharedSpool;
 
 /// How libvirt is.
 #[derive(Clone, Debug, Default)]
@@ -64,8 +64,8 @@ pub struct Contact {
     pub hold: bool,
     /// Whom to ask before fencing oneself.
     pub peers: Vec<String>,
-    /// Whether it believes that the watchdog runs: what the last heartbeat said that it answered. Nothing before that;
-    /// it may remember an earlier start of the agent.
+    /// Whether it believes that the watchdog runs: what the last heartbeat said that it answered, and yes since one said
+    /// so that it may have heard. Nothing before that; it may remember an earlier start of the agent.
     pub believes_armed: Option<bool>,
 }
 
@@ -100,7 +100,11 @@ pub struct Context {
     /// Where records go.
     pub intake: Intake,
     /// Where they wait.
-    pub spool: Arc<Mutex<Spool>>,
+    pub spool: Arc<SharedSpool>,
+    /// The id made with the spool.
+    pub agent_id: AgentId,
+    /// How often an agent was started on it.
+    pub epoch: u64,
     /// The list of guests, with its version.
     pub inventory: watch::Receiver<Arc<Inventory>>,
     /// What may call for a local repair.
@@ -147,6 +151,14 @@ impl Board {
     /// Looks at the guests, or changes what is known of them.
     pub fn guests<R>(&self, look: impl FnOnce(&mut Guests) -> R) -> R {
         look(&mut self.guests.lock())
+    }
+
+    /// A heartbeat is about to tell an endpoint that the watchdog runs. From now on it may believe so, whether its answer
+    /// arrives or not.
+    pub fn says_armed(&self, endpoint: &str) {
+        if let Some(contact) = self.contacts.lock().get_mut(endpoint) {
+            contact.believes_armed = Some(true);
+        }
     }
 
     /// An endpoint answered a heartbeat that told it whether the watchdog runs.
@@ -240,5 +252,29 @@ impl Board {
     pub fn announce_shutdown(&self, yes: bool) {
         self.shutdown.store(yes, Ordering::SeqCst);
         self.beat_now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It may have heard it, and its answer was lost.
+    #[test]
+    fn a_service_that_may_have_heard_of_the_watchdog_believes_in_it_until_it_answers_otherwise() {
+        let board = Board::default();
+        board.set_endpoints(&["a".to_owned(), "b".to_owned()]);
+        let believes = || {
+            let contacts = board.contacts().into_iter();
+            contacts.map(|contact| contact.believes_armed).collect::<Vec<_>>()
+        };
+        board.reached("a", false, Vec::new(), false);
+        assert_eq!(believes(), [Some(false), None]);
+        board.says_armed("a");
+        assert_eq!(believes(), [Some(true), None]);
+        board.says_armed("b");
+        assert_eq!(believes(), [Some(true), Some(true)]);
+        board.reached("a", false, Vec::new(), false);
+        assert_eq!(believes(), [Some(false), Some(true)]);
     }
 }

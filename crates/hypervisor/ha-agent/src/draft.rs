@@ -2,6 +2,7 @@
 //! A record before it has a number. Only the spool gives numbers, in the order in which it makes records durable.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use cobaltcore_ha_wire::{DomainRef, Event, Kind, Scalar, ServerId, bounds};
 use jiff::Timestamp;
@@ -65,6 +66,14 @@ impl Draft {
             synthetic: true,
             ..Self::now(Kind::Agent, event, "")
         }
+    }
+
+    /// It happened at this moment of the boot-time clock; the record is made only now.
+    pub fn at(mut self, mono_ns: u64) -> Self {
+        let late = Duration::from_nanos(self.mono_ns.saturating_sub(mono_ns));
+        self.ts = self.ts.checked_sub(late).unwrap_or(self.ts);
+        self.mono_ns = mono_ns;
+        self
     }
 
     /// About this guest.

@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, watch};
 use crate::clock;
 use crate::draft::Draft;
 use crate::metrics::Metrics;
-use crate::spool::{Coalescer, Dropped, Spool, SpoolError};
+use crate::spool::{Coalescer, Dropped, SharedSpool, Spool, SpoolError};
 
 /// Records between the readers and the disk.
 const QUEUE: usize = 10_000;
@@ -27,6 +27,9 @@ const GROUP: usize = 500;
 const MOST_WAITING: usize = 10_000;
 /// How often the spool is looked after when nothing happens.
 const IDLE: Duration = Duration::from_millis(500);
+/// How long the spool may go without being looked after when nothing calls for it: endpoints that are not waited for any more
+/// are noticed only then.
+const LOOK_AFTER: Duration = Duration::from_secs(60);
 const AFTER_ERROR: Duration = Duration::from_secs(1);
 
 /// How far the spool is.
@@ -84,9 +87,9 @@ pub struct Writer {
 
 impl Intake {
     /// Starts the task.
-    pub fn start(spool: Arc<Mutex<Spool>>, metrics: Metrics, healthy: Check) -> (Self, Writer) {
+    pub fn start(spool: Arc<SharedSpool>, metrics: Metrics, healthy: Check) -> (Self, Writer) {
         let (queue, drafts) = mpsc::channel(QUEUE);
-        let accepted = spool.lock().flushed();
+        let accepted = spool.standing().flushed();
         let (tell, progress) = watch::channel(Progress {
             accepted,
             urgent: 0,
@@ -105,6 +108,7 @@ impl Intake {
             tell,
             coalescer: Coalescer::default(),
             unsaid: Vec::new(),
+            looked: Instant::now(),
             metrics,
             healthy,
         };
@@ -181,24 +185,28 @@ async fn gather(drafts: &mut mpsc::Receiver<Draft>, ending: &CancellationToken) 
 }
 
 struct Worker {
-    spool: Arc<Mutex<Spool>>,
+    spool: Arc<SharedSpool>,
     waiting: Arc<Mutex<Waiting>>,
     tell: watch::Sender<Progress>,
     coalescer: Coalescer,
     /// What was dropped and is not announced yet. Not written with what needed the room: that is durable by then, and
     /// would be written twice if the announcement failed.
     unsaid: Vec<Draft>,
+    /// When the spool was last looked after.
+    looked: Instant,
     metrics: Metrics,
     healthy: Check,
 }
 
 impl Worker {
-    /// Whether there is nothing to do on the disk.
+    /// Whether there is nothing to do on the disk. Asked where nothing may wait for it.
     fn rests(&self) -> bool {
         self.coalescer.is_empty()
             && self.unsaid.is_empty()
             && self.waiting.lock().order.is_empty()
-            && self.spool.lock().is_settled()
+            && !self.spool.is_asked()
+            && !self.spool.standing().is_unsaved()
+            && self.looked.elapsed() < LOOK_AFTER
     }
 
     /// Makes a group durable, with whatever waits.
@@ -206,7 +214,7 @@ impl Worker {
         if group.len() < GROUP {
             group.extend(self.take_waiting());
         }
-        if self.spool.lock().is_pressed() {
+        if self.spool.work(|spool| spool.is_pressed()) {
             group = group
                 .into_iter()
                 .filter_map(|draft| self.coalescer.take(draft))
@@ -256,14 +264,13 @@ impl Worker {
     }
 
     fn write(&mut self, drafts: &[Draft]) -> Result<(), SpoolError> {
-        let (dropped, file, first) = {
-            let mut spool = self.spool.lock();
+        let (dropped, file, first) = self.spool.work(|spool| {
             let dropped = spool.append(drafts)?;
-            (dropped, spool.to_flush()?, spool.flushed() + 1)
-        };
+            Ok::<_, SpoolError>((dropped, spool.to_flush()?, spool.flushed() + 1))
+        })?;
         let began = Instant::now();
         if let Some(Err(source)) = file.map(|file| file.sync_data()) {
-            self.spool.lock().rollback()?;
+            self.spool.work(Spool::rollback)?;
             return Err(SpoolError::Io {
                 what: "flush",
                 path: "the spool".into(),
@@ -271,7 +278,7 @@ impl Worker {
             });
         }
         self.metrics.flushed(began.elapsed());
-        let accepted = self.spool.lock().accept();
+        let accepted = self.spool.work(Spool::accept);
         let newest = |wanted: &dyn Fn(&Draft) -> bool| {
             let place = drafts.iter().rposition(wanted);
             place.map_or(0, |place| first + place as u64)
@@ -310,8 +317,11 @@ impl Worker {
     }
 
     fn look_after(&mut self) {
-        let mut spool = self.spool.lock();
-        if let Err(error) = spool.save_cursors().and_then(|()| spool.collect()) {
+        self.looked = Instant::now();
+        let done = self
+            .spool
+            .work(|spool| spool.save_cursors().and_then(|()| spool.collect()));
+        if let Err(error) = done {
             tracing::warn!(%error, "cannot look after the spool");
         }
     }
@@ -354,8 +364,8 @@ mod tests {
             segment_bytes: 64 << 10,
         };
         let (spool, _) = Spool::open(folder.path(), limits).unwrap();
-        let spool = Arc::new(Mutex::new(spool));
-        spool.lock().set_endpoints(&["nobody".to_owned()]);
+        let spool = SharedSpool::new(spool);
+        spool.set_endpoints(&["nobody".to_owned()]);
         let telemetry = Telemetry::new(&HERE);
         let health = Health::new();
         let check = health.check("spool", CheckKind::Ready);
@@ -372,7 +382,7 @@ mod tests {
         }
         writer.finish().await;
         assert!(health.ready().ok);
-        let events = all(&spool.lock());
+        let events = spool.work(|spool| all(spool));
         let overflows: Vec<&Event> = events
             .iter()
             .filter(|event| event.event == agent::SPOOL_OVERFLOW)
@@ -419,7 +429,7 @@ mod tests {
             segment_bytes: 8 << 20,
         };
         let (spool, _) = Spool::open(folder.path(), limits).unwrap();
-        let spool = Arc::new(Mutex::new(spool));
+        let spool = SharedSpool::new(spool);
         let health = Health::new();
         let check = health.check("spool", CheckKind::Ready);
         let metrics = Metrics::new(&Telemetry::new(&HERE));
@@ -437,7 +447,7 @@ mod tests {
         }
         assert_eq!(intake.waiting.lock().order.len(), MOST_WAITING);
         writer.finish().await;
-        let events = all(&spool.lock());
+        let events = spool.work(|spool| all(spool));
         assert_eq!(events.len(), QUEUE + MOST_WAITING + 1);
         let named: Vec<&str> = events.iter().map(|event| event.event.as_str()).collect();
         assert_eq!(
@@ -467,7 +477,7 @@ mod tests {
         };
         let dir = folder.path().join("spool");
         let (spool, _) = Spool::open(&dir, limits).unwrap();
-        let spool = Arc::new(Mutex::new(spool));
+        let spool = SharedSpool::new(spool);
         let health = Health::new();
         let check = health.check("spool", CheckKind::Ready);
         let metrics = Metrics::new(&Telemetry::new(&HERE));
@@ -488,7 +498,6 @@ mod tests {
             .unwrap();
         writer.finish().await;
         assert!(health.ready().ok);
-        let spool = spool.lock();
-        assert_eq!(all(&spool).len(), 1);
+        assert_eq!(spool.work(|spool| all(spool)).len(), 1);
     }
 }

@@ -75,10 +75,14 @@ async fn listen(context: &Context, bus: &str, failures: &mut u32) -> String {
         *failures = 0;
         tracing::info!("shutdowns of the host are announced");
     }
-    // It may have begun before anybody listened.
-    if proxy.preparing_for_shutdown().await.unwrap_or(false) {
-        announce(context).await;
-        lock = None;
+    // It may have begun, or been called off, before anybody listened.
+    match proxy.preparing_for_shutdown().await {
+        Ok(true) => {
+            announce(context).await;
+            lock = None;
+        }
+        Ok(false) => call_off(context),
+        Err(error) => tracing::warn!(%error, "logind does not say whether the host is shutting down"),
     }
     loop {
         let signal = tokio::select! {
@@ -93,8 +97,7 @@ async fn listen(context: &Context, bus: &str, failures: &mut u32) -> String {
             announce(context).await;
             drop(lock.take());
         } else {
-            tracing::warn!("the shutdown was called off");
-            context.board.announce_shutdown(false);
+            call_off(context);
             lock = take_lock(&proxy).await;
         }
     }
@@ -119,6 +122,14 @@ async fn take_lock(proxy: &ManagerProxy<'_>) -> Option<zbus::OwnedFd> {
     }
 }
 
+/// The host stays, whatever was announced before.
+fn call_off(context: &Context) {
+    if context.board.shutdown_announced() {
+        tracing::warn!("the shutdown was called off");
+        context.board.announce_shutdown(false);
+    }
+}
+
 /// Tells of the shutdown, and waits a moment until somebody has heard it.
 async fn announce(context: &Context) {
     if context.board.shutdown_announced() {
@@ -132,7 +143,7 @@ async fn announce(context: &Context) {
     let heard = async {
         let written = progress.wait_for(|progress| progress.shutdown > before).await;
         let seq = written.map_or(u64::MAX, |progress| progress.shutdown);
-        while !context.spool.lock().anybody_has(seq) {
+        while !context.spool.standing().anybody_has(seq) {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };

@@ -70,7 +70,7 @@ fn take(context: &Context, in_force: &InForce, content: &[u8], hash: &str) {
                 let _ = startup::change_filter(&config.log.level);
                 tracing::info!(level = config.log.level, "what is logged changed");
             }
-            context.spool.lock().set_limits(config.spool.limits());
+            context.spool.set_limits(config.spool.limits());
             in_force.config.send_replace(Arc::new(config));
             in_force.hash.send_replace(hash.to_owned());
             context.metrics.config(hash);

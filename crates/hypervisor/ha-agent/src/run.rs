@@ -15,7 +15,6 @@ use cobaltcore_kit::startup::Component;
 use cobaltcore_kit::supervisor::{OnExit, Supervisor};
 use cobaltcore_kit::telemetry::Telemetry;
 use cobaltcore_kit::{BoxError, CancellationToken};
-use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 
 use crate::args::Start;
@@ -26,7 +25,7 @@ use crate::error::Error;
 use crate::intake::Intake;
 use crate::metrics::Metrics;
 use crate::reload::InForce;
-use crate::spool::{Opened, Spool};
+use crate::spool::{Opened, SharedSpool, Spool};
 use crate::{fence, libvirt, logind, machine, reaction, reload, service};
 
 const AGAIN: OnExit = OnExit::Restart(Backoff::TASK);
@@ -52,7 +51,8 @@ pub async fn run(start: Start, shutdown: Shutdown) -> Result<(), Error> {
     let hash = reload::hash(&content);
     metrics.config(&hash);
     let (spool, opened) = Spool::open(&config.spool.dir, config.spool.limits())?;
-    let spool = Arc::new(Mutex::new(spool));
+    let (agent_id, epoch) = (spool.agent_id().clone(), spool.epoch());
+    let spool = SharedSpool::new(spool);
     let written = health.check("spool", Kind::Ready);
     let (intake, writer) = Intake::start(Arc::clone(&spool), metrics.clone(), written);
     let listen = config.metrics.listen.clone();
@@ -66,6 +66,8 @@ pub async fn run(start: Start, shutdown: Shutdown) -> Result<(), Error> {
         board: Arc::new(Board::default()),
         intake,
         spool,
+        agent_id,
+        epoch,
         inventory: inventory_seen,
         incidents,
         metrics,
@@ -74,7 +76,7 @@ pub async fn run(start: Start, shutdown: Shutdown) -> Result<(), Error> {
         start: Arc::new(start),
         health: health.clone(),
     };
-    begin(&context, &opened);
+    begin(&context, &opened).await;
     let supervisor = Supervisor::new(shutdown.clone(), health.clone(), &telemetry);
     serve(&listen, &supervisor, &telemetry, &health).await?;
     spawn_parts(
@@ -149,11 +151,8 @@ async fn talk(context: Context, stop: CancellationToken) -> Result<(), BoxError>
 }
 
 /// What the agent says first.
-fn begin(context: &Context, opened: &Opened) {
-    let (epoch, id) = {
-        let spool = context.spool.lock();
-        (spool.epoch(), spool.agent_id().0.clone())
-    };
+async fn begin(context: &Context, opened: &Opened) {
+    let (epoch, id) = (context.epoch, &context.agent_id.0);
     tracing::info!(host = %context.start.host, agent_id = id, epoch, boot = %context.boot, "the agent begins");
     if opened.torn > 0 {
         tracing::warn!(
@@ -182,8 +181,12 @@ fn begin(context: &Context, opened: &Opened) {
         .intake
         .put(Draft::agent(agent::CONFIG_APPLIED).with("hash", hash));
     for dump in machine::dumps(&context.start.host_root) {
-        let new = context.spool.lock().is_new_dump(&dump);
-        if new.unwrap_or(true) {
+        let name = dump.clone();
+        let remembered = context
+            .spool
+            .work_elsewhere(move |spool| spool.is_new_dump(&name));
+        let new = remembered.await.is_ok_and(|new| new.unwrap_or(true));
+        if new {
             tracing::warn!(dump, "the boot before this one ended in a crash");
             context
                 .intake

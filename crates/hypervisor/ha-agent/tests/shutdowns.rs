@@ -13,7 +13,7 @@ use cobaltcore_sim::hosts::Place as Where;
 use cobaltcore_sim::{Hosts, World};
 use support::{Agent, PATIENCE, Place, Service};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 use tokio::sync::watch;
 use zbus::object_server::SignalEmitter;
 use zbus::{OwnedFd, interface};
@@ -28,6 +28,7 @@ const POLICY: &str = r#"<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bu
 
 struct Logind {
     held: Arc<watch::Sender<u32>>,
+    preparing: bool,
 }
 
 #[interface(name = "org.freedesktop.login1.Manager")]
@@ -51,16 +52,15 @@ impl Logind {
 
     #[zbus(property)]
     fn preparing_for_shutdown(&self) -> bool {
-        false
+        self.preparing
     }
 
     #[zbus(signal)]
     async fn prepare_for_shutdown(emitter: &SignalEmitter<'_>, start: bool) -> zbus::Result<()>;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_service_hears_of_a_shutdown_before_it_happens() {
-    let (service, place) = (Service::start().await, Place::new());
+/// A message bus of its own, if there is such a program.
+fn bus(place: &Place) -> Option<Child> {
     let socket = place.path("bus");
     let policy = place.path("bus.conf");
     std::fs::write(&policy, POLICY.replace("SOCKET", socket.to_str().unwrap())).unwrap();
@@ -70,80 +70,117 @@ async fn the_service_hears_of_a_shutdown_before_it_happens() {
         .stdout(Stdio::piped())
         .kill_on_drop(true)
         .spawn();
-    let mut daemon = match daemon {
-        Ok(daemon) => daemon,
+    match daemon {
+        Ok(daemon) => Some(daemon),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             // Past the test harness, which hides what tests that pass say.
             let _ =
                 std::io::stderr().write_all(b"SKIPPED: dbus-daemon is not installed (Debian package dbus)\n");
-            return;
+            None
         }
         Err(error) => panic!("dbus-daemon does not start: {error}"),
-    };
+    }
+}
+
+async fn ready(daemon: &mut Child) {
     let mut line = String::new();
     BufReader::new(daemon.stdout.take().unwrap())
         .read_line(&mut line)
         .await
         .unwrap();
-    let address = format!("unix:path={}", socket.display());
-    let (sender, mut held) = watch::channel(0_u32);
+}
+
+/// Logind on the bus of this place.
+async fn logind(place: &Place, held: &Arc<watch::Sender<u32>>, preparing: bool) -> zbus::Connection {
     let logind = Logind {
-        held: Arc::new(sender),
+        held: Arc::clone(held),
+        preparing,
     };
-    let connection = zbus::connection::Builder::address(address.as_str())
+    zbus::connection::Builder::address(address(place).as_str())
         .serve_at(LOGIND, logind)
         .name("org.freedesktop.login1")
         .build()
         .await
+        .unwrap()
+}
+
+fn address(place: &Place) -> String {
+    format!("unix:path={}", place.path("bus").display())
+}
+
+async fn planned(service: &Service, yes: bool) {
+    service
+        .until(if yes { "planned" } else { "called off" }, |known| {
+            let last = known.heartbeats.last()?;
+            (last.planned_shutdown == yes).then_some(())
+        })
+        .await;
+}
+
+async fn locks(held: &mut watch::Receiver<u32>, count: u32) {
+    tokio::time::timeout(PATIENCE, held.wait_for(|now| *now == count))
+        .await
+        .expect("the lock")
         .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_service_hears_of_a_shutdown_before_it_happens() {
+    let (service, place) = (Service::start().await, Place::new());
+    let Some(mut daemon) = bus(&place) else { return };
+    ready(&mut daemon).await;
+    let (sender, mut held) = watch::channel(0_u32);
+    let connection = logind(&place, &Arc::new(sender), false).await;
 
     let world = World::builder().hosts(1).vms_per_host(1).build();
     let hosts = Hosts::start(&world, Where::Tcp).await.unwrap();
     let host = world.read(|state| state.hosts.keys().next().unwrap().to_string());
     place.configure(&[service.url()], "");
-    let mut start = place.start_with_bus(&hosts.uri(&host).unwrap(), &address);
+    let mut start = place.start_with_bus(&hosts.uri(&host).unwrap(), &address(&place));
     start.hold = PATIENCE;
     let agent = Agent::start(start);
     service
         .until("a heartbeat", |known| known.heartbeats.last().map(|_| ()))
         .await;
-    let wait = async |held: &mut watch::Receiver<u32>, count: u32| {
-        tokio::time::timeout(PATIENCE, held.wait_for(|now| *now == count))
-            .await
-            .expect("the lock")
-            .unwrap();
-    };
-    wait(&mut held, 1).await;
+    locks(&mut held, 1).await;
 
     let emitter = SignalEmitter::new(&connection, LOGIND).unwrap();
     Logind::prepare_for_shutdown(&emitter, true).await.unwrap();
-    wait(&mut held, 0).await;
+    locks(&mut held, 0).await;
     assert_eq!(
         service.count("host_shutdown", ""),
         1,
         "known before the lock was given back"
     );
-    service
-        .until("planned", |known| {
-            known
-                .heartbeats
-                .last()
-                .filter(|beat| beat.planned_shutdown)
-                .map(|_| ())
-        })
-        .await;
+    planned(&service, true).await;
     // It is called off: the lock is taken again, and the host is an ordinary one.
     Logind::prepare_for_shutdown(&emitter, false).await.unwrap();
-    wait(&mut held, 1).await;
-    service
-        .until("called off", |known| {
-            known
-                .heartbeats
-                .last()
-                .filter(|beat| !beat.planned_shutdown)
-                .map(|_| ())
-        })
-        .await;
+    locks(&mut held, 1).await;
+    planned(&service, false).await;
     agent.stop().await;
     assert_eq!(service.count("host_shutdown", ""), 1);
+}
+
+/// A host that is taken for one that shuts down is not repaired and not recovered.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shutdown_that_is_called_off_while_the_bus_is_away_is_not_believed_in_any_more() {
+    let (service, place) = (Service::start().await, Place::new());
+    let Some(mut daemon) = bus(&place) else { return };
+    ready(&mut daemon).await;
+    let (sender, mut held) = watch::channel(0_u32);
+    let sender = Arc::new(sender);
+    let before = logind(&place, &sender, true).await;
+    place.configure(&[service.url()], "");
+    let agent =
+        Agent::start(place.start_with_bus("qemu+unix:///system?socket=/nonexistent", &address(&place)));
+    planned(&service, true).await;
+    daemon.kill().await.unwrap();
+    drop(before);
+    std::fs::remove_file(place.path("bus")).ok();
+    let mut daemon = bus(&place).unwrap();
+    ready(&mut daemon).await;
+    let _after = logind(&place, &sender, false).await;
+    planned(&service, false).await;
+    locks(&mut held, 1).await;
+    agent.stop().await;
 }

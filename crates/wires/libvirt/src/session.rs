@@ -8,13 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::client::queue::{Entry, Queue};
 use crate::client::{Attachment, Connection, Options, Sink, add_all};
-use crate::error::{Error, SharedError};
+use crate::error::{CloseReason, Error, SharedError};
 use crate::event::{Event, EventId};
 use crate::uri::Uri;
 
@@ -165,6 +166,9 @@ pub enum Notice {
         generation: u64,
         /// What happened.
         event: Event,
+        /// When it came from the wire, however long it waited to be taken: nanoseconds of the clock that counts from
+        /// boot and also while the machine sleeps.
+        received_ns: u64,
     },
     /// So many notices were lost at this point because they were not taken; read state and guests again.
     Lagged {
@@ -259,6 +263,7 @@ impl Sink for Relay {
             Notice::Event {
                 generation: self.generation,
                 event,
+                received_ns: boot_ns(),
             },
             bytes,
         );
@@ -383,6 +388,22 @@ impl Drop for Session {
     }
 }
 
+/// Nanoseconds since boot, sleep included.
+fn boot_ns() -> u64 {
+    let time = clock_gettime(ClockId::Boottime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
+    seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
+}
+
+/// A connection that is up.
+struct Opened {
+    connection: Connection,
+    attachment: Attachment,
+    /// What was asked for while it was opened; what is wanted may have changed since.
+    asked: HashSet<EventId>,
+}
+
 struct Worker {
     config: SessionConfig,
     queue: Arc<Queue<Notice>>,
@@ -415,8 +436,8 @@ impl Worker {
                 outage: outage.clone(),
             });
             let (why, attempts) = match self.open().await {
-                Ok((connection, attachment)) => {
-                    let why = self.stay_up(&connection, &attachment).await;
+                Ok(opened) => {
+                    let why = self.stay_up(opened).await;
                     since = Instant::now();
                     (why, 0)
                 }
@@ -443,7 +464,7 @@ impl Worker {
     }
 
     /// Connects, registers, and says so in the stream; events of the new connection come after that notice.
-    async fn open(&mut self) -> Result<(Connection, Attachment), Error> {
+    async fn open(&mut self) -> Result<Opened, Error> {
         let connection = Connection::connect_first(&self.config.uris, &self.config.options).await?;
         self.generation += 1;
         let generation = self.generation;
@@ -465,29 +486,19 @@ impl Worker {
             generation,
             connection: connection.clone(),
         });
-        Ok((connection, attachment))
+        Ok(Opened {
+            connection,
+            attachment,
+            asked: wanted.into_iter().collect(),
+        })
     }
 
-    /// Until the connection is lost; meanwhile follows changes of the wanted events.
-    async fn stay_up(&mut self, connection: &Connection, attachment: &Attachment) -> SharedError {
-        let mut current: HashSet<EventId> = self.events.borrow().iter().copied().collect();
-        let reason = loop {
-            tokio::select! {
-                biased;
-                reason = connection.closed() => break reason,
-                changed = self.events.changed() => {
-                    if changed.is_err() {
-                        break connection.closed().await;
-                    }
-                    let wanted: HashSet<EventId> = self.events.borrow_and_update().iter().copied().collect();
-                    if let Err(error) = change_events(connection, attachment, &current, &wanted).await {
-                        tracing::warn!(endpoint = connection.endpoint(), %error, "cannot change events");
-                    }
-                    current = wanted;
-                }
-            }
-        };
-        let why = Arc::new(Error::closed(connection.endpoint(), reason));
+    /// Until the connection is lost or given up; says why it is not there any more.
+    async fn stay_up(&mut self, opened: Opened) -> SharedError {
+        let connection = opened.connection.clone();
+        let why = Arc::new(self.follow(opened).await);
+        // Others hold it too, and must not go on with one that is given up.
+        connection.shared().close(&CloseReason::Local);
         self.queue.push(
             Notice::Down {
                 generation: self.generation,
@@ -496,6 +507,33 @@ impl Worker {
             0,
         );
         why
+    }
+
+    /// Follows what is wanted until the connection is lost. One that cannot be brought to it is given up: nobody knows
+    /// what is registered there, and the next one begins with all that is wanted.
+    async fn follow(&mut self, opened: Opened) -> Error {
+        let Opened {
+            connection,
+            attachment,
+            asked: mut current,
+        } = opened;
+        loop {
+            tokio::select! {
+                biased;
+                reason = connection.closed() => return Error::closed(connection.endpoint(), reason),
+                changed = self.events.changed() => {
+                    if changed.is_err() {
+                        return Error::closed(connection.endpoint(), connection.closed().await);
+                    }
+                    let wanted: HashSet<EventId> = self.events.borrow_and_update().iter().copied().collect();
+                    if let Err(error) = change_events(&connection, &attachment, &current, &wanted).await {
+                        tracing::warn!(endpoint = connection.endpoint(), %error, "cannot change events; connecting anew");
+                        return error;
+                    }
+                    current = wanted;
+                }
+            }
+        }
     }
 }
 

@@ -404,7 +404,9 @@ fn a_stopped_daemon_is_unreachable_and_comes_back() {
             {
                 Notice::Up { generation, .. } => told.push(format!("up {generation}")),
                 Notice::Down { generation, .. } => told.push(format!("down {generation}")),
-                Notice::Event { generation, event } => {
+                Notice::Event {
+                    generation, event, ..
+                } => {
                     assert_eq!((generation, event.domain.name.as_str()), (2, "after"));
                     break;
                 }
@@ -447,7 +449,9 @@ fn a_daemon_killed_twenty_times_is_found_again_every_time() {
                         .unwrap()
                         .unwrap()
                     {
-                        Notice::Event { generation, event } => {
+                        Notice::Event {
+                            generation, event, ..
+                        } => {
                             assert!(generation > last, "{generation} after {last}");
                             latest = generation;
                             assert_eq!(event.domain.name, format!("round-{round}"));

@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use cobaltcore_libvirt::client::Options;
 use cobaltcore_libvirt::event::{EventBody, EventId};
-use cobaltcore_libvirt::server::ServerOptions;
+use cobaltcore_libvirt::procedure::calls;
+use cobaltcore_libvirt::server::{Client, ServerOptions};
 use cobaltcore_libvirt::session::{Notice, Notices, Session, SessionConfig, State};
+use rustix::time::{ClockId, clock_gettime};
 use support::{Daemon, alpha};
 
 const LIFE: EventBody = EventBody::Lifecycle { event: 2, detail: 0 };
@@ -77,7 +79,7 @@ async fn every_restart_is_told_and_events_are_registered_again() {
         daemon.host.publish(&alpha(), &LIFE);
         let event = next(&mut notices).await;
         assert!(
-            matches!(&event, Notice::Event { generation: seen, event } if *seen == generation && event.body == LIFE),
+            matches!(&event, Notice::Event { generation: seen, event, .. } if *seen == generation && event.body == LIFE),
             "{event:?}"
         );
         daemon.die().await;
@@ -149,6 +151,95 @@ async fn wanted_events_can_change_while_connected() {
     daemon.host.publish(&alpha(), &EventBody::Watchdog { action: 2 });
     let event = next(&mut notices).await;
     assert!(matches!(&event, Notice::Event { event, .. } if event.body == EventBody::Watchdog { action: 2 }));
+}
+
+/// What is wanted may change at any moment, also while a new connection registers what was wanted before.
+#[tokio::test]
+async fn a_change_while_events_are_being_registered_is_not_forgotten() {
+    let directory = directory();
+    let path = directory.path().join("sock");
+    let daemon = Daemon::start(path.clone(), ServerOptions::default());
+    let (session, _notices) = Session::start(config(&path).with_events(EventId::ALL.iter().copied()));
+    let registered = || daemon.host.clients.lock().first().map(Client::registered);
+    while registered().is_none_or(|ids| ids.is_empty()) {
+        tokio::task::yield_now().await;
+    }
+    assert!(!session.state().is_up(), "it is still registering");
+    session.set_events(vec![EventId::REBOOT]);
+    session.up().await.unwrap();
+    let only_reboot = async {
+        while registered() != Some(vec![EventId::REBOOT]) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(1), only_reboot)
+        .await
+        .expect("the change");
+}
+
+#[tokio::test]
+async fn a_connection_whose_events_cannot_be_changed_is_given_up_for_one_that_has_what_is_wanted() {
+    let directory = directory();
+    let path = directory.path().join("sock");
+    let daemon = Daemon::start(path.clone(), ServerOptions::default());
+    let both = [EventId::LIFECYCLE, EventId::REBOOT];
+    let (session, mut notices) = Session::start(config(&path).with_events(both));
+    let connection = session.up().await.unwrap();
+    assert!(matches!(
+        next(&mut notices).await,
+        Notice::Up { generation: 1, .. }
+    ));
+    // The daemon forgets the second registration, so it refuses to end it.
+    connection
+        .call::<calls::ConnectDomainEventCallbackDeregisterAny>(&1)
+        .await
+        .unwrap();
+    session.set_events(vec![EventId::LIFECYCLE, EventId::WATCHDOG]);
+    let down = next(&mut notices).await;
+    assert!(
+        matches!(&down, Notice::Down { generation: 1, why } if why.rpc().is_some()),
+        "{down:?}"
+    );
+    assert!(connection.close_reason().is_some(), "nobody goes on with it");
+    assert!(matches!(
+        next(&mut notices).await,
+        Notice::Up { generation: 2, .. }
+    ));
+    let clients = daemon.host.clients.lock();
+    let registered: Vec<_> = clients.iter().map(Client::registered).collect();
+    assert!(
+        registered.contains(&vec![EventId::LIFECYCLE, EventId::WATCHDOG]),
+        "{registered:?}"
+    );
+}
+
+/// Whoever takes an event late must still know when it happened.
+#[tokio::test]
+async fn an_event_carries_the_moment_it_came_from_the_wire() {
+    let directory = directory();
+    let path = directory.path().join("sock");
+    let daemon = Daemon::start(path.clone(), ServerOptions::default());
+    let (session, mut notices) = Session::start(config(&path));
+    session.up().await.unwrap();
+    assert!(matches!(next(&mut notices).await, Notice::Up { .. }));
+    let boot_ns = || {
+        let time = clock_gettime(ClockId::Boottime);
+        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    };
+    let before = boot_ns();
+    daemon.host.publish(&alpha(), &LIFE);
+    while notices.waiting() == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let waiting = boot_ns();
+    // It is taken only now.
+    let Notice::Event { received_ns, .. } = next(&mut notices).await else {
+        panic!("no event");
+    };
+    assert!(
+        (before..=waiting).contains(&received_ns),
+        "{before} {received_ns} {waiting}"
+    );
 }
 
 #[tokio::test]

@@ -28,20 +28,42 @@ const IDLE: Duration = Duration::from_secs(1);
 pub(crate) const STAND_DOWN: Duration = Duration::from_secs(8);
 const LOOK: Duration = Duration::from_millis(100);
 
+/// A watchdog that runs, and the settings the service was told with it. Those count until it is stopped: the service takes
+/// silence for a reset after that lease and that timeout, whatever the configuration says by then.
+struct Armed {
+    watchdog: Watchdog,
+    settings: config::SelfFence,
+}
+
+impl Armed {
+    fn lease(&self) -> Duration {
+        self.settings.lease_ttl.0
+    }
+
+    /// How long until it is fed again. The service is not told of that, so a new one counts at once, as far as the device
+    /// that runs can bear it.
+    fn pace(&self, settings: &config::SelfFence) -> Duration {
+        settings.feed_interval.0.min(self.watchdog.timeout() / 3)
+    }
+
+    /// Whether it would be armed like this now.
+    fn is_as_configured(&self, settings: &config::SelfFence) -> bool {
+        let told =
+            |settings: &config::SelfFence| (settings.device.clone(), settings.timeout, settings.lease_ttl);
+        told(&self.settings) == told(settings)
+    }
+}
+
 /// Feeds until `stop`.
 pub(crate) async fn run(context: Context, stop: CancellationToken) -> Result<(), BoxError> {
-    let mut watchdog: Option<Watchdog> = None;
+    let mut watchdog: Option<Armed> = None;
     let mut fenced = false;
     let mut refused: Option<String> = None;
     // Since when the service is reached and names nobody who could be asked.
     let mut alone: Option<Instant> = None;
     loop {
         let settings = context.config().self_fence.clone();
-        let pause = if watchdog.is_some() {
-            settings.feed_interval.0
-        } else {
-            IDLE
-        };
+        let pause = watchdog.as_ref().map_or(IDLE, |armed| armed.pace(&settings));
         tokio::select! {
             () = stop.cancelled() => break,
             () = tokio::time::sleep(pause) => {}
@@ -50,7 +72,8 @@ pub(crate) async fn run(context: Context, stop: CancellationToken) -> Result<(),
             // The decision is taken; nothing takes it back.
             continue;
         }
-        let reached = decide::lease_holds(&contacts(&context), settings.lease_ttl.0);
+        let lease = watchdog.as_ref().map_or(settings.lease_ttl.0, Armed::lease);
+        let reached = decide::lease_holds(&contacts(&context), lease);
         alone = (reached && peers(&context).is_empty()).then(|| alone.unwrap_or_else(Instant::now));
         match (&mut watchdog, settings.enabled) {
             (None, false) => context.board.set_fence(SelfFence::default()),
@@ -69,15 +92,15 @@ pub(crate) async fn run(context: Context, stop: CancellationToken) -> Result<(),
                 }
             },
             (Some(armed), _) => {
-                fenced = feed(&context, &settings, armed).await;
+                fenced = feed(&context, armed).await;
                 if !fenced && stand_down(&context, &settings, armed, alone) {
                     disarm(&context, watchdog.take());
                 }
             }
         }
     }
-    if let Some(watchdog) = watchdog.filter(|_| !fenced) {
-        end(&context, watchdog).await;
+    if let Some(armed) = watchdog.filter(|_| !fenced) {
+        end(&context, armed).await;
     }
     context.board.guarded.send_replace(false);
     Ok(())
@@ -85,21 +108,21 @@ pub(crate) async fn run(context: Context, stop: CancellationToken) -> Result<(),
 
 /// The agent stops. Its watchdog is stopped if the service learns of it in time; else it goes on and resets this host unless
 /// an agent feeds it again: whoever was told that it runs takes silence for a reset, and starts the guests elsewhere.
-async fn end(context: &Context, mut watchdog: Watchdog) {
-    let lease = context.config().self_fence.lease_ttl.0;
-    say(context, &watchdog, false);
+async fn end(context: &Context, mut armed: Armed) {
+    let lease = armed.lease();
+    say(context, &armed, false);
     let known = async {
         while !service_knows(context, lease) {
             if decide::lease_holds(&contacts(context), lease) {
-                let _ = watchdog.feed();
+                let _ = armed.watchdog.feed();
             }
             tokio::time::sleep(LOOK).await;
         }
     };
     if tokio::time::timeout(STAND_DOWN, known).await.is_ok() {
-        disarm(context, Some(watchdog));
+        disarm(context, Some(armed));
     } else {
-        let timeout_s = watchdog.timeout().as_secs();
+        let timeout_s = armed.watchdog.timeout().as_secs();
         tracing::error!(
             timeout_s,
             "the service cannot be told that self-fencing ends, so the watchdog stays armed; it resets this host unless the \
@@ -134,7 +157,7 @@ async fn arm(
     context: &Context,
     settings: &config::SelfFence,
     alone: Option<Instant>,
-) -> Result<Option<Watchdog>, String> {
+) -> Result<Option<Armed>, String> {
     // The service names peers to those that say they will need them.
     context.board.set_fence(SelfFence {
         armed: false,
@@ -165,34 +188,40 @@ async fn arm(
         lease_ttl_s: settings.lease_ttl.0.as_secs() as u32,
     });
     context.board.beat_now();
-    Ok(Some(watchdog))
+    Ok(Some(Armed {
+        watchdog,
+        settings: settings.clone(),
+    }))
 }
 
-/// Whether an armed watchdog is to be stopped now: it is not configured any more, or the service names nobody any more, and
-/// then the next outage of the service would reset this host, and with it all others that are alone. The service is told
-/// first; until it knows, the watchdog is fed.
+/// Whether an armed watchdog is to be stopped now: it is not configured any more, or otherwise than the service was told,
+/// or the service names nobody any more, and then the next outage of the service would reset this host, and with it all
+/// others that are alone. The service is told first; until it knows, the watchdog is fed as it was armed.
 fn stand_down(
     context: &Context,
     settings: &config::SelfFence,
-    watchdog: &Watchdog,
+    armed: &Armed,
     alone: Option<Instant>,
 ) -> bool {
-    let alone = alone.is_some_and(|since| since.elapsed() > settings.lease_ttl.0);
-    let wanted = settings.enabled && !alone;
+    let alone = alone.is_some_and(|since| since.elapsed() > armed.lease());
+    let changed = settings.enabled && !armed.is_as_configured(settings);
+    let wanted = settings.enabled && !alone && !changed;
     if context.board.fence().armed != wanted {
-        say(context, watchdog, wanted);
+        say(context, armed, wanted);
         if alone {
             tracing::error!(why = NOBODY, "self-fencing will be disarmed");
+        } else if changed {
+            tracing::warn!("self-fencing will be disarmed and armed anew, because its settings changed");
         }
     }
-    !wanted && service_knows(context, settings.lease_ttl.0)
+    !wanted && service_knows(context, armed.lease())
 }
 
 /// Tells the service whether this watchdog counts.
-fn say(context: &Context, watchdog: &Watchdog, armed: bool) {
+fn say(context: &Context, watchdog: &Armed, armed: bool) {
     let mut told = context.board.fence();
     told.armed = armed;
-    told.timeout_s = watchdog.timeout().as_secs() as u32;
+    told.timeout_s = watchdog.watchdog.timeout().as_secs() as u32;
     context.board.set_fence(told);
     context.board.beat_now();
 }
@@ -205,9 +234,9 @@ fn service_knows(context: &Context, lease: Duration) -> bool {
     decide::service_knows(&contacts, lease)
 }
 
-fn disarm(context: &Context, watchdog: Option<Watchdog>) {
-    if let Some(watchdog) = watchdog {
-        match watchdog.disarm() {
+fn disarm(context: &Context, armed: Option<Armed>) {
+    if let Some(armed) = armed {
+        match armed.watchdog.disarm() {
             Ok(()) => tracing::warn!("self-fencing is disarmed"),
             Err(error) => tracing::error!(%error, "the watchdog cannot be disarmed and may reset this host"),
         }
@@ -218,10 +247,10 @@ fn disarm(context: &Context, watchdog: Option<Watchdog>) {
 }
 
 /// Feeds, or fences. Says whether it fenced.
-async fn feed(context: &Context, settings: &config::SelfFence, watchdog: &mut Watchdog) -> bool {
+async fn feed(context: &Context, armed: &mut Armed) -> bool {
     let mut situation = Situation {
         contacts: contacts(context),
-        lease: settings.lease_ttl.0,
+        lease: armed.lease(),
         peers: None,
     };
     let mut verdict = decide::decide(&situation);
@@ -233,7 +262,7 @@ async fn feed(context: &Context, settings: &config::SelfFence, watchdog: &mut Wa
     }
     match verdict {
         Verdict::Feed | Verdict::Ask => {
-            if let Err(error) = watchdog.feed() {
+            if let Err(error) = armed.watchdog.feed() {
                 tracing::error!(%error, "the watchdog cannot be fed and may reset this host");
             }
             false

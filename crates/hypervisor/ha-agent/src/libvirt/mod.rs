@@ -5,21 +5,21 @@
 
 pub(crate) mod disks;
 pub mod known;
+mod look;
+mod memory;
 pub(crate) mod reach;
 mod read;
 mod translate;
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cobaltcore_ha_wire::{DEVICE_CLASS, Inventory, Kind, agent};
+use cobaltcore_ha_wire::{DEVICE_CLASS, DomainEntry, Inventory, Job, Kind, agent};
 use cobaltcore_kit::{BoxError, CancellationToken};
 use cobaltcore_libvirt::client::Connection;
 use cobaltcore_libvirt::event::{Event, EventId};
 use cobaltcore_libvirt::session::{Notice, Notices, Session};
-use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use uuid::Uuid;
 
@@ -29,28 +29,31 @@ use crate::config::Events;
 use crate::draft::Draft;
 use crate::reaction::Incident;
 use known::{Guests, Listed};
-use read::Definitions;
+use look::{Found, Look};
+use memory::Memory;
+use read::{Definitions, Row};
 
 /// After a change the inventory is read this much later, so that many changes are one.
 const SETTLE: Duration = Duration::from_millis(400);
-
-/// What is remembered across restarts of the agent.
-#[derive(Serialize, Deserialize)]
-struct Remembered {
-    boot: String,
-    guests: Guests,
-}
 
 struct Reader {
     context: Context,
     inventory: watch::Sender<Arc<Inventory>>,
     session: Session,
     notices: Notices,
-    /// Came while the list was read, and is no event.
+    /// Came when a list had been read, and is no event.
     pending: Option<Notice>,
     connection: Option<Connection>,
+    /// The version of this connection's libvirt is known.
+    version_known: bool,
+    /// What is read now; events go on being taken.
+    look: Option<Look>,
+    /// Another look is wanted when that one is over; whether events were missed.
+    again: Option<bool>,
+    /// When to look for another reason than that it is time.
+    due: Option<tokio::time::Instant>,
     definitions: Definitions,
-    /// Guests with events since the list under way was asked for.
+    /// Guests with events since the look under way, or the last one, began.
     touched: BTreeSet<Uuid>,
     /// Nothing was ever known of the guests of this boot.
     first: bool,
@@ -58,7 +61,7 @@ struct Reader {
     lost: bool,
     /// There was a connection before.
     connected_before: bool,
-    file: PathBuf,
+    memory: Memory,
 }
 
 /// Listens until `stop`.
@@ -69,7 +72,7 @@ pub(crate) async fn run(
 ) -> Result<(), BoxError> {
     let config = context.config();
     let file = config.spool.dir.join("guests.json");
-    let remembered = remember(&file, &context.boot.0);
+    let (memory, remembered) = Memory::open(file, &context.boot.0).await;
     let first = remembered.is_none();
     if let Some(guests) = remembered {
         context.board.guests(|known| *known = guests);
@@ -82,21 +85,19 @@ pub(crate) async fn run(
         notices,
         pending: None,
         connection: None,
+        version_known: false,
+        look: None,
+        again: None,
+        due: None,
         definitions: Definitions::default(),
         touched: BTreeSet::new(),
         first,
         lost: false,
         connected_before: false,
-        file,
+        memory,
     };
     reader.listen(stop).await;
     Ok(())
-}
-
-fn remember(file: &std::path::Path, boot: &str) -> Option<Guests> {
-    let saved: Remembered = serde_json::from_slice(&std::fs::read(file).ok()?).ok()?;
-    // Guests of another boot all ended with it, and the service learns that from the boot itself.
-    (saved.boot == boot).then_some(saved.guests)
 }
 
 /// What is registered: what is reported, and lifecycle always, because the inventory lives from it.
@@ -118,75 +119,69 @@ async fn next_notice(pending: &mut Option<Notice>, notices: &mut Notices) -> Opt
 impl Reader {
     async fn listen(mut self, stop: CancellationToken) {
         let mut config = self.context.config.clone();
-        let mut due: Option<tokio::time::Instant> = None;
         let mut sent = tokio::time::Instant::now();
         loop {
             let regular = sent + self.context.config().inventory.interval.0;
-            let next = due.map_or(regular, |due| due.min(regular));
+            let next = self.due.map_or(regular, |due| due.min(regular));
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
                 notice = next_notice(&mut self.pending, &mut self.notices) => {
                     let Some(notice) = notice else { break };
-                    if self.take(notice).await {
-                        due.get_or_insert(tokio::time::Instant::now() + SETTLE);
-                    }
+                    self.take(notice);
                 }
+                (look, found) = Look::next(&mut self.look) => self.found(look, found),
                 changed = config.changed() => {
                     if changed.is_err() { break }
                     let events = config.borrow_and_update().events.clone();
                     self.session.set_events(wanted(&events));
-                    due.get_or_insert(tokio::time::Instant::now() + SETTLE);
+                    self.look_in(SETTLE);
                 }
-                () = self.context.board.resync.notified() => due = Some(tokio::time::Instant::now()),
+                () = self.context.board.resync.notified() => self.due = Some(tokio::time::Instant::now()),
                 () = tokio::time::sleep_until(next) => {
-                    due = None;
+                    self.due = None;
                     sent = tokio::time::Instant::now();
-                    if !self.look(false).await && self.connection.is_some() {
-                        due = Some(sent + SETTLE * 5);
-                    }
+                    self.look(false);
                 }
             }
         }
         self.session.stop().await;
+        self.memory.finish().await;
     }
 
-    /// Takes what the session tells; says whether the inventory may have changed.
-    async fn take(&mut self, notice: Notice) -> bool {
+    /// Looks this much later, unless that happens before anyway.
+    fn look_in(&mut self, pause: Duration) {
+        self.due
+            .get_or_insert_with(|| tokio::time::Instant::now() + pause);
+    }
+
+    /// Takes what the session tells. Nothing here waits for libvirt.
+    fn take(&mut self, notice: Notice) {
         match notice {
             Notice::Up {
                 connection,
                 unsupported,
                 ..
             } => {
-                self.up(
-                    connection,
-                    &unsupported.iter().map(|(id, _)| *id).collect::<Vec<_>>(),
-                )
-                .await;
-                true
+                let unsupported: Vec<EventId> = unsupported.iter().map(|(id, _)| *id).collect();
+                self.up(connection, &unsupported);
             }
-            Notice::Event { event, .. } => self.event(&event),
+            Notice::Event {
+                event, received_ns, ..
+            } => self.event(&event, received_ns),
             Notice::Lagged { missed } => {
                 tracing::warn!(missed, "events of libvirt were missed; looking at every guest");
                 self.context.metrics.missed(missed);
-                self.refresh(true).await;
-                true
+                self.look(true);
             }
-            Notice::Down { why, .. } => {
-                self.down(&why.to_string());
-                false
-            }
+            Notice::Down { why, .. } => self.down(&why.to_string()),
         }
     }
 
-    async fn up(&mut self, connection: Connection, unsupported: &[EventId]) {
-        let version = connection
-            .lib_version()
-            .await
-            .map(cobaltcore_libvirt::names::version);
+    fn up(&mut self, connection: Connection, unsupported: &[EventId]) {
         tracing::info!(endpoint = connection.endpoint(), "connected to libvirt");
         self.connection = Some(connection);
+        self.version_known = false;
         self.definitions.forget_all();
         self.context.metrics.libvirt(true);
         if std::mem::replace(&mut self.connected_before, true) {
@@ -196,29 +191,97 @@ impl Reader {
             facts.connected = true;
             facts.down_since = None;
             facts.last_ok = Some(Instant::now());
-            facts.version = version.unwrap_or_default();
             facts.unsupported = unsupported
                 .iter()
                 .filter_map(|id| translate::kind_of(*id))
                 .collect();
         });
-        self.touched.clear();
-        self.look(true).await;
+        // What an older connection was asked is not answered any more.
+        self.look = None;
+        self.look(true);
         self.context.board.beat_now();
     }
 
-    /// Looks at every guest, and tells that events come again once what was missed is known.
-    async fn look(&mut self, gap: bool) -> bool {
-        let seen = self.refresh(gap || self.lost).await;
-        if seen && std::mem::take(&mut self.lost) {
+    /// Looks at every guest, one look at a time. After a gap what differs from what was known is no surprise.
+    fn look(&mut self, gap: bool) {
+        let Some(connection) = &self.connection else {
+            return;
+        };
+        if self.look.is_some() {
+            self.again = Some(gap || self.again == Some(true));
+            return;
+        }
+        self.again = None;
+        self.touched.clear();
+        self.look = Some(Look::begin(connection, gap || self.lost, self.version_known));
+    }
+
+    /// Takes what a look found.
+    fn found(&mut self, look: Look, found: Found) {
+        match found {
+            Found::Guests(version, list) => {
+                self.know_version(version);
+                match list {
+                    Ok(list) => {
+                        self.compare(&list, look.gap);
+                        let (known, disks) = (
+                            std::mem::take(&mut self.definitions),
+                            self.context.config().inventory.disks,
+                        );
+                        self.look = Some(look.go_on(list, known, disks));
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot list the guests");
+                        self.look_in(SETTLE * 5);
+                    }
+                }
+            }
+            Found::Entries(definitions, entries) => {
+                self.definitions = definitions;
+                // They may have been read before the event that changed them.
+                for guest in &self.touched {
+                    self.definitions.forget(*guest);
+                }
+                match entries {
+                    Ok(entries) => self.seen(entries),
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot read the guests");
+                        self.look_in(SETTLE * 5);
+                    }
+                }
+            }
+        }
+        if self.look.is_none()
+            && let Some(gap) = self.again
+        {
+            self.look(gap);
+        }
+    }
+
+    fn know_version(&mut self, version: Option<String>) {
+        self.context.board.change_libvirt(|facts| {
+            if let Some(version) = version {
+                facts.version = version;
+                self.version_known = true;
+            }
+        });
+    }
+
+    /// Every guest was seen: that is told, and that events come again once what was missed is known.
+    fn seen(&mut self, entries: Vec<DomainEntry>) {
+        let board = &self.context.board;
+        let entries = board.guests(|guests| overtaken(entries, &self.touched, guests));
+        self.publish(entries);
+        if std::mem::take(&mut self.lost) {
             self.context.intake.put(Draft::agent(agent::STREAM_RESUMED));
         }
-        seen
     }
 
     fn down(&mut self, why: &str) {
         tracing::warn!(why, "libvirt is not reachable; trying again");
         self.connection = None;
+        self.look = None;
+        self.again = None;
         self.context.metrics.libvirt(false);
         self.context.board.change_libvirt(|facts| {
             facts.connected = false;
@@ -232,10 +295,10 @@ impl Reader {
         self.context.board.beat_now();
     }
 
-    /// Takes an event; says whether the inventory may have changed.
-    fn event(&mut self, event: &Event) -> bool {
-        let Some(draft) = translate::record(event) else {
-            return false;
+    /// Takes an event.
+    fn event(&mut self, event: &Event, received_ns: u64) {
+        let Some(draft) = translate::record(event, received_ns) else {
+            return;
         };
         self.context.metrics.event(&draft);
         self.context
@@ -258,7 +321,9 @@ impl Reader {
         if news {
             self.report(self.with_device(draft, guest.uuid));
         }
-        lifecycle
+        if lifecycle {
+            self.look_in(SETTLE);
+        }
     }
 
     /// Says of a disk error which class of disk it was, so that the service can tell a host from its storage.
@@ -305,54 +370,34 @@ impl Reader {
         }
     }
 
-    /// Reads the guests; after a gap, reports what differs from what was known. Says whether it worked.
-    async fn refresh(&mut self, gap: bool) -> bool {
-        let Some(connection) = self.connection.clone() else {
-            return false;
-        };
-        self.touched.clear();
-        let list = match read::list(&connection).await {
-            Ok(list) => list,
-            Err(error) => {
-                tracing::warn!(%error, "cannot list the guests");
-                return false;
-            }
-        };
+    /// Reports what differs from what was known.
+    fn compare(&mut self, list: &[Row], gap: bool) {
         self.context
             .board
             .change_libvirt(|facts| facts.last_ok = Some(Instant::now()));
         // Events that arrived meanwhile come first: they know better than the list.
         while let Some(notice) = self.notices.try_next() {
-            if let Notice::Event { event, .. } = notice {
-                self.event(&event);
+            if let Notice::Event {
+                event, received_ns, ..
+            } = notice
+            {
+                self.event(&event, received_ns);
             } else {
                 self.pending = Some(notice);
                 break;
             }
         }
         let listed: Vec<Listed> = list.iter().map(|(_, listed, ..)| listed.clone()).collect();
-        let (touched, first) = (std::mem::take(&mut self.touched), std::mem::take(&mut self.first));
+        let (touched, first) = (&self.touched, std::mem::take(&mut self.first));
         let drafts = self
             .context
             .board
-            .guests(|guests| guests.listed(&listed, &touched, first, clock::boot_ns()));
+            .guests(|guests| guests.listed(&listed, touched, first, clock::boot_ns()));
         if !gap && !drafts.is_empty() {
             tracing::warn!(count = drafts.len(), "guests changed without an event");
         }
         for draft in drafts {
             self.report(draft);
-        }
-        let with_disks = self.context.config().inventory.disks;
-        let entries = read::entries(&connection, &list, &mut self.definitions, with_disks).await;
-        match entries {
-            Ok(entries) => {
-                self.publish(entries);
-                true
-            }
-            Err(error) => {
-                tracing::warn!(%error, "cannot read the guests");
-                false
-            }
         }
     }
 
@@ -371,23 +416,78 @@ impl Reader {
         let counts = self.context.board.guests(|guests| guests.counts());
         self.context.metrics.instances(&counts);
         if changed {
-            self.save();
+            self.context.board.guests(|guests| self.memory.keep(guests));
         }
     }
+}
 
-    /// Remembers the guests for the next start of the agent. Losing this costs nothing but derived records.
-    fn save(&self) {
-        let saved = Remembered {
-            boot: self.context.boot.0.clone(),
-            guests: self.context.board.guests(|guests| guests.clone()),
+/// What was read, with what events said since: they know better than answers to questions that were asked before.
+fn overtaken(entries: Vec<DomainEntry>, touched: &BTreeSet<Uuid>, guests: &Guests) -> Vec<DomainEntry> {
+    let newest = |mut entry: DomainEntry| {
+        let id = Uuid::parse_str(entry.uuid.as_str()).ok();
+        let Some(id) = id.filter(|id| touched.contains(id)) else {
+            return Some(entry);
         };
-        let fresh = self.file.with_extension("new");
-        let written = serde_json::to_vec(&saved)
-            .map_err(std::io::Error::other)
-            .and_then(|text| std::fs::write(&fresh, text))
-            .and_then(|()| std::fs::rename(&fresh, &self.file));
-        if let Err(error) = written {
-            tracing::warn!(%error, "cannot remember the guests");
+        let known = guests.all.get(&id)?;
+        if known.state != entry.state {
+            entry.state = known.state;
+            "unknown".clone_into(&mut entry.reason);
         }
+        if !known.state.active() {
+            entry.job = Job::None;
+        }
+        Some(entry)
+    };
+    entries.into_iter().filter_map(newest).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::draft::Guest;
+    use cobaltcore_ha_wire::{DomainState, ServerId};
+
+    #[test]
+    fn what_events_said_during_a_look_counts_more_than_what_it_read() {
+        let entry = |id: u128| DomainEntry {
+            uuid: ServerId::new(Uuid::from_u128(id).to_string()).unwrap(),
+            name: format!("instance-{id}"),
+            state: DomainState::Running,
+            reason: "booted".to_owned(),
+            vcpus: 1,
+            mem_kib: 1,
+            persistent: true,
+            autostart: false,
+            job: Job::Other,
+            disks: Vec::new(),
+        };
+        let mut guests = Guests::default();
+        for (id, event, detail) in [
+            (1, "stopped", "failed"),
+            (2, "resumed", "unpaused"),
+            (3, "stopped", "failed"),
+        ] {
+            let guest = Guest {
+                uuid: Uuid::from_u128(id),
+                name: format!("instance-{id}"),
+                id: 1,
+            };
+            guests.heard(&guest, event, detail, 1);
+        }
+        // Of the third nothing was heard since; the fourth is gone.
+        let touched = BTreeSet::from([1, 2, 4].map(Uuid::from_u128));
+        let found = overtaken([1, 2, 3, 4].map(entry).into(), &touched, &guests);
+        let found: Vec<_> = found
+            .iter()
+            .map(|entry| (entry.name.as_str(), entry.state, entry.reason.as_str(), entry.job))
+            .collect();
+        assert_eq!(
+            found,
+            [
+                ("instance-1", DomainState::Shutoff, "unknown", Job::None),
+                ("instance-2", DomainState::Running, "booted", Job::Other),
+                ("instance-3", DomainState::Running, "booted", Job::Other),
+            ]
+        );
     }
 }

@@ -26,6 +26,9 @@ pub(super) struct Definition {
     disks: Vec<Disk>,
 }
 
+/// A guest as libvirt lists it, with its virtual CPUs and its memory in KiB.
+pub(super) type Row = (Domain, Listed, u32, u64);
+
 /// What was read of definitions so far.
 #[derive(Default)]
 pub(super) struct Definitions(HashMap<Uuid, Definition>);
@@ -58,7 +61,7 @@ fn answer<T>(result: Result<T, Error>) -> Result<Option<T>, Error> {
 }
 
 /// Lists every guest with its state.
-pub(super) async fn list(connection: &Connection) -> Result<Vec<(Domain, Listed, u32, u64)>, Error> {
+pub(super) async fn list(connection: &Connection) -> Result<Vec<Row>, Error> {
     let domains = connection.list_all_domains(flags::LIST_ALL).await?;
     let mut figures = figures_of_all(connection).await?;
     let mut list = Vec::with_capacity(domains.len());
@@ -117,7 +120,7 @@ async fn figures_of(connection: &Connection, domain: &Domain) -> Result<Option<F
 /// The guests as the inventory has them.
 pub(super) async fn entries(
     connection: &Connection,
-    list: &[(Domain, Listed, u32, u64)],
+    list: &[Row],
     definitions: &mut Definitions,
     with_disks: bool,
 ) -> Result<Vec<DomainEntry>, Error> {

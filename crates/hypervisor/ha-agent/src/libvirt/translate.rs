@@ -50,8 +50,8 @@ pub(crate) fn device_class(disks: &[Disk], place: &str) -> Option<String> {
     classes.first().filter(|_| classes.len() == 1).cloned()
 }
 
-/// The record of an event; nothing for events nobody asked for.
-pub(crate) fn record(event: &Event) -> Option<Draft> {
+/// The record of an event that came at this moment of the boot-time clock; nothing for events nobody asked for.
+pub(crate) fn record(event: &Event, received_ns: u64) -> Option<Draft> {
     let new = |kind, event: &str, detail: &str| Draft::now(kind, event, detail);
     let draft = match &event.body {
         EventBody::Lifecycle { event, detail } => new(
@@ -87,7 +87,7 @@ pub(crate) fn record(event: &Event) -> Option<Draft> {
             .with("flags", Scalar::Number(i64::from(*flags))),
         _ => return None,
     };
-    Some(draft.about(guest(&event.domain)))
+    Some(draft.at(received_ns).about(guest(&event.domain)))
 }
 
 #[cfg(test)]
@@ -98,12 +98,12 @@ mod tests {
     fn every_kind_has_its_words() {
         let of = |body| {
             let domain = Domain::new("instance-1", uuid::Uuid::from_u128(1), 4);
-            let draft = record(&Event {
+            let event = Event {
                 callback: Some(1),
                 domain,
                 body,
-            })
-            .unwrap();
+            };
+            let draft = record(&event, 1).unwrap();
             (draft.kind, draft.event, draft.detail, draft.attrs)
         };
         let plain = |kind, event: &str, detail: &str| (kind, event.to_owned(), detail.to_owned(), [].into());
@@ -143,6 +143,25 @@ mod tests {
             (&attrs["recipient"], &attrs["action_required"]),
             (&"guest".into(), &true.into())
         );
+    }
+
+    /// However long an event waited to be read: what may be done about it depends on when it happened.
+    #[test]
+    fn a_record_says_when_its_event_came_and_not_when_it_was_read() {
+        let event = Event {
+            callback: Some(1),
+            domain: Domain::new("instance-1", uuid::Uuid::from_u128(1), 4),
+            body: EventBody::Lifecycle { event: 5, detail: 2 },
+        };
+        let now = crate::clock::boot_ns();
+        let (late, prompt) = (
+            record(&event, now.saturating_sub(9_000_000_000)).unwrap(),
+            record(&event, now).unwrap(),
+        );
+        assert_eq!(late.mono_ns, now.saturating_sub(9_000_000_000));
+        assert!(late.ts < prompt.ts);
+        let incident = crate::reaction::Incident::of(&late).unwrap();
+        assert_eq!(incident.at_ns, late.mono_ns);
     }
 
     #[test]
@@ -224,12 +243,12 @@ mod tests {
         let of = |body| {
             let domain = Domain::new("instance-1", uuid::Uuid::from_u128(1), 4);
             let callback = Some(1);
-            record(&Event {
+            let event = Event {
                 callback,
                 domain,
                 body,
-            })
-            .unwrap()
+            };
+            record(&event, 1).unwrap()
         };
         for (event, (word, details)) in (0..).zip(details) {
             for (detail, wanted) in (0..).zip(details) {

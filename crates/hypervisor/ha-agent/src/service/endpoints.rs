@@ -74,7 +74,7 @@ fn follow(
     talks: &mut BTreeMap<Endpoint, Conversation>,
 ) {
     let keys: Vec<String> = endpoints.iter().map(|endpoint| endpoint.key.clone()).collect();
-    context.spool.lock().set_endpoints(&keys);
+    context.spool.set_endpoints(&keys);
     context.board.set_endpoints(&keys);
     talks.retain(|endpoint, _| endpoints.contains(endpoint));
     for endpoint in endpoints {

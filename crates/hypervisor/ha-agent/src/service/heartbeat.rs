@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The sign of life to one endpoint, with the list of guests when it changed or is due. Only the newest matters: what
-//! could not be sent is not sent later.
+//! could not be sent is not sent later. Nothing here waits for the disk: a host whose disk stands still is alive.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,10 +13,11 @@ use super::commands::Executor;
 use super::envelope;
 use super::link::Link;
 use crate::board::{Context, Outbox};
+use crate::config::MOST_WHILE_GUARDED;
 use crate::machine;
 
 /// No sign of life waits longer than this for its answer.
-const BEAT_TIME: Duration = Duration::from_secs(5);
+pub(crate) const BEAT_TIME: Duration = Duration::from_secs(5);
 /// A change of the guests is told this fast at most, so that a storm of changes is not a storm of reports.
 const SHORTEST: Duration = Duration::from_millis(200);
 
@@ -43,7 +44,8 @@ pub(super) async fn run(
     let mut failing = false;
     loop {
         let began = Instant::now();
-        let interval = context.config().heartbeat.interval.0;
+        let guarded = *context.board.guarded.borrow();
+        let interval = pace(context.config().heartbeat.interval.0, guarded);
         let answer = send(&context, &endpoint, &link, &mut told).await;
         let ok = matches!(answer, Answer::Acked(_));
         context.metrics.beat(&endpoint, if ok { "ok" } else { "failed" });
@@ -80,6 +82,16 @@ pub(super) async fn run(
     }
 }
 
+/// How far signs of life are apart. A watchdog that is not configured any more runs until the service knows; until then its
+/// lease lives from the answers.
+fn pace(interval: Duration, guarded: bool) -> Duration {
+    if guarded {
+        interval.min(MOST_WHILE_GUARDED.0)
+    } else {
+        interval
+    }
+}
+
 async fn send(context: &Context, endpoint: &str, link: &Link, told: &mut Told) -> Answer {
     let outbox = context.board.outbox(endpoint);
     let inventory = context.inventory.borrow().clone();
@@ -90,6 +102,9 @@ async fn send(context: &Context, endpoint: &str, link: &Link, told: &mut Told) -
     let version = with.as_ref().map(|inventory| inventory.inventory_version);
     let beat = heartbeat(context, endpoint, &outbox);
     told.armed = beat.self_fence.armed;
+    if told.armed {
+        context.board.says_armed(endpoint);
+    }
     let body = match encode(context, beat, with) {
         Ok(body) => body,
         Err(error) => return Answer::Broken(error),
@@ -133,11 +148,8 @@ fn heartbeat(context: &Context, endpoint: &str, outbox: &Outbox) -> Heartbeat {
     let root = &context.start.host_root;
     let uptime_s = machine::uptime(root);
     context.metrics.uptime(uptime_s);
-    let spool = {
-        let spool = context.spool.lock();
-        context.metrics.spool(&spool.worst());
-        spool.state(endpoint)
-    };
+    let spool = context.spool.standing();
+    context.metrics.spool(&spool.worst());
     Heartbeat {
         uptime_s,
         boot_id: context.boot.clone(),
@@ -145,12 +157,31 @@ fn heartbeat(context: &Context, endpoint: &str, outbox: &Outbox) -> Heartbeat {
         config_hash: context.config_hash.borrow().clone(),
         libvirt: context.board.libvirt_for_heartbeat(),
         domains: context.board.guests(|guests| guests.counts()),
-        spool,
+        spool: spool.state(endpoint),
         machine: context.machine.clone(),
         self_fence: context.board.fence(),
         planned_shutdown: context.board.shutdown_announced(),
         pressure: machine::pressure(root),
         probes: outbox.probes.clone(),
         results: outbox.results.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn while_a_watchdog_runs_no_configuration_makes_signs_of_life_rare() {
+        let s = Duration::from_secs;
+        for (interval, guarded, wanted) in [
+            (30, true, 5),
+            (30, false, 30),
+            (5, true, 5),
+            (1, true, 1),
+            (1, false, 1),
+        ] {
+            assert_eq!(pace(s(interval), guarded), s(wanted), "{interval} {guarded}");
+        }
     }
 }

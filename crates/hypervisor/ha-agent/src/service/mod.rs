@@ -10,6 +10,7 @@ mod probe;
 mod sender;
 
 pub(crate) use endpoints::run;
+pub(crate) use heartbeat::BEAT_TIME;
 
 use cobaltcore_ha_wire::{Envelope, SCHEMA};
 use jiff::Timestamp;
@@ -19,16 +20,12 @@ use crate::clock;
 
 /// The envelope of a report made now.
 fn envelope(context: &Context) -> Envelope {
-    let (agent_id, epoch) = {
-        let spool = context.spool.lock();
-        (spool.agent_id().clone(), spool.epoch())
-    };
     Envelope {
         schema: SCHEMA,
         host: context.start.host.clone(),
-        agent_id,
+        agent_id: context.agent_id.clone(),
         boot_id: context.boot.clone(),
-        epoch,
+        epoch: context.epoch,
         sent_at: Timestamp::now(),
         mono_ns: clock::boot_ns(),
     }

@@ -2,6 +2,7 @@
 //! Sends records to one endpoint, in order, at least once. A backlog goes at a bounded rate, so that a fleet that comes
 //! back does not flood the service.
 
+use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use cobaltcore_ha_wire::stream::{Answer, MOST_BYTES, Pace, Step, gaps, replay_rest};
@@ -15,7 +16,7 @@ use super::link::Link;
 use crate::board::Context;
 use crate::draft::Draft;
 use crate::intake::Progress;
-use crate::spool::{Chunk, Cursor, Place};
+use crate::spool::{Place, Spool, SpoolError};
 
 /// How long records are collected.
 const GATHER: Duration = Duration::from_millis(200);
@@ -29,6 +30,44 @@ struct Sent {
     bytes: usize,
     /// The status of the answer, or `error` if there was none, for those who count.
     code: String,
+}
+
+/// What is sent at once.
+struct Part {
+    events: Vec<Event>,
+    dropped: Vec<RangeInclusive<u64>>,
+    /// Whether more is waiting behind it.
+    more: bool,
+}
+
+impl Part {
+    /// Reads what an endpoint does not have yet.
+    fn read(
+        spool: &mut Spool,
+        endpoint: &str,
+        size: usize,
+        place: &mut Place,
+    ) -> Result<Option<Self>, SpoolError> {
+        let (cursor, flushed) = (spool.cursor(endpoint), spool.flushed());
+        let chunk = spool.read(cursor.acked, size, MOST_BYTES, place)?;
+        let mut events = chunk.events;
+        // Without records there is nothing up to what is durable; of those that are skipped, up to the last of them.
+        let until = events.last().map_or(flushed, |event| event.seq);
+        events.retain(|event| !cursor.skipped.contains(&event.seq));
+        let dropped = gaps(cursor.acked, &events, until);
+        if events.is_empty() && dropped.is_empty() {
+            return Ok(None);
+        }
+        let newest = events.last().map_or(until, |event| event.seq);
+        if let Err(error) = spool.sending(newest) {
+            tracing::error!(%error, "cannot mark what is sent");
+        }
+        Ok(Some(Self {
+            events,
+            dropped,
+            more: chunk.more,
+        }))
+    }
 }
 
 struct Sender {
@@ -66,18 +105,14 @@ pub(super) async fn run(context: Context, endpoint: String, link: Link, stop: Ca
 }
 
 impl Sender {
-    fn cursor(&self) -> (Cursor, u64) {
-        let spool = self.context.spool.lock();
-        (spool.cursor(&self.endpoint), spool.flushed())
-    }
-
     /// Waits until there is something to send, and a little longer for more. False when it is over.
     async fn gather(&self, progress: &mut watch::Receiver<Progress>) -> bool {
         loop {
             let known = *progress.borrow_and_update();
-            let (cursor, flushed) = self.cursor();
-            if flushed > cursor.acked {
-                let urgent = known.urgent > cursor.acked;
+            let spool = self.context.spool.standing();
+            let acked = spool.acked(&self.endpoint);
+            if spool.flushed() > acked {
+                let urgent = known.urgent > acked;
                 return self
                     .pause(if urgent { GATHER_URGENT } else { GATHER }, progress)
                     .await;
@@ -109,29 +144,18 @@ impl Sender {
 
     /// Sends one batch and does what the answer asks. Says whether more is waiting.
     async fn round(&mut self) -> bool {
-        let (cursor, flushed) = self.cursor();
-        let mut chunk = match self.read(cursor.acked).await {
-            Ok(chunk) => chunk,
+        let part = match self.next().await {
+            Ok(Some(part)) => part,
+            Ok(None) => return false,
             Err(error) => {
                 tracing::error!(%error, endpoint = self.endpoint, "cannot read the spool");
                 self.sleep(Duration::from_secs(5)).await;
                 return true;
             }
         };
-        // Without records there is nothing up to what is durable; of those that are skipped, up to the last of them.
-        let until = chunk.events.last().map_or(flushed, |event| event.seq);
-        chunk.events.retain(|event| !cursor.skipped.contains(&event.seq));
-        let dropped = gaps(cursor.acked, &chunk.events, until);
-        if chunk.events.is_empty() && dropped.is_empty() {
-            return false;
-        }
-        let newest = chunk.events.last().map_or(until, |event| event.seq);
-        if let Err(error) = self.context.spool.lock().sending(newest) {
-            tracing::error!(%error, "cannot mark what is sent");
-        }
         let batch = Batch {
-            dropped,
-            events: chunk.events,
+            dropped: part.dropped,
+            events: part.events,
             ..Batch::empty(envelope(&self.context))
         };
         let began = Instant::now();
@@ -143,23 +167,34 @@ impl Sender {
         self.follow(step, &batch).await;
         if matches!(step, Step::Advance(_)) {
             self.measure(&batch.events);
-            if chunk.more {
+            if part.more {
                 self.slow_down(bytes, began, was_failing).await;
             }
-            return chunk.more;
+            return part.more;
         }
         true
     }
 
-    async fn read(&mut self, after: u64) -> Result<Chunk, String> {
-        let (spool, mut place, size) = (self.context.spool.clone(), self.place, self.pace.size());
-        let read = tokio::task::spawn_blocking(move || {
-            let chunk = spool.lock().read(after, size, MOST_BYTES, &mut place);
-            (chunk, place)
+    /// What comes next for this endpoint, if anything. Its numbers count as seen from then on.
+    async fn next(&mut self) -> Result<Option<Part>, String> {
+        let (endpoint, mut place, size) = (self.endpoint.clone(), self.place, self.pace.size());
+        let read = self.context.spool.work_elsewhere(move |spool| {
+            let part = Part::read(spool, &endpoint, size, &mut place);
+            (part, place)
         });
-        let (chunk, place) = read.await.map_err(|error| error.to_string())?;
+        let (part, place) = read.await.map_err(|error| error.to_string())?;
         self.place = place;
-        chunk.map_err(|error| error.to_string())
+        part.map_err(|error| error.to_string())
+    }
+
+    /// Works on the spool without waiting for the disk here. Nothing comes back where the agent ends meanwhile.
+    async fn on_spool<R: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Spool) -> R + Send + 'static,
+    ) -> Option<R> {
+        let done = self.context.spool.work_elsewhere(work).await;
+        done.inspect_err(|error| tracing::error!(%error, "the spool was not worked on"))
+            .ok()
     }
 
     async fn send(&self, batch: &Batch) -> Sent {
@@ -189,24 +224,26 @@ impl Sender {
         let endpoint = self.endpoint.clone();
         match step {
             Step::Advance(acked) => {
-                let beyond = self.context.spool.lock().ack(&endpoint, acked);
+                let stored = endpoint.clone();
+                let beyond = self.on_spool(move |spool| spool.ack(&stored, acked)).await;
                 match beyond {
-                    Ok(false) => {}
-                    Ok(true) => {
+                    None | Some(Ok(false)) => {}
+                    Some(Ok(true)) => {
                         tracing::error!(acked, endpoint, "the service knows records this spool never had");
                         let draft = Draft::agent(agent::SPOOL_CORRUPT).with("known_by_service", acked as i64);
                         self.context.intake.put(draft);
                     }
-                    Err(error) => tracing::error!(%error, "cannot tidy the spool"),
+                    Some(Err(error)) => tracing::error!(%error, "cannot tidy the spool"),
                 }
             }
             Step::Rewind(expected, pause) => {
-                self.context.spool.lock().rewind(&endpoint, expected);
+                self.on_spool(move |spool| spool.rewind(&endpoint, expected))
+                    .await;
                 self.sleep(pause).await;
             }
             Step::Shrink => {}
             Step::Quarantine(pause) => {
-                self.quarantine(batch);
+                self.quarantine(batch).await;
                 self.sleep(pause).await;
             }
             Step::Wait(pause) => self.sleep(pause).await,
@@ -218,19 +255,23 @@ impl Sender {
     }
 
     /// Puts the one record aside that the endpoint will never take.
-    fn quarantine(&self, batch: &Batch) {
+    async fn quarantine(&self, batch: &Batch) {
         let Some(event) = batch.events.first() else {
             // Even the announcement of a gap is refused; there is nothing to put aside.
             return;
         };
         self.context.metrics.quarantined(&self.endpoint);
-        let mut spool = self.context.spool.lock();
-        let name = format!("record-{:020}.json", event.seq);
-        let kept = serde_json::to_vec_pretty(batch).map_or(Ok(()), |body| spool.keep_refused(&name, &body));
-        if let Err(error) = kept {
-            tracing::warn!(%error, "cannot keep a copy of a refused record");
-        }
-        spool.skip(&self.endpoint, event.seq);
+        let (endpoint, seq) = (self.endpoint.clone(), event.seq);
+        let body = serde_json::to_vec_pretty(batch);
+        self.on_spool(move |spool| {
+            let name = format!("record-{seq:020}.json");
+            let kept = body.map_or(Ok(()), |body| spool.keep_refused(&name, &body));
+            if let Err(error) = kept {
+                tracing::warn!(%error, "cannot keep a copy of a refused record");
+            }
+            spool.skip(&endpoint, seq);
+        })
+        .await;
     }
 
     fn tell(&self, answer: &Answer, was_failing: bool) {

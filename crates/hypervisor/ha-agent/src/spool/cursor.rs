@@ -75,6 +75,15 @@ impl Cursors {
             .map(|(endpoint, caught_up)| (self.get(endpoint), *caught_up))
     }
 
+    pub(super) fn all(&self) -> &BTreeMap<String, Cursor> {
+        &self.all
+    }
+
+    /// The endpoints that count.
+    pub(super) fn names(&self) -> impl Iterator<Item = &String> {
+        self.current.keys()
+    }
+
     pub(super) fn highest(&self) -> u64 {
         self.all.values().map(|cursor| cursor.acked).max().unwrap_or(0)
     }

@@ -14,21 +14,20 @@ mod files;
 mod frame;
 mod policy;
 mod segment;
-
-use std::collections::BTreeMap;
-use std::fs::File;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+mod shared;
 
 use cobaltcore_ha_wire::stream::{Numbers, Reached, Worth, may_go};
 use cobaltcore_ha_wire::{AgentId, Event, SpoolState};
-use jiff::Timestamp;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 
 pub use cursor::Cursor;
 use cursor::Cursors;
 use files::Meta;
 pub(crate) use policy::Coalescer;
 use segment::Segment;
+pub use shared::{SharedSpool, Standing};
 
 use crate::draft::Draft;
 
@@ -133,6 +132,8 @@ pub struct Spool {
     active: Option<File>,
     numbers: Numbers,
     flushed_bytes: u64,
+    /// What was written and not accepted could not be taken back yet.
+    unsettled: bool,
     cursors: Cursors,
     sent: files::SentMark,
     generation: u64,
@@ -171,6 +172,7 @@ impl Spool {
             active: None,
             numbers: Numbers::found(0, 0),
             flushed_bytes: 0,
+            unsettled: false,
             generation: 1,
             _lock: lock,
         };
@@ -253,6 +255,9 @@ impl Spool {
     /// Writes records and gives them numbers. They are not accepted before [`Spool::accept`]. On an error nothing was
     /// written and no number was used. Says what had to be dropped to make room.
     pub fn append(&mut self, drafts: &[Draft]) -> Result<Option<Dropped>, SpoolError> {
+        if self.unsettled {
+            self.rollback()?;
+        }
         if self.numbers.must_jump() {
             self.roll()?;
             self.numbers.jump();
@@ -300,22 +305,26 @@ impl Spool {
         self.numbers.accept()
     }
 
-    /// Takes back what was written and not accepted, after a failed write or flush.
+    /// Takes back what was written and not accepted, after a failed write or flush. Where the disk refuses that too, it is
+    /// done before anything else is written: what was accepted in the same segment is still waited for.
     pub fn rollback(&mut self) -> Result<(), SpoolError> {
-        let keep = self.flushed_bytes;
-        if self.active.take().is_some()
-            && let Some(mut segment) = self.segments.pop()
+        self.unsettled = true;
+        let (keep, accepted) = (self.flushed_bytes, self.numbers.flushed());
+        if self.active.is_some()
+            && let Some(segment) = self.segments.last_mut()
         {
             let file = files::open_for_append(&segment.path)?;
             file.set_len(keep).map_err(failed("truncate", &segment.path))?;
             if keep == 0 {
                 files::remove(&segment.path)?;
+                self.segments.pop();
             } else {
-                segment.forget_after(self.numbers.flushed(), keep);
-                self.segments.push(segment);
+                segment.forget_after(accepted, keep);
             }
         }
+        self.active = None;
         self.numbers.take_back(self.sent.highest().max(self.meta.given));
+        self.unsettled = false;
         Ok(())
     }
 
@@ -418,11 +427,6 @@ impl Spool {
         Ok(())
     }
 
-    /// Whether looking after the spool would change nothing on disk.
-    pub fn is_settled(&self) -> bool {
-        !self.cursors.is_dirty() && self.unneeded().is_none()
-    }
-
     /// The oldest segment, if nobody waits for it. The newest of which anything was flushed stays, whoever has it: after a
     /// power cut it may be all that tells which numbers were given, because the marks beside it are not flushed.
     fn unneeded(&self) -> Option<&Path> {
@@ -495,11 +499,6 @@ impl Spool {
         Ok(chunk)
     }
 
-    /// Whether any endpoint has stored this record.
-    pub fn anybody_has(&self, seq: u64) -> bool {
-        self.cursors.highest() >= seq
-    }
-
     /// Where an endpoint stands.
     pub fn cursor(&self, endpoint: &str) -> Cursor {
         self.cursors.get(endpoint)
@@ -558,26 +557,20 @@ impl Spool {
 
     /// What waits for an endpoint.
     pub fn state(&self, endpoint: &str) -> SpoolState {
-        self.waiting(self.cursors.get(endpoint).acked)
+        self.standing().state(endpoint)
     }
 
-    /// What waits for the endpoint that is farthest behind.
-    pub fn worst(&self) -> SpoolState {
-        let slowest = self.cursors.current().map(|(cursor, _)| cursor.acked).min();
-        self.waiting(slowest.unwrap_or(0))
-    }
-
-    fn waiting(&self, acked: u64) -> SpoolState {
-        let oldest = self.segments.iter().find(|segment| segment.last > acked);
-        let age = oldest.map_or(Duration::ZERO, |segment| {
-            let age = Timestamp::now().duration_since(segment.oldest);
-            Duration::try_from(age).unwrap_or_default()
-        });
-        SpoolState {
-            depth: self.numbers.flushed().saturating_sub(acked),
+    /// How it stands, for whoever must not wait for it.
+    pub fn standing(&self) -> Standing {
+        let segments = self.segments.iter();
+        Standing {
+            flushed: self.numbers.flushed(),
             bytes: self.bytes(),
-            oldest_s: age.as_secs(),
             dropped_total: self.meta.dropped_total,
+            segments: segments.map(|segment| (segment.last, segment.oldest)).collect(),
+            cursors: self.cursors.all().clone(),
+            current: self.cursors.names().cloned().collect(),
+            unsaved: self.cursors.is_dirty(),
         }
     }
 }

@@ -68,6 +68,28 @@ fn what_was_accepted_is_there_after_a_restart_with_the_same_numbers() {
     assert_eq!(numbers(&spool), (1..=61).collect::<Vec<_>>());
 }
 
+/// What was accepted is waited for, also where a disk refuses everything for a while.
+#[test]
+fn what_was_accepted_outlives_a_failure_that_cannot_be_undone_at_once() {
+    let dir = TempDir::new().unwrap();
+    let (here, away) = (dir.path().join("spool"), dir.path().join("away"));
+    let (mut spool, _) = Spool::open(&here, LIMITS).unwrap();
+    put(&mut spool, 2, "accepted");
+    spool.append(&[draft(Kind::Reboot, "never flushed")]).unwrap();
+    std::fs::rename(&here, &away).unwrap();
+    assert!(spool.rollback().is_err());
+    let again = [draft(Kind::Reboot, "again")];
+    assert!(spool.append(&again).is_err(), "not before the rest is taken back");
+    std::fs::rename(&away, &here).unwrap();
+    put(&mut spool, 1, "again");
+    let wanted = [(1, "accepted"), (2, "accepted"), (3, "again")];
+    assert_eq!(all(&spool), wanted.map(|(seq, event)| (seq, event.to_owned())));
+    drop(spool);
+    let (spool, opened) = Spool::open(&here, LIMITS).unwrap();
+    assert_eq!(opened, Opened::default());
+    assert_eq!(numbers(&spool), [1, 2, 3]);
+}
+
 #[test]
 fn two_agents_never_share_a_spool() {
     let dir = TempDir::new().unwrap();
@@ -169,7 +191,7 @@ fn what_is_shown_is_what_the_slowest_endpoint_lacks() {
     spool.ack("a", 9).unwrap();
     spool.ack("b", 4).unwrap();
     assert_eq!((spool.state("a").depth, spool.state("b").depth), (0, 5));
-    assert_eq!(spool.worst().depth, 5);
+    assert_eq!(spool.standing().worst().depth, 5);
 }
 
 #[test]

@@ -41,6 +41,8 @@ pub(crate) struct Known {
     pub(crate) hold: bool,
     /// Batches with records are answered with this.
     pub(crate) refuse: Option<u16>,
+    /// The first heartbeat that says that the watchdog is armed is believed, and its answer and all later ones are lost.
+    pub(crate) deaf_once_armed: bool,
     /// Everything is answered with this.
     pub(crate) away: Option<u16>,
     /// A batch with such a record is not readable.
@@ -178,6 +180,11 @@ async fn take(State(known): State<Shared>, headers: HeaderMap, raw: Bytes) -> Re
         return problem(status);
     }
     known.heartbeats.extend(batch.heartbeat.clone());
+    let armed = batch.heartbeat.as_ref().is_some_and(|beat| beat.self_fence.armed);
+    if known.deaf_once_armed && armed {
+        known.away = Some(503);
+        return problem(503);
+    }
     known.inventories.extend(batch.inventory.clone());
     let agent = batch.envelope.agent_id.0.clone();
     let mut last = known.last.get(&agent).copied().unwrap_or(0);
