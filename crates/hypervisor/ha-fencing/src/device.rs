@@ -66,6 +66,8 @@ pub struct Target {
     pub machine: Identity,
     /// What the monitors see of it, for those that have no device to ask.
     pub witness: Option<Witness>,
+    /// What its devices are asked for.
+    pub purpose: Purpose,
 }
 
 impl Target {
@@ -77,8 +79,18 @@ impl Target {
             internal_ip: None,
             machine: Identity::default(),
             witness: None,
+            purpose: Purpose::Incident,
         }
     }
+}
+
+/// What devices are asked for. Whoever asks for an incident waits for nobody who merely checks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// An incident.
+    Incident,
+    /// To know beforehand whether they work.
+    Check,
 }
 
 /// What the monitors see of a host that nothing can switch off.

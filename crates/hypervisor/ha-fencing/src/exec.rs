@@ -41,6 +41,11 @@ pub(crate) struct Exec {
     pub(crate) networks: Arc<[Network]>,
 }
 
+/// What a fence agent prints of a host that is on, and ends with 0.
+const ON: &str = "Status: ON";
+/// What it prints of a host that is off, and ends with 2.
+const OFF: &str = "Status: OFF";
+
 /// What a program that speaks JSON prints.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -143,6 +148,13 @@ impl Exec {
         self.failed(action, ended.badly())
     }
 
+    fn no_status(&self, action: &'static str, ended: &Ended) -> Error {
+        let (how, printed) = (ended.badly(), ended.printed());
+        let wanted =
+            format!("a fence agent prints `{ON}` and ends with 0, or prints `{OFF}` and ends with 2");
+        self.failed(action, format!("{how}; it printed `{printed}`, but {wanted}"))
+    }
+
     fn said(&self, action: &'static str, ended: &Ended) -> Result<Said> {
         if ended.code != Some(0) {
             return Err(self.ended_badly(action, ended));
@@ -162,11 +174,7 @@ impl Exec {
         const ACTION: &str = "status";
         let ended = self.run(ACTION).await?;
         match self.protocol {
-            Protocol::FenceAgent => match ended.code {
-                Some(0) => Ok(Power::On),
-                Some(2) => Ok(Power::Off),
-                _ => Err(self.ended_badly(ACTION, &ended)),
-            },
+            Protocol::FenceAgent => status_of(&ended).ok_or_else(|| self.no_status(ACTION, &ended)),
             Protocol::Json => match self.said(ACTION, &ended)?.power.as_deref() {
                 Some("on") => Ok(Power::On),
                 Some("off") => Ok(Power::Off),
@@ -193,6 +201,18 @@ impl Exec {
             system_uuid, serial, ..
         } = self.said(ACTION, &ended)?;
         Ok(Identity { system_uuid, serial })
+    }
+}
+
+/// What a fence agent says of the power: by how it ends, and in the words that those of ClusterLabs print beside it. One
+/// alone says nothing: a shell that does not find its script, and a program that does not know an option, end with 2 as well.
+fn status_of(ended: &Ended) -> Option<Power> {
+    let text = String::from_utf8_lossy(&ended.output);
+    let says = |status: &str| text.lines().any(|line| line.trim().eq_ignore_ascii_case(status));
+    match (ended.code, says(ON), says(OFF)) {
+        (Some(0), true, false) => Some(Power::On),
+        (Some(2), false, true) => Some(Power::Off),
+        _ => None,
     }
 }
 

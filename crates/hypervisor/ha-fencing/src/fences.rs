@@ -16,7 +16,7 @@ use crate::ceph::CephFence;
 use crate::claims::{Claims, What};
 use crate::config::{Config, DeviceConfig, Driver, HostConfig, MetalMode};
 use crate::credentials::Source;
-use crate::device::{Device, Target};
+use crate::device::{Device, Purpose, Target};
 use crate::error::{Error, Result};
 use crate::exec::Exec;
 use crate::level::Level;
@@ -28,8 +28,32 @@ use crate::redfish::{Redfish, Wire};
 use crate::vigil::Vigil;
 use crate::watchdog::WatchdogLease;
 
-/// Programs that run at once.
+/// Programs that run at once for incidents, and as many for checks.
 const PROGRAMS: usize = 4;
+
+/// Where programs wait for their turn: those that check stand in a queue of their own, or a dead host would wait for BMCs of
+/// others that hang.
+struct Queues {
+    incidents: Arc<Semaphore>,
+    checks: Arc<Semaphore>,
+}
+
+impl Queues {
+    fn new() -> Self {
+        let queue = || Arc::new(Semaphore::new(PROGRAMS));
+        Self {
+            incidents: queue(),
+            checks: queue(),
+        }
+    }
+
+    fn of(&self, purpose: Purpose) -> Arc<Semaphore> {
+        Arc::clone(match purpose {
+            Purpose::Incident => &self.incidents,
+            Purpose::Check => &self.checks,
+        })
+    }
+}
 
 /// The fencing devices of a fleet.
 pub struct Fences {
@@ -38,7 +62,7 @@ pub struct Fences {
     wires: Mutex<Vec<(DeviceConfig, Arc<Wire>)>>,
     networks: Arc<[Network]>,
     kube: Option<kube::Client>,
-    programs: Arc<Semaphore>,
+    programs: Queues,
     vigil: Vigil,
     claims: Claims,
 }
@@ -74,7 +98,7 @@ impl Fences {
             wires: Mutex::default(),
             config,
             kube,
-            programs: Arc::new(Semaphore::new(PROGRAMS)),
+            programs: Queues::new(),
             vigil: Vigil::default(),
             claims: Claims::default(),
         };
@@ -244,7 +268,7 @@ impl Fences {
                 credentials: about.credentials(),
                 machine: own.map(|own| Identity::from(&own.machine)).unwrap_or_default(),
                 limit: config.limit(),
-                programs: Arc::clone(&self.programs),
+                programs: self.programs.of(target.purpose),
                 targets: about.targets()?,
                 networks: Arc::clone(&self.networks),
             }),

@@ -45,7 +45,7 @@ pub use config::{
     Auth, Config, DeviceConfig, Driver, HostConfig, Machine, MetalMode, Protocol, RequiredGrade,
 };
 pub use credentials::{Credentials, Secret};
-pub use device::{Device, Target, Witness};
+pub use device::{Device, Purpose, Target, Witness};
 pub use error::{Error, Result};
 pub use fences::Fences;
 pub use level::Level;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Running a program: without a shell, with nothing in its environment that was not given to it, with a
-//! time limit and a bound on what it may print. When its time is over, everything it started ends
-//! with it.
+//! time limit and a bound on what it may print. When it ends or its time is over, everything it started
+//! ends with it.
 
 use std::collections::BTreeMap;
 use std::process::Stdio;
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, Command};
 
@@ -37,12 +38,14 @@ pub(crate) struct Ended {
     pub(crate) output: Vec<u8>,
     /// What it said on its error stream.
     words: String,
+    /// What it was told in confidence.
+    secrets: Vec<Secret>,
 }
 
 impl Ended {
-    /// Takes what it was told in confidence out of what it said, before anything is cut off.
+    /// Keeps what it was told in confidence out of whatever is told of it.
     pub(crate) fn hide(&mut self, secret: &Secret) {
-        self.words = hidden(&self.words, std::slice::from_ref(secret));
+        self.secrets.push(secret.clone());
     }
 
     /// How it ended, for whoever expected something else: with its complaints in one short line.
@@ -50,8 +53,17 @@ impl Ended {
         let how = self
             .code
             .map_or("was killed".to_owned(), |code| format!("ended with {code}"));
-        let words: String = hidden(&self.words, &[]).chars().take(LONGEST_WORDS).collect();
-        format!("it {how}: {words}")
+        format!("it {how}: {}", self.shown(&self.words))
+    }
+
+    /// What it printed, in one short line.
+    pub(crate) fn printed(&self) -> String {
+        self.shown(&String::from_utf8_lossy(&self.output))
+    }
+
+    /// Secrets go before anything is cut off: half of one is a secret as well.
+    fn shown(&self, text: &str) -> String {
+        hidden(text, &self.secrets).chars().take(LONGEST_WORDS).collect()
     }
 }
 
@@ -102,11 +114,16 @@ impl Program<'_> {
         let (Some(output), Some(words)) = (output, words) else {
             return Err(format!("it prints more than {LONGEST_OUTPUT} bytes"));
         };
-        let status = child.wait().await.map_err(|error| error.to_string())?;
+        if let Some(program) = family.group() {
+            over(program).await?;
+        }
+        family.end();
+        let status = family.0.wait().await.map_err(|error| error.to_string())?;
         Ok(Ended {
             code: status.code(),
             output,
             words: String::from_utf8_lossy(&words).into_owned(),
+            secrets: Vec::new(),
         })
     }
 }
@@ -120,16 +137,38 @@ async fn read(stream: Option<impl AsyncRead + Unpin>) -> Option<Vec<u8>> {
     (all.len() as u64 <= LONGEST_OUTPUT).then_some(all)
 }
 
+/// Waits for the end of a program without collecting its status. What is not collected keeps its number, so that until
+/// then its group is nobody else's, and what it left behind can be ended.
+async fn over(program: Pid) -> Result<(), String> {
+    let end = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    let wait = move || rustix::io::retry_on_intr(|| waitid(WaitId::Pid(program), end));
+    let ended = tokio::task::spawn_blocking(wait).await;
+    let ended = ended.map_err(|error| error.to_string())?;
+    ended.map(drop).map_err(|error| error.to_string())
+}
+
 /// A program and everything it started; all of it ends with this value.
 #[derive(Debug)]
 struct Family(Child);
 
+impl Family {
+    /// Its group, which is called as the program is; nothing once the status of the program was collected.
+    fn group(&self) -> Option<Pid> {
+        let id = self.0.id().and_then(|id| i32::try_from(id).ok());
+        id.and_then(Pid::from_raw)
+    }
+
+    /// Ends whoever of it still lives. That nobody does is no mistake.
+    fn end(&self) {
+        if let Some(group) = self.group() {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    }
+}
+
 impl Drop for Family {
     fn drop(&mut self) {
-        let id = self.0.id().and_then(|id| i32::try_from(id).ok());
-        if let Some(group) = id.and_then(rustix::process::Pid::from_raw) {
-            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
-        }
+        self.end();
     }
 }
 

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use cobaltcore_api::names::HostName;
 use cobaltcore_ha_engine::{Identity, Power};
-use cobaltcore_ha_fencing::{Config, Error, Fences, Level, Target};
+use cobaltcore_ha_fencing::{Config, Error, Fences, Level, Purpose, Target};
 use support::install;
 
 struct Rig {
@@ -59,7 +59,7 @@ impl Rig {
 const AGENT: &str = r#"
 input=$(cat); echo "$input" >>seen; echo "$*" >>arguments; env >>environment
 case $(echo "$input" | sed -n 's/^action=//p') in
-  status) [ -e off ] && exit 2; exit 0 ;;
+  status) [ -e off ] && { echo 'Status: OFF'; exit 2; }; echo 'Status: ON' ;;
   off) touch off ;;
   on) rm -f off ;;
   *) exit 1 ;;
@@ -136,6 +136,37 @@ esac"#,
 }
 
 #[tokio::test]
+async fn how_a_fence_agent_ends_says_nothing_without_its_words() {
+    let off = "cat >/dev/null; printf 'Delay 0 second(s)\\nStatus: OFF\\n'; exit 2";
+    assert_eq!(Rig::new(off, "", "").device().power().await.unwrap(), Power::Off);
+    for script in [
+        // What a shell, an interpreter and a parser of arguments make of a program that is not there or not understood.
+        "exec sh /mnt/gone/fence_agent",
+        "if then",
+        "echo 'usage: fence_agent [-h]' >&2; exit 2",
+        "exit 0",
+        "exit 2",
+        "echo 'Status: ON'; exit 2",
+        "echo 'Status: OFF'; exit 0",
+        "echo 'Status: OFF' >&2; exit 2",
+        "echo 'no Status: OFF here'; exit 2",
+        "echo 'Status: ON'; echo 'Status: OFF'; exit 2",
+        "echo 'Status: ON'; echo 'Status: OFF'; exit 0",
+    ] {
+        let read = Rig::new(&format!("cat >/dev/null; {script}"), "", "")
+            .device()
+            .power()
+            .await;
+        let error = read.expect_err(script).to_string();
+        assert!(error.contains("`Status: OFF`"), "{script}: {error}");
+    }
+    let rig = Rig::new("cat >/dev/null; echo 'power is off, hunter2'; exit 2", "", "");
+    let error = rig.device().power().await.unwrap_err().to_string();
+    assert!(error.contains("ended with 2"), "{error}");
+    assert!(error.contains("`power is off, ***`"), "{error}");
+}
+
+#[tokio::test]
 async fn what_is_no_answer_is_no_power_state() {
     for (script, protocol) in [
         ("exit 1", "fence-agent"),
@@ -156,11 +187,8 @@ async fn what_is_no_answer_is_no_power_state() {
     }
 }
 
-#[tokio::test]
-async fn a_program_that_hangs_ends_with_all_its_children() {
-    let rig = Rig::new("sleep 1000 & echo $! >child; wait", ", timeout: 8s", "");
-    let error = rig.device().power().await.unwrap_err();
-    assert!(matches!(error, Error::TimedOut { .. }), "{error}");
+/// Waits until the process whose number is in the file `child` is gone.
+async fn child_ends(rig: &Rig) {
     let child = rig.read("child").trim().to_owned();
     let alive = || {
         let stat = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
@@ -174,6 +202,56 @@ async fn a_program_that_hangs_ends_with_all_its_children() {
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }
     panic!("the child {child} outlived the program");
+}
+
+#[tokio::test]
+async fn a_program_that_hangs_ends_with_all_its_children() {
+    let rig = Rig::new("sleep 1000 & echo $! >child; wait", ", timeout: 8s", "");
+    let error = rig.device().power().await.unwrap_err();
+    assert!(matches!(error, Error::TimedOut { .. }), "{error}");
+    child_ends(&rig).await;
+}
+
+#[tokio::test]
+async fn a_program_that_ends_well_leaves_nothing_behind() {
+    let rig = Rig::new(
+        "sleep 1000 </dev/null >/dev/null 2>&1 & echo $! >child; echo '{\"power\": \"on\"}'",
+        ", protocol: json",
+        "",
+    );
+    assert_eq!(rig.device().power().await.unwrap(), Power::On);
+    child_ends(&rig).await;
+}
+
+/// The BMCs of many hosts hang, and all of them are being checked. A dead host is not switched off later for that.
+#[tokio::test]
+async fn nobody_in_an_incident_waits_for_programs_that_check() {
+    let rig = Rig::new(
+        "case $FENCE_HOST in ill*) echo >>begun; exec sleep 1000 ;; esac; echo '{\"power\": \"on\"}'",
+        ", protocol: json, timeout: 10s",
+        "",
+    );
+    let level = |name: String, purpose| {
+        let mut target = Target::new(HostName::new(name).unwrap());
+        target.purpose = purpose;
+        rig.fences.level(&target, 0).unwrap()
+    };
+    let mut checks = tokio::task::JoinSet::new();
+    for n in 0..16 {
+        let ill = level(format!("ill{n}"), Purpose::Check);
+        checks.spawn(async move { ill.power().await });
+    }
+    let begun = || std::fs::read_to_string(rig.file("begun")).map_or(0, |text| text.lines().count());
+    while begun() < 4 {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    let dead = level("n1".to_owned(), Purpose::Incident);
+    let answered = tokio::select! {
+        power = dead.power() => power,
+        // None of them answers, and none gives its place up before its time is over.
+        check = checks.join_next() => panic!("a check was over first: {check:?}"),
+    };
+    assert_eq!(answered.unwrap(), Power::On);
 }
 
 #[tokio::test]

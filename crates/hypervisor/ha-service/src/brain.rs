@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cobaltcore_ha_engine::{Action, Command, Engine, Epoch, Input, Notice, Now, Output, Record, Request};
+use cobaltcore_kit::health::Heartbeat;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -225,8 +226,8 @@ impl Brain {
         (brain, told)
     }
 
-    /// Runs until `stop`.
-    pub async fn run(mut self, stop: CancellationToken) {
+    /// Runs until `stop`. Every tick beats `heart`: a loop that hangs is none that the process can do without.
+    pub async fn run(mut self, heart: Heartbeat, stop: CancellationToken) {
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         // An agent's silence becomes too long at a moment of its own; heartbeats only put it off.
@@ -238,7 +239,10 @@ impl Brain {
                 biased;
                 () = stop.cancelled() => return,
                 outcome = committed(&mut self.committing) => self.settle(outcome),
-                _ = tick.tick() => silence = self.tick(),
+                _ = tick.tick() => {
+                    silence = self.tick();
+                    heart.beat();
+                }
                 () = at(silence) => silence = self.tick(),
                 Some(ask) = self.asks.recv() => {
                     self.answer(ask);

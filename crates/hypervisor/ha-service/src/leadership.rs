@@ -2,7 +2,9 @@
 //! How this replica comes to lead and ceases to: over a Lease among several, at once when it is
 //! the only one. A term begins by reading the whole journal; one whose records could not be
 //! written is over, and the next begins by reading again. The number of a term is the lease's
-//! `leaseTransitions`, which is raised if the journal is ahead of it: no number is given twice.
+//! `leaseTransitions`, which is raised if the journal is ahead of it: no number is given twice. A lease is renewed by a task
+//! of its own, so the loop has to show that it still thinks: one that does not answer leads no longer, and does not run again
+//! before it answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +20,7 @@ use crate::act::Terms;
 use crate::brain::BrainHandle;
 use crate::clock::Clock;
 use crate::journal::Journal;
+use crate::metrics::Metrics;
 
 /// How often the loop is told that the lease was renewed.
 const RENEWALS: Duration = Duration::from_millis(500);
@@ -58,31 +61,31 @@ pub struct Campaign {
     pub failed: Arc<Notify>,
     /// What of earlier terms is under way.
     pub terms: Terms,
+    /// How long a leader may act without having renewed, and the loop go without an answer.
+    pub renew_deadline: Duration,
+    /// What is counted.
+    pub metrics: Metrics,
     /// Where the election shows its figures.
     pub telemetry: Telemetry,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Stopped,
     Resigned,
+    /// The loop does not answer.
+    Hung,
 }
 
 impl Campaign {
     /// Runs until `stop`.
     pub async fn run(self, stop: CancellationToken) -> Result<(), BoxError> {
         let Some((client, config)) = self.election.clone() else {
-            // Alone: there is nobody to resign to.
-            while matches!(self.term(None, &stop).await, End::Resigned) {
-                tracing::warn!("leadership was given up, and there is nobody else; waiting a moment");
-                self.brain.tell(Input::LeaseLost).await;
-                if pause(&stop, 10 * RETRY).await {
-                    break;
-                }
-            }
+            self.alone(&stop).await;
             return Ok(());
         };
         let mut counted = false;
-        while !stop.is_cancelled() {
+        while self.thinks(&stop).await {
             let mut elector = LeaderElector::new(client.clone(), config.clone())?;
             if !counted {
                 elector = elector.with_metrics(&self.telemetry);
@@ -92,23 +95,54 @@ impl Campaign {
             let this = &self;
             let work = |token: CancellationToken| async move { this.term(Some(leading), &token).await };
             let end = elector.run(stop.clone(), work).await;
-            self.brain.tell(Input::LeaseLost).await;
             let wait = match end {
                 Ok(Some(End::Resigned)) => {
                     tracing::warn!("leadership was given up; others may take it");
                     2 * config.lease_duration
                 }
+                Ok(Some(End::Hung)) => 2 * config.lease_duration,
                 Ok(_) => RETRY,
                 Err(error) => {
                     tracing::warn!(%error, "no longer leading");
                     RETRY
                 }
             };
-            if pause(&stop, wait).await {
+            if !self.lost(&stop).await || pause(&stop, wait).await {
                 break;
             }
         }
         Ok(())
+    }
+
+    /// Leads without a lease: there is nobody to resign to.
+    async fn alone(&self, stop: &CancellationToken) {
+        while self.thinks(stop).await {
+            if self.term(None, stop).await == End::Stopped {
+                return;
+            }
+            tracing::warn!("leadership was given up, and there is nobody else; waiting a moment");
+            if !self.lost(stop).await || pause(stop, 10 * RETRY).await {
+                return;
+            }
+        }
+    }
+
+    /// Waits until the loop answers, however long that takes; says whether it does, and nobody wants all of this to end.
+    async fn thinks(&self, stop: &CancellationToken) -> bool {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => false,
+            answer = self.brain.ask(|_, _| ()) => answer.is_some(),
+        }
+    }
+
+    /// Tells the loop that it does not lead any more; says whether nobody wants all of this to end.
+    async fn lost(&self, stop: &CancellationToken) -> bool {
+        tokio::select! {
+            biased;
+            () = self.brain.tell(Input::LeaseLost) => !stop.is_cancelled(),
+            () = stop.cancelled() => false,
+        }
     }
 
     /// Leads until `stop`: one term after the other while records cannot be written.
@@ -133,15 +167,26 @@ impl Campaign {
                     number = leading.term(next) => number,
                 },
             };
-            self.brain
-                .tell(Input::Lead {
-                    epoch: Epoch(number),
-                    sent_at: self.signed(leading.as_ref()),
-                    journal: records,
-                })
-                .await;
-            if let Some(end) = self.keep(leading.as_ref(), stop).await {
-                return end;
+            let lead = Input::Lead {
+                epoch: Epoch(number),
+                sent_at: self.signed(leading.as_ref()),
+                journal: records,
+            };
+            let kept = tokio::select! {
+                () = stop.cancelled() => Some(End::Stopped),
+                answered = self.answered(lead) => if answered {
+                    self.keep(leading.as_ref(), stop).await
+                } else {
+                    Some(End::Hung)
+                },
+            };
+            match kept {
+                Some(End::Hung) => {
+                    self.give_up(Epoch(number));
+                    return End::Hung;
+                }
+                Some(end) => return end,
+                None => {}
             }
             if pause(stop, RETRY).await {
                 return End::Stopped;
@@ -157,12 +202,38 @@ impl Campaign {
                 () = stop.cancelled() => return Some(End::Stopped),
                 () = self.leadership.resigned() => return Some(End::Resigned),
                 () = self.failed.notified() => return None,
-                _ = ticks.tick() => {
-                    let sent_at = self.signed(leading);
-                    self.brain.tell(Input::LeaseRenewed { sent_at }).await;
-                }
+                _ = ticks.tick() => {}
+            }
+            let sent_at = self.signed(leading);
+            tokio::select! {
+                () = stop.cancelled() => return Some(End::Stopped),
+                answered = self.answered(Input::LeaseRenewed { sent_at }) => if !answered {
+                    return Some(End::Hung);
+                },
             }
         }
+    }
+
+    /// Tells the loop something that it has to answer; says whether it did while a renewal lasts. It holds the term by
+    /// what it is told here: once that is too old, it starts nothing when it wakes up.
+    async fn answered(&self, input: Input) -> bool {
+        let answer = async {
+            self.brain.tell(input).await;
+            self.brain.ask(|_, _| ()).await
+        };
+        let answer = tokio::time::timeout(self.renew_deadline, answer).await;
+        answer.is_ok_and(|answer| answer.is_some())
+    }
+
+    /// Ends a term whose loop cannot be told so. The loop itself cannot say either that nobody leads.
+    fn give_up(&self, term: Epoch) {
+        tracing::error!(
+            term = term.0,
+            "the loop has not answered for {:?}; this replica gives leadership up",
+            self.renew_deadline
+        );
+        self.terms.end(term);
+        self.metrics.leader.set(0);
     }
 
     /// When the latest sign of life was sent; now, for a replica that is alone.

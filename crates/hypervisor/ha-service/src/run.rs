@@ -60,6 +60,9 @@ use crate::tasks::nova::{LastAnswer, NovaWatch};
 use crate::tasks::preflight::Preflight;
 use crate::tasks::{cover, facts, housekeeping, past, pulls, released, reservations};
 
+/// How long the loop may go without a tick. It makes several a second.
+const LOOP_HANGS: Duration = Duration::from_secs(30);
+
 /// What the process brings along.
 pub struct Surroundings {
     /// The cluster; must be there if the configuration wants one.
@@ -189,6 +192,8 @@ impl Service {
             leadership,
             failed,
             terms: executor.terms().clone(),
+            renew_deadline: config.leader.renew_deadline.0,
+            metrics: metrics.clone(),
             telemetry: surroundings.telemetry.clone(),
         };
         let (api, legacy, metrics_listener) = listeners(&config).await?;
@@ -244,6 +249,40 @@ impl Service {
         self
     }
 
+    /// One that never runs: it fetches nothing, and nobody takes what its engine is told.
+    #[cfg(test)]
+    pub(crate) async fn still(folder: &std::path::Path, more: &str) -> Self {
+        let text = format!(
+            "server: {{listen: '127.0.0.1:0', metrics_listen: '127.0.0.1:0'}}\nstorage: {{path: '{}'}}\n\
+             access: {{senders: {{prom: [{}]}}}}\nkubernetes: {{enabled: false}}\nleader: {{enabled: false}}\n\
+             openstack: {{enabled: false}}\n{more}",
+            folder.display(),
+            "0".repeat(64),
+        );
+        let component = cobaltcore_kit::startup::Component {
+            name: "kvm-ha-service",
+            version: "0",
+            commit: "none",
+        };
+        let surroundings = Surroundings {
+            client: None,
+            openstack: None,
+            telemetry: Telemetry::new(&component),
+            health: Health::new(),
+            shutdown: Shutdown::new(Duration::from_secs(5)),
+            own_host: None,
+            namespace: "default".into(),
+        };
+        let config = Config::parse("test.yaml", &text).unwrap_or_else(|error| panic!("{error}"));
+        Self::prepare(config, surroundings).await.unwrap()
+    }
+
+    /// What its handlers work with.
+    #[cfg(test)]
+    pub(crate) fn app(&self) -> &Arc<App> {
+        &self.app
+    }
+
     /// Where the API is.
     pub fn address(&self) -> SocketAddr {
         self.api.address()
@@ -288,9 +327,8 @@ impl Service {
         };
         let ready = health.check("database", Kind::Ready);
         ready.ok();
-        tasks.once("loop", move |stop| async move {
-            brain.run(stop).await;
-        });
+        let heart = health.heartbeat("loop-progress", LOOP_HANGS);
+        tasks.once("loop", move |stop| brain.run(heart, stop));
         if let Some(host) = own_host {
             app.brain.tell(Input::Saw(Observation::OwnHost(host))).await;
         }
@@ -323,6 +361,9 @@ impl Service {
             housekeeping::follow(shared, journal, ready, stop)
         });
         tasks.of_the_service(&app, &campaign, client.clone(), openstack.clone(), &answered);
+        if let Some(session) = openstack.clone() {
+            tasks.of_the_cloud(&app, session, executor.clone(), answered);
+        }
         let checks = FenceChecks::default();
         let (shared, known) = (Arc::clone(&app), checks.clone());
         tasks.once("fences", move |stop| {
@@ -434,7 +475,7 @@ impl Tasks<'_> {
         let canaries = Canaries {
             kubernetes: client.filter(|_| app.config().kubernetes.enabled),
             nova: openstack.is_some().then(|| answered.clone()),
-            keystone: openstack.clone(),
+            keystone: openstack,
             in_force: app.in_force.clone(),
             clock: app.clock,
             brain: app.brain.clone(),
@@ -449,21 +490,21 @@ impl Tasks<'_> {
         });
         let shared = Arc::clone(app);
         self.once("pulls", move |stop| pulls::keep(shared, stop));
-        if let Some(session) = openstack {
-            let watch = NovaWatch {
-                session,
-                in_force: app.in_force.clone(),
-                chronicle: app.chronicle.clone(),
-                metrics: app.metrics.clone(),
-                clock: app.clock,
-                directory: app.directory.clone(),
-                heard: app.heard.clone(),
-                brain: app.brain.clone(),
-                store: app.store.clone(),
-                answered: answered.clone(),
-            };
-            self.once("nova", move |stop| watch.run(stop));
-        }
+    }
+
+    fn of_the_cloud(&self, app: &Arc<App>, session: Session, executor: Executor, answered: LastAnswer) {
+        let watch = NovaWatch {
+            session,
+            in_force: app.in_force.clone(),
+            executor,
+            clock: app.clock,
+            directory: app.directory.clone(),
+            heard: app.heard.clone(),
+            brain: app.brain.clone(),
+            store: app.store.clone(),
+            answered,
+        };
+        self.once("nova", move |stop| watch.run(stop));
     }
 
     fn of_the_cluster(

@@ -8,7 +8,7 @@ use cobaltcore_api::names::HostName;
 use cobaltcore_ha_engine::{
     Answer, Grade, Group, HostStatus, Identity, IncidentId, Power, Refusal, Trouble, Verdict,
 };
-use cobaltcore_ha_fencing::{Error as FenceError, Fences, Level, Target, Witness};
+use cobaltcore_ha_fencing::{Error as FenceError, Fences, Level, Purpose, Target, Witness};
 
 use super::{Bounds, Executor, Outcome};
 
@@ -16,20 +16,23 @@ impl Executor {
     /// The host as its devices are to know it, with what the monitors see of it right now.
     async fn target(&self, host: &HostName) -> Target {
         let mut target = Target::new(host.clone());
-        let name = host.clone();
-        let status = self
-            .deps
-            .brain
-            .ask(move |engine, now| engine.host_status(&name, now))
-            .await
-            .flatten();
-        target.witness = status.map(|status| witness(&status));
+        target.witness = self.status(host).await.map(|status| witness(&status));
         if let Some(entry) = self.deps.directory.get(host) {
             target.labels.clone_from(&entry.labels);
             target.internal_ip.clone_from(&entry.internal_ip);
             target.machine.clone_from(&entry.machine);
         }
         target
+    }
+
+    /// What the monitors see of the host right now.
+    async fn status(&self, host: &HostName) -> Option<HostStatus> {
+        let name = host.clone();
+        let look = self
+            .deps
+            .brain
+            .ask(move |engine, now| engine.host_status(&name, now));
+        look.await.flatten()
     }
 
     fn fences(&self) -> Arc<Fences> {
@@ -129,21 +132,44 @@ impl Executor {
     /// Whether a host could be fenced if it had to be: some level's device answers, says whether it
     /// is on, and belongs to this machine. The refusal is a sentence for people.
     pub async fn check_fence(&self, host: &HostName) -> Result<(), String> {
-        let target = self.target(host).await;
+        let mut target = self.target(host).await;
+        target.purpose = Purpose::Check;
         let fences = self.fences();
         let required = fences.config().required_grade.into();
         let mut why = format!("{host} has no fencing device; add one to fencing.levels");
         for n in 0..fences.config().levels_of(host.as_str()).len() {
-            why = match try_fence(&fences, &target, n, required).await {
-                Ok(()) => return Ok(()),
-                Err(why) => why,
-            };
+            match try_fence(&fences, &target, n, required).await {
+                // No other level makes up for this one, which is believed in an emergency.
+                Ok((level, read)) => return self.lives_as_read(host, &level, read).await,
+                Err(found) => why = found,
+            }
         }
         Err(why)
     }
+
+    /// That a host whose power is said to be off is not heard. Only power says that: a host that is cut off from its disks
+    /// may be heard. Its agent is asked for after the reading, because a host may die while its device is looked at.
+    async fn lives_as_read(&self, host: &HostName, level: &Level, read: Power) -> Result<(), String> {
+        if read != Power::Off || level.grade() != Grade::Power {
+            return Ok(());
+        }
+        match self.status(host).await {
+            Some(status) if status.evidence.of(Group::A).verdict == Verdict::Alive => Err(format!(
+                "{} reads that {host} is off, and its agent is heard: what it reads is another machine, or nothing",
+                level.name()
+            )),
+            _ => Ok(()),
+        }
+    }
 }
 
-async fn try_fence(fences: &Fences, target: &Target, level: usize, required: Grade) -> Result<(), String> {
+/// A level that could fence the host, and what it reads; or why it could not.
+async fn try_fence(
+    fences: &Fences,
+    target: &Target,
+    level: usize,
+    required: Grade,
+) -> Result<(Level, Power), String> {
     let words = |error: FenceError| error.to_string();
     let found = fences.level(target, level).map_err(words)?;
     let name = found.name();
@@ -159,7 +185,8 @@ async fn try_fence(fences: &Fences, target: &Target, level: usize, required: Gra
             shown(&target.machine)
         ));
     }
-    found.power().await.map(drop).map_err(words)
+    let read = found.power().await.map_err(words)?;
+    Ok((found, read))
 }
 
 /// The power, or nothing where nobody keeps the host off. On counts at once. Off counts while whoever could switch the

@@ -23,10 +23,14 @@ mod terms;
 #[cfg(test)]
 mod tests;
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
-use cobaltcore_ha_engine::{Action, Answer, Effect, Epoch, IncidentId, Input, Mono, Trouble};
+use cobaltcore_api::names::ServerId;
+use cobaltcore_ha_engine::{Action, ActionId, Answer, Effect, Epoch, IncidentId, Input, Mono, Trouble};
 use cobaltcore_ha_fencing::Fences;
 use parking_lot::RwLock;
 use tokio::sync::mpsc;
@@ -125,6 +129,18 @@ impl Executor {
         }
     }
 
+    /// Removes the lock of a guest in the name of this term, like any other action of it.
+    pub(crate) async fn unlock(&self, term: Epoch, not_after: Mono, server: ServerId) -> Outcome {
+        let _under_way = self.terms.enter();
+        let action = Action {
+            id: ActionId { epoch: term, n: 0 },
+            incident: None,
+            not_after,
+            effect: Effect::Unlock { server },
+        };
+        self.run(&action).await
+    }
+
     async fn carry_out(&self, action: &Action, bounds: Bounds<'_>) -> Outcome {
         let incident = action.incident.as_ref();
         match &action.effect {
@@ -204,11 +220,18 @@ impl Bounds<'_> {
     }
 
     /// Does something that takes several requests. None of them leaves when the time is over; what had left by then may
-    /// have had its effect.
+    /// have had its effect. A timer alone does not see to that: a process that was frozen goes on where it was before it
+    /// looks at its timers.
     pub(crate) async fn within<T>(self, doing: impl Future<Output = T>) -> Result<T, Trouble> {
-        tokio::time::timeout(self.left()?, doing)
-            .await
-            .map_err(|_| Trouble::Unknown)
+        let mut doing = pin!(doing);
+        let in_time = poll_fn(|context| {
+            if self.clock.mono() > self.not_after {
+                return Poll::Ready(Err(Trouble::Unknown));
+            }
+            doing.as_mut().poll(context).map(Ok)
+        });
+        let done = tokio::time::timeout(self.left()?, in_time).await;
+        done.unwrap_or(Err(Trouble::Unknown))
     }
 }
 

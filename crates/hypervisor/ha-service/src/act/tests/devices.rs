@@ -3,11 +3,21 @@
 
 use std::time::Duration;
 
-use cobaltcore_ha_engine::{Answer, Effect, Identity, Power, Refusal, Trouble};
+use cobaltcore_ha_engine::{
+    AgentId, Answer, BootId, Effect, Epoch, Group, Heartbeat, Identity, Input, Observation, Power, Refusal,
+    Trouble, Verdict,
+};
+use cobaltcore_ha_fencing::{DeviceConfig, Driver, Protocol};
 use cobaltcore_sim::bmc::Trouble as Fault;
 use cobaltcore_sim::world::Power as Real;
 
+use super::terms::begin;
 use super::{ONE, Rig, TWO, action, name};
+use crate::act::{Bounds, Executor};
+use crate::brain::BrainHandle;
+use crate::deps::Deps;
+use crate::journal::{FileJournal, Journal};
+use crate::settings::InForce;
 
 fn read(host: &str) -> Effect {
     Effect::ReadPower {
@@ -140,6 +150,104 @@ async fn no_order_leaves_for_a_device_when_the_lease_is_over() {
     assert_eq!(outcome.unwrap_err(), Trouble::Unknown, "it may have been sent");
     tokio::time::sleep(Duration::from_secs(4)).await;
     assert_eq!(rig.world.read(|state| state.hosts[ONE].power), Real::On);
+}
+
+/// A process that was frozen goes on where it was, and looks at its timers afterwards.
+#[tokio::test]
+async fn no_order_leaves_a_process_that_was_frozen_until_the_lease_was_over() {
+    let rig = Rig::new().await;
+    let bounds = Bounds {
+        not_after: rig.deps.clock.mono().after(Duration::from_millis(100)),
+        term: Epoch(3),
+        clock: rig.deps.clock,
+        terms: rig.executor.terms(),
+    };
+    let mut sent = false;
+    let order = async {
+        std::thread::sleep(Duration::from_millis(200));
+        tokio::task::yield_now().await;
+        sent = true;
+    };
+    assert_eq!(bounds.within(order).await, Err(Trouble::Unknown));
+    assert!(!sent);
+}
+
+#[tokio::test]
+async fn a_device_that_reads_off_while_the_host_is_heard_is_found_out_before_it_is_needed() {
+    let rig = Rig::new().await;
+    let folder = tempfile::tempdir().unwrap();
+    let journal = Journal::File(FileJournal::open(folder.path()).unwrap());
+    let (brain, _, stop, running) = begin(&rig, journal);
+    let mut config = (*rig.deps.in_force.get()).clone();
+    config.fencing.levels.push(vec![program(&rig)]);
+    let executor = Executor::new(Deps {
+        brain: brain.clone(),
+        in_force: InForce::new(config),
+        ..rig.deps.clone()
+    })
+    .unwrap();
+    rig.bmcs.set(ONE, Fault::Says("Off".into()));
+    executor
+        .check_fence(&name(ONE))
+        .await
+        .expect("a host that is not heard may be off");
+    let facts = rig.deps.directory.get(&name(ONE)).unwrap().facts(&name(ONE), &[]);
+    brain.tell(Input::Saw(Observation::Host(facts))).await;
+    let told = brain.clone();
+    let agent = tokio::spawn(async move {
+        for beat in 1.. {
+            told.tell(Input::Saw(Observation::Heartbeat(heartbeat(beat))))
+                .await;
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    });
+    while !heard(&brain).await {
+        tokio::task::yield_now().await;
+    }
+    let why = executor.check_fence(&name(ONE)).await.unwrap_err();
+    assert!(why.contains("its agent is heard"), "{why}");
+    for works in [Fault::None, Fault::Errors] {
+        rig.bmcs.set(ONE, works);
+        executor.check_fence(&name(ONE)).await.unwrap();
+    }
+    agent.abort();
+    stop.cancel();
+    running.await.unwrap();
+}
+
+/// A device of the next level, which works.
+fn program(rig: &Rig) -> DeviceConfig {
+    let machine = rig.world.read(|state| state.hosts[ONE].node_uuid);
+    let says = format!("echo '{{\"power\": \"on\", \"system_uuid\": \"{machine}\"}}'");
+    DeviceConfig {
+        command: "sh".into(),
+        args: vec!["-c".into(), says],
+        protocol: Protocol::Json,
+        ..DeviceConfig::new(Driver::Exec)
+    }
+}
+
+fn heartbeat(beat: u64) -> Heartbeat {
+    Heartbeat {
+        host: name(ONE),
+        agent: AgentId("agent".into()),
+        starts: 1,
+        boot: BootId("boot".into()),
+        mono_ns: beat,
+        up_for: Duration::from_secs(60),
+        sent_at_ms: 0,
+        libvirt: true,
+        machine: Identity::default(),
+        resets_after: None,
+        planned_shutdown: false,
+    }
+}
+
+async fn heard(brain: &BrainHandle) -> bool {
+    let status = brain.ask(|engine, now| engine.host_status(&name(ONE), now)).await;
+    status
+        .flatten()
+        .is_some_and(|status| status.evidence.of(Group::A).verdict == Verdict::Alive)
 }
 
 #[tokio::test]
