@@ -498,6 +498,41 @@ async fn only_a_dead_host_is_evacuated() {
 }
 
 #[tokio::test]
+async fn what_nova_never_evacuates_or_not_at_this_microversion_it_refuses_in_its_own_words() {
+    let mut api = Api::of(two_hosts()).await;
+    let id = api.on(ONE).await.remove(0);
+    api.world().change(|state| {
+        for host in state.hosts.values_mut() {
+            host.service.as_mut().unwrap().forced_down = true;
+        }
+        state.servers.get_mut(&id.parse().unwrap()).unwrap().share = true;
+    });
+    api.nova = 95;
+    let refused = api.act(&id, json!({"evacuate": {}})).await;
+    assert_eq!(
+        (refused.status, refused.message()),
+        (400, "{'currently': 0, 'expected': 62}")
+    );
+    api.nova = 94;
+    let refused = api.act(&id, json!({"evacuate": {}})).await;
+    assert_eq!(
+        (refused.status, refused.message()),
+        (409, "Feature not supported with instances that have shares.")
+    );
+}
+
+#[tokio::test]
+async fn a_gateway_answers_with_a_page_and_without_a_request_id() {
+    let api = Api::of(two_hosts()).await;
+    api.world()
+        .break_api(ApiFault::all(ApiEffect::Gateway(404)).service("compute"));
+    let answer = api.nova("GET", "/servers", None).await;
+    assert_eq!(answer.status, 404);
+    assert!(answer.headers.get("x-openstack-request-id").is_none());
+    assert!(answer.text.starts_with("<html>"), "{}", answer.text);
+}
+
+#[tokio::test]
 async fn evacuating_a_host_that_is_only_cut_off_runs_a_guest_twice() {
     let api = Api::of(two_hosts()).await;
     let id = api.on(ONE).await.remove(0);

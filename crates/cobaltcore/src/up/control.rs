@@ -138,6 +138,7 @@ fn trouble(effect: &ApiEffect) -> String {
         ApiEffect::Delay(span) => format!("takes {} ms longer for each call", span.as_millis()),
         ApiEffect::Refuse(code) => format!("refuses each call with {code}"),
         ApiEffect::FailAfter(code) => format!("does what it is told and answers {code}"),
+        ApiEffect::Gateway(code) => format!("is behind a gateway that answers {code}"),
         ApiEffect::Hang | ApiEffect::HangAfter => "answers nothing".into(),
     }
 }

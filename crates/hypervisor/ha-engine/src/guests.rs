@@ -158,16 +158,16 @@ impl Engine {
         self.open_case(host, server, Some(age), now);
     }
 
-    /// The watchdog of a guest fired. One that fires again and again is told of, once, and the guest is
-    /// not restarted before it has been calm for a while: that is no crash that a restart could mend.
-    pub(crate) fn guest_watchdog(&mut self, host: &HostName, server: &ServerId, now: Now) {
+    /// The watchdog of a guest fired at a moment that still counts. One that fires again and again is told of, once, and
+    /// the guest is not restarted before it has been calm for a while: that is no crash that a restart could mend.
+    pub(crate) fn guest_watchdog(&mut self, host: &HostName, server: &ServerId, at: Mono, now: Now) {
         let watched = self.config.monitors.watchdog_storm;
         let watchdogs = &mut self.guests.watchdogs;
         let lately = |at: &Mono| now.mono.since(*at) <= watched.guest_window;
         watchdogs.retain(|_, fired| fired.back().is_some_and(lately));
         let fired = watchdogs.entry(server.clone()).or_default();
         let before = fired.iter().filter(|at| lately(at)).count();
-        fired.push_back(now.mono);
+        fired.push_back(at);
         while fired.len() > watched.guest_events {
             fired.pop_front();
         }

@@ -61,17 +61,22 @@ impl Zone {
     /// So many guests of a host have errors on a device of this class.
     fn errors(&mut self, n: u8, guests: u8, device: Option<DeviceClass>) {
         for guest in 0..guests {
-            self.seq += 1;
-            self.play.step(Input::Saw(Observation::Guest(GuestEvent {
-                host: host(n),
-                agent: AgentId("agent".into()),
-                seq: self.seq,
-                age: Duration::ZERO,
-                server: Some(id(n, guest)),
-                kind: GuestEventKind::IoError,
-                device: device.clone(),
-            })));
+            self.error(n, guest, device.clone(), Duration::ZERO);
         }
+    }
+
+    /// A guest had an error that long ago, and this is the first word of it.
+    fn error(&mut self, n: u8, guest: u8, device: Option<DeviceClass>, age: Duration) {
+        self.seq += 1;
+        self.play.step(Input::Saw(Observation::Guest(GuestEvent {
+            host: host(n),
+            agent: AgentId("agent".into()),
+            seq: self.seq,
+            age,
+            server: Some(id(n, guest)),
+            kind: GuestEventKind::IoError,
+            device,
+        })));
     }
 
     fn degraded(&self) -> Vec<u8> {
@@ -135,6 +140,35 @@ fn too_few_guests_are_no_storm_and_errors_grow_old() {
     zone.errors(0, 1, Some(class(0)));
     zone.seconds(30);
     assert_eq!((zone.degraded(), zone.outages()), (vec![], vec![]));
+}
+
+#[test]
+fn errors_of_an_outage_that_are_heard_of_together_count_when_they_happened() {
+    let s = Duration::from_secs;
+    for (ages, blamed) in [
+        ([3600, 2400, 1200, 600], vec![]),
+        ([125, 124, 123, 122], vec![]),
+        ([80, 70, 60, 50], vec![0]),
+    ] {
+        let mut zone = Zone::new(Config::default());
+        for (guest, age) in (0..).zip(ages) {
+            zone.error(0, guest, Some(class(0)), s(age));
+        }
+        zone.seconds(15);
+        assert_eq!(zone.degraded(), blamed, "{ages:?}");
+        assert_eq!(zone.outages(), []);
+    }
+    // Two that are old enough are over when the next ones come.
+    let mut zone = Zone::new(Config::default());
+    zone.seconds(120);
+    for guest in 0..2 {
+        zone.error(0, guest, Some(class(0)), s(110));
+    }
+    zone.seconds(20);
+    zone.errors(0, 1, Some(class(0)));
+    zone.error(0, 2, Some(class(0)), s(5));
+    zone.seconds(15);
+    assert_eq!(zone.degraded(), [0u8; 0]);
 }
 
 #[test]

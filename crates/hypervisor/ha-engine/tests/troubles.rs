@@ -138,15 +138,101 @@ fn metrics(play: &mut Play, what: Degraded) {
 }
 
 fn memory_event(play: &mut Play) {
+    heard(play, GuestEventKind::MemoryFailure, 1, 0, Duration::ZERO);
+}
+
+/// The agent of host 0 tells in its record `seq` what happened to a guest that long ago.
+fn heard(play: &mut Play, kind: GuestEventKind, seq: u64, guest: u8, age: Duration) {
     play.step(Input::Saw(Observation::Guest(GuestEvent {
         host: host(0),
         agent: AgentId("agent".into()),
-        seq: 1,
-        age: Duration::ZERO,
-        kind: GuestEventKind::MemoryFailure,
-        server: Some(server(0).id),
+        seq,
+        age,
+        kind,
+        server: Some(server(guest).id),
         device: None,
     })));
+}
+
+/// What comes of watchdogs that fired so many seconds ago, of all of which is heard now: whether the host is said to
+/// suffer, and how many guests are.
+fn watchdogs(fired: &[(u8, u64)]) -> (usize, usize) {
+    let mut play = calm(Duration::from_mins(5));
+    for (seq, (guest, ago)) in (1..).zip(fired) {
+        heard(
+            &mut play,
+            GuestEventKind::Watchdog,
+            seq,
+            *guest,
+            Duration::from_secs(*ago),
+        );
+    }
+    suffering(&play)
+}
+
+fn suffering(play: &Play) -> (usize, usize) {
+    let of_guest = |notice: &&Notice| matches!(notice, Notice::GuestWatchdogs { .. });
+    let of_host = Notice::HostDegraded {
+        host: host(0),
+        what: Degraded::WatchdogStorm,
+    };
+    (told(play, &of_host), play.notices.iter().filter(of_guest).count())
+}
+
+#[test]
+fn watchdogs_that_are_heard_of_together_are_no_storm_unless_they_fired_together() {
+    assert_eq!(watchdogs(&[(1, 3600), (2, 2700), (3, 1800), (4, 900)]), (0, 0));
+    assert_eq!(
+        watchdogs(&[(1, 3590), (2, 3580), (3, 3570), (4, 3560)]),
+        (0, 0),
+        "it is over"
+    );
+    assert_eq!(watchdogs(&[(1, 290), (2, 280), (3, 270)]), (1, 0));
+    let one = |between: u64| -> Vec<(u8, u64)> { (0..5).rev().map(|n| (1, n * between)).collect() };
+    assert_eq!(watchdogs(&one(100)), (0, 1), "five in ten minutes");
+    assert_eq!(watchdogs(&one(160)), (0, 0));
+}
+
+#[test]
+fn a_watchdog_that_is_heard_of_late_counts_from_when_it_fired() {
+    let mut play = calm(Duration::from_mins(5));
+    seconds(&mut play, 240, 0);
+    for (seq, guest) in [(1, 1), (2, 2)] {
+        heard(
+            &mut play,
+            GuestEventKind::Watchdog,
+            seq,
+            guest,
+            Duration::from_mins(4),
+        );
+    }
+    seconds(&mut play, 90, 0);
+    heard(&mut play, GuestEventKind::Watchdog, 3, 3, Duration::ZERO);
+    assert_eq!(
+        suffering(&play),
+        (0, 0),
+        "the others fired more than five minutes ago"
+    );
+    for (seq, guest) in [(4, 1), (5, 2)] {
+        heard(&mut play, GuestEventKind::Watchdog, seq, guest, Duration::ZERO);
+    }
+    assert_eq!(suffering(&play), (1, 0));
+}
+
+#[test]
+fn memory_that_failed_days_ago_accuses_nobody() {
+    let of_host = Notice::HostDegraded {
+        host: host(0),
+        what: Degraded::MemoryFailure,
+    };
+    let mut play = calm(Duration::from_mins(5));
+    let hours = Duration::from_hours;
+    for (seq, age) in [(1, Duration::MAX), (2, hours(25)), (3, hours(23))] {
+        heard(&mut play, GuestEventKind::MemoryFailure, seq, 0, age);
+    }
+    assert_eq!(told(&play, &of_host), 0, "one of them was within a day");
+    heard(&mut play, GuestEventKind::MemoryFailure, 4, 0, Duration::ZERO);
+    assert_eq!(told(&play, &of_host), 1);
 }
 
 #[test]

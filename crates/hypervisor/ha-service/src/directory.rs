@@ -9,6 +9,7 @@ use cobaltcore_api::Maintenance;
 use cobaltcore_api::names::{HostName, ServiceId};
 use cobaltcore_ha_engine::{Domain, HostFacts, Identity, Reserved, Room};
 use parking_lot::RwLock;
+use uuid::Uuid;
 
 use crate::disks::Guests;
 
@@ -44,6 +45,8 @@ pub struct HostEntry {
     pub legacy: Option<bool>,
     /// How many guests it is known to have.
     pub instances: usize,
+    /// Which, if its Hypervisor object tells.
+    pub guests: Arc<[Uuid]>,
     /// The node agent could not reach libvirt.
     pub libvirt_down: bool,
     /// The machine, as the Hypervisor object or the agent told; the agent's word wins.
@@ -55,6 +58,12 @@ pub struct HostEntry {
 }
 
 impl HostEntry {
+    /// Whether it is a host of this service. Nova lists those of a whole region, other zones and other hypervisors
+    /// included; in a cluster, one without a Hypervisor object is nobody's to protect.
+    pub fn ours(&self, in_cluster: bool) -> bool {
+        self.in_kubernetes || !in_cluster
+    }
+
     /// The zone, if its node tells.
     pub fn zone(&self) -> Option<&str> {
         self.label(ZONE)
@@ -153,12 +162,13 @@ impl Directory {
         self.hosts.read().is_empty()
     }
 
-    /// The host that Nova calls `nova_host`: by its full name, else by the part before the first dot.
+    /// The host that Nova calls `nova_host`: one with a Hypervisor object rather than one that only Nova has told of.
     pub fn by_nova_host(&self, nova_host: &str) -> Option<HostName> {
         let hosts = self.hosts.read();
         hosts
             .iter()
-            .find(|(_, entry)| entry.nova_host.as_deref() == Some(nova_host))
+            .filter(|(_, entry)| entry.nova_host.as_deref() == Some(nova_host))
+            .min_by_key(|(_, entry)| !entry.in_kubernetes)
             .map(|(host, _)| host.clone())
     }
 
@@ -247,5 +257,18 @@ mod tests {
         );
         assert_eq!(told(&both, &[ZONE]), [zone]);
         assert_eq!(told(&both, &[]), Vec::<String>::new());
+    }
+    #[test]
+    fn of_two_that_nova_calls_the_same_the_one_with_an_object_counts() {
+        let directory = Directory::default();
+        for (host, object) in [("n1", false), ("renamed", true)] {
+            directory.change(&HostName::new(host).unwrap(), |entry| {
+                entry.nova_host = Some("n1".into());
+                entry.in_kubernetes = object;
+            });
+        }
+        assert_eq!(directory.by_nova_host("n1"), HostName::new("renamed").ok());
+        directory.remove(&HostName::new("renamed").unwrap());
+        assert_eq!(directory.by_nova_host("n1"), HostName::new("n1").ok());
     }
 }

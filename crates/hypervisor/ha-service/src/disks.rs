@@ -73,6 +73,12 @@ impl Guests {
         }
     }
 
+    /// Those of a host.
+    pub(crate) fn of(&self, host: &HostName) -> Vec<Uuid> {
+        let known = self.0.read();
+        known.get(host).map(|guests| guests.to_vec()).unwrap_or_default()
+    }
+
     /// Whether a guest is among them. Not knowing is no.
     pub(crate) fn has(&self, host: &HostName, server: &ServerId) -> bool {
         let known = self.0.read();

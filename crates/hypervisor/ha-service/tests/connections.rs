@@ -8,9 +8,9 @@ mod common;
 
 use std::time::Duration;
 
-use common::{AGENT, ALONE, OPERATOR, Running, base};
+use common::{AGENT, ALONE, OPERATOR, Running, base, until};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -20,8 +20,14 @@ struct Fixture {
 }
 
 async fn fixture() -> Fixture {
+    fixture_with(|text| text).await
+}
+
+/// One whose configuration is made from the usual.
+async fn fixture_with(change: impl Fn(String) -> String) -> Fixture {
     let folder = tempfile::tempdir().unwrap();
-    let text = format!("{}{ALONE}openstack: {{enabled: false}}\n", base(folder.path()));
+    let usual = format!("{}{ALONE}openstack: {{enabled: false}}\n", base(folder.path()));
+    let text = change(usual);
     Fixture {
         service: Running::start(&text, None, None).await,
         _folder: folder,
@@ -36,8 +42,15 @@ struct Line {
 
 impl Line {
     async fn to(service: &Running) -> Self {
+        Self::from("127.0.0.1", service).await
+    }
+
+    /// A connection of somebody who is at this address.
+    async fn from(address: &str, service: &Running) -> Self {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(format!("{address}:0").parse().unwrap()).unwrap();
         Self {
-            stream: TcpStream::connect(service.address).await.unwrap(),
+            stream: socket.connect(service.address).await.unwrap(),
             read: Vec::new(),
         }
     }
@@ -159,6 +172,41 @@ async fn a_body_that_nobody_read_is_no_request() {
             "the body was taken for a request: {next:?}"
         );
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_address_cannot_take_all_connections() {
+    let fixture = fixture_with(|text| text.replace("limits: {", "limits: {connections: 8, ")).await;
+    let service = &fixture.service;
+    let mut held = Vec::new();
+    for _ in 0..4 {
+        held.push(Line::to(service).await);
+    }
+    let mut refused = Line::to(service).await;
+    let _ = refused
+        .stream
+        .write_all(get("/nowhere", OPERATOR).as_bytes())
+        .await;
+    assert_eq!(refused.answer().await, None, "it has half of all");
+    let mut other = Line::from("127.0.0.2", service).await;
+    other.say(&get("/api/v1/hosts", OPERATOR)).await;
+    assert_eq!(other.answer().await.unwrap().0, 200);
+    let label = "what=\"connection\",why=\"address\"";
+    assert_eq!(
+        service.figures().await.of("kvm_ha_ingest_refused_total", label),
+        1.0
+    );
+    for line in &mut held {
+        line.say(&get("/nowhere", OPERATOR)).await;
+        assert_eq!(line.answer().await.unwrap().0, 404);
+    }
+    drop(held);
+    until("whoever left leaves room", async || {
+        let mut line = Line::to(service).await;
+        let _ = line.stream.write_all(get("/nowhere", OPERATOR).as_bytes()).await;
+        line.answer().await.filter(|(status, _)| *status == 404)
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -12,8 +12,10 @@ use std::path::Path;
 use cobaltcore_ha_engine::{
     Entry, Epoch, Evidence, IncidentId, IncidentKind, IncidentState, Record, VERSION,
 };
-use common::{ALONE, Agent, Running, base, until};
+use common::{AGENT, ALONE, Agent, Running, base, until};
 use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 const HOST: &str = "node001-bb1";
 const DATABASE: &str = "telemetry.db";
@@ -121,6 +123,64 @@ async fn a_database_that_takes_nothing_stops_telemetry_and_no_sign_of_life() {
     })
     .await;
     assert_eq!(service.figures().await.of("kvm_ha_db_up", ""), 1.0);
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn records_whose_agent_did_not_wait_for_a_slow_disk_are_judged_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = start(folder.path()).await;
+    let mut agent = Agent::new(HOST);
+    let slow = rusqlite::Connection::open(folder.path().join(DATABASE)).unwrap();
+    slow.busy_timeout(std::time::Duration::from_secs(60)).unwrap();
+    slow.execute_batch("begin immediate").unwrap();
+
+    let mut report = agent.events(1..=6);
+    // That is counted in the moment in which the records go to the disk.
+    report.envelope.sent_at += jiff::SignedDuration::from_hours(1);
+    let body = report.encode().unwrap();
+    let mut line = TcpStream::connect(service.address).await.unwrap();
+    let head = format!(
+        "POST {} HTTP/1.1\r\nhost: ha\r\nauthorization: Bearer {AGENT}\r\ncontent-length: {}\r\n\r\n",
+        agent.path(),
+        body.len()
+    );
+    line.write_all(&[head.as_bytes(), &body].concat()).await.unwrap();
+    let count = async |name: &str, label: &str| service.figures().await.of(name, label);
+    until("the records wait for the disk", async || {
+        (count("kvm_ha_ingest_refused_total", "why=\"ahead\"").await == 1.0).then_some(())
+    })
+    .await;
+    line.shutdown().await.unwrap();
+    let mut rest = Vec::new();
+    line.read_to_end(&mut rest).await.unwrap();
+    assert!(rest.is_empty(), "nobody waits any more, and nobody is answered");
+    let (code, refused) = agent.report(&service, &report).await;
+    assert_eq!(code, 503, "{refused}");
+
+    slow.execute_batch("rollback").unwrap();
+    until("it is acknowledged when it comes again", async || {
+        let (code, answer) = agent.report(&service, &report).await;
+        (code == 200 && answer["acked_seq"] == 6).then_some(())
+    })
+    .await;
+    assert_eq!(count("kvm_ha_ingest_events_total", "").await, 6.0);
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn records_that_were_collected_elsewhere_are_not_counted_as_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = start(folder.path()).await;
+    let mut agent = Agent::new(HOST);
+    for (dropped, last, counted) in [(1..=40, 42, 0.0), (1..=40, 42, 0.0), (43..=45, 46, 3.0)] {
+        let mut report = agent.events(dropped.end() + 1..=last);
+        report.dropped = vec![dropped];
+        let (code, answer) = agent.report(&service, &report).await;
+        assert_eq!((code, &answer["acked_seq"]), (200, &json!(last)), "{answer}");
+        let figures = service.figures().await;
+        assert_eq!(figures.of("kvm_ha_spool_dropped_total", ""), counted, "{last}");
+    }
     service.stop().await;
 }
 

@@ -78,16 +78,19 @@ async fn a_host_whose_memory_fails_gets_no_new_guests_where_that_is_wanted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_was_left_behind_is_removed_and_that_of_an_owner_is_not() {
+async fn a_lock_that_was_left_behind_is_removed_and_those_of_owners_and_of_other_zones_are_not() {
     let scene = Scene::new(3, 1).await;
     let guests = scene.guests_of_the_dead();
     let [ours] = guests.as_slice() else {
         panic!("one guest was asked for: {guests:?}");
     };
-    let theirs = scene.world.read(|state| {
-        let other = state.servers.keys().find(|id| *id != ours);
-        other.copied().unwrap()
+    let others: Vec<_> = scene.world.read(|state| {
+        let others = state.servers.keys().filter(|id| *id != ours);
+        others.copied().collect()
     });
+    let [theirs, elsewhere, ..] = others.as_slice() else {
+        panic!("three hosts were asked for: {others:?}");
+    };
     let reason = |text: &str| {
         Some(Lock {
             by: "admin".to_owned(),
@@ -96,18 +99,21 @@ async fn a_lock_that_was_left_behind_is_removed_and_that_of_an_owner_is_not() {
     };
     scene.world.change(|state| {
         state.servers.get_mut(ours).unwrap().lock = reason("cobaltcore-ha node001-bb1-1-1");
-        state.servers.get_mut(&theirs).unwrap().lock = reason("mine");
+        state.servers.get_mut(theirs).unwrap().lock = reason("mine");
+        state.servers.get_mut(elsewhere).unwrap().lock = reason("cobaltcore-ha node001-bb9-1-1");
     });
     let service = scene.start(&scene.config(ALONE), None).await;
     scene.heard(&service).await;
-    until("only the owner's lock is there", async || {
-        (scene.locked() == 1).then_some(())
+    until("only the locks of others are there", async || {
+        (scene.locked() == 2).then_some(())
     })
     .await;
-    let kept = scene
-        .world
-        .read(|state| state.servers.get(&theirs).unwrap().lock.clone());
-    assert_eq!(kept.and_then(|lock| lock.reason).as_deref(), Some("mine"));
+    for (server, reason) in [(theirs, "mine"), (elsewhere, "cobaltcore-ha node001-bb9-1-1")] {
+        let kept = scene
+            .world
+            .read(|state| state.servers.get(server).unwrap().lock.clone());
+        assert_eq!(kept.and_then(|lock| lock.reason).as_deref(), Some(reason));
+    }
     service.stop().await;
 }
 

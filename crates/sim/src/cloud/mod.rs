@@ -17,6 +17,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::http::header::CONTENT_TYPE;
+use ::http::{HeaderValue, StatusCode};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -164,6 +166,10 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request) -> Response 
     match fault {
         Some(ApiEffect::Delay(span)) => tokio::time::sleep(span).await,
         Some(ApiEffect::Hang) => tokio::time::sleep(FOREVER).await,
+        Some(ApiEffect::Gateway(status)) => {
+            note(&shared, &req, status);
+            return gateway(status);
+        }
         _ => {}
     }
     let lasting = req.must_last() && !says_what_is(&shared, &req);
@@ -314,6 +320,18 @@ fn broken(req: &Req, status: u16) -> Answer {
     } else {
         answer
     }
+}
+
+/// The answer of a proxy that finds nobody behind it: a page for people, and no id that any service has given.
+fn gateway(status: u16) -> Response {
+    let status = StatusCode::from_u16(status).unwrap_or_default();
+    let page = format!("<html><body><h1>{status}</h1></body></html>");
+    let mut response = Response::new(Body::from(page));
+    *response.status_mut() = status;
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static("text/html"));
+    response
 }
 
 fn query_text(req: &Req) -> String {

@@ -456,6 +456,7 @@ impl State {
             dirty_rate: dirty,
             actions: Vec::new(),
             mute: false,
+            share: false,
             old_flavor: None,
             old_vm_state: None,
         }

@@ -22,6 +22,8 @@ pub enum ApiEffect {
     HangAfter,
     /// It is never answered and has no effect.
     Hang,
+    /// It does not get there: what stands before the service answers with this code, in words of its own.
+    Gateway(u16),
 }
 
 /// A fault of the cloud's API.

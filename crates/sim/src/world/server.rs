@@ -288,6 +288,9 @@ pub struct Server {
     /// Whether its guest never says anything.
     #[serde(default)]
     pub mute: bool,
+    /// Whether a share of a file system is attached to it.
+    #[serde(default)]
+    pub share: bool,
     /// Size to return to when a resize is reverted.
     #[serde(default)]
     pub old_flavor: Option<Flavor>,

@@ -15,7 +15,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// A call that failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
-    /// 404 or 410: there is no such object.
+    /// 404 or 410: there is no such object. Of Nova only in Nova's own words.
     #[error("{0}")]
     NotFound(Box<Refusal>),
     /// 409: the object is not in a state for this.

@@ -27,6 +27,16 @@ pub(crate) fn refuse(of: Attempted, status: u16, headers: &HeaderMap, body: &[u8
         of,
     });
     match status {
+        404 | 410 if refusal.of.call.service == Service::Nova && !novas_own(headers, body) => {
+            Error::BadAnswer {
+                status: Some(status),
+                detail: format!(
+                    "not in Nova's form, so it tells nothing of the object: {}",
+                    refusal.message
+                ),
+                of: Box::new(refusal.of),
+            }
+        }
         404 | 410 => Error::NotFound(refusal),
         409 if is_generation_conflict(refusal.of.call, &refusal) => Error::GenerationConflict(refusal),
         409 => Error::Conflict(refusal),
@@ -43,6 +53,13 @@ pub(crate) fn refuse(of: Attempted, status: u16, headers: &HeaderMap, body: &[u8
             of: Box::new(refusal.of),
         },
     }
+}
+
+/// Whether it is Nova that says so. A gateway that finds no Nova behind it answers 404 as well, and a server that is
+/// taken for deleted is not looked after any more.
+fn novas_own(headers: &HeaderMap, body: &[u8]) -> bool {
+    let in_its_form = |value: Value| value.get("itemNotFound").is_some();
+    request_id(headers).is_some() || serde_json::from_slice(body).is_ok_and(in_its_form)
 }
 
 /// The id under which the service logged the request.

@@ -102,6 +102,47 @@ async fn what_is_gone_is_nothing_and_its_deletion_done() {
 }
 
 #[tokio::test]
+async fn a_server_is_gone_only_when_nova_says_so_of_the_server() {
+    const SERVER: &str = "/compute/v2.1/servers/a";
+    let page = || Reply::With(404, Vec::new(), "<html><body>Not Found</body></html>".to_owned());
+    let item = || {
+        Reply::Json(
+            404,
+            json!({ "itemNotFound": { "code": 404, "message": "Instance a" } }),
+        )
+    };
+    let logged = || {
+        let id = vec![("x-compute-request-id", "req-7".to_owned())];
+        Reply::With(404, id, String::new())
+    };
+    type Answer = fn() -> Reply;
+    let cases: [(&str, Answer, bool); 5] = [
+        (SERVER, item, true),
+        (SERVER, logged, true),
+        (SERVER, page, false),
+        ("/compute/v2.1/", item, false),
+        ("/v3/auth/tokens", item, false),
+    ];
+    for (path, reply, gone) in cases {
+        let cloud = Cloud::start(move |seen| if seen.path == path { reply() } else { usual() }).await;
+        let nova = cloud.session().nova();
+        let found = nova.server(&server()).await.optional();
+        let removed = nova.delete_server(&server()).await;
+        if gone {
+            assert_eq!(found.unwrap(), None, "{path}");
+            assert_eq!(removed.unwrap(), Removal::WasGone, "{path}");
+        } else {
+            let (found, removed) = (found.unwrap_err(), removed.unwrap_err());
+            assert_eq!(
+                (found.kind(), removed.kind()),
+                (Kind::BadAnswer, Kind::BadAnswer),
+                "{path}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
 async fn reads_survive_a_gateway_that_stumbles() {
     let stumble: Vec<fn() -> Reply> = vec![|| refusal(503, "x"), || refusal(504, "x"), empty];
     let cloud = in_turn(SERVERS, stumble).await;

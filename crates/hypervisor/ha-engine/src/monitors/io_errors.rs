@@ -27,8 +27,9 @@ pub(crate) struct IoErrors {
 }
 
 impl IoErrors {
-    pub(super) fn note(&mut self, class: Class, server: &ServerId, now: Mono) {
-        self.seen.insert((class, server.clone()), now);
+    pub(super) fn note(&mut self, class: Class, server: &ServerId, at: Mono) {
+        let latest = self.seen.entry((class, server.clone())).or_insert(at);
+        *latest = at.max(*latest);
     }
 
     /// How many guests had errors on a class of device lately.

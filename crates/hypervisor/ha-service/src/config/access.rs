@@ -169,7 +169,7 @@ pub struct Limits {
     pub inflight: usize,
     /// Requests per second of one credential.
     pub per_agent_rps: u32,
-    /// Connections.
+    /// Connections; one address has half of them.
     pub connections: usize,
 }
 

@@ -51,7 +51,7 @@ pub(super) async fn report(call: Call) -> Answer {
         .heartbeat
         .as_ref()
         .is_some_and(|beat| beat.self_fence.timeout_s > 0);
-    let acked_seq = ingest::take(app, &host, batch).await?;
+    let acked_seq = ingest::take(app, &host, batch, call.place.clone()).await?;
     let asked = host.clone();
     let hold = app
         .brain

@@ -13,7 +13,7 @@ use http_body_util::Full;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{App, status};
+use super::{App, Place, status};
 use crate::access::Caller;
 
 /// The body of an answer.
@@ -31,6 +31,8 @@ pub(crate) struct Call {
     pub(crate) params: BTreeMap<&'static str, String>,
     pub(crate) query: BTreeMap<String, String>,
     pub(crate) body: Bytes,
+    /// Its place among the requests under way, unless it only waits.
+    pub(crate) place: Option<Place>,
 }
 
 /// A refusal.

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How many requests one credential may make: a bucket that fills with time and holds two seconds.
+//! How many requests one credential may make: a bucket that fills with time and holds two seconds. And how many
+//! connections one address may have.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -41,6 +44,57 @@ impl Limiter {
     }
 }
 
+/// Who is connected, by address. One address has half of all connections: enough for a fleet behind one load balancer, and
+/// not enough to keep everybody else out.
+pub(super) struct Crowd {
+    most: usize,
+    connected: Arc<Mutex<HashMap<IpAddr, usize>>>,
+}
+
+impl Crowd {
+    /// Of so many connections.
+    pub(super) fn new(connections: usize) -> Self {
+        Self {
+            most: (connections / 2).max(1),
+            connected: Arc::default(),
+        }
+    }
+
+    /// One more connection of an address, unless it has all it may have.
+    pub(super) fn admit(&self, address: IpAddr) -> Option<Admitted> {
+        // The same address, whichever kind of socket it came to.
+        let address = address.to_canonical();
+        let mut connected = self.connected.lock();
+        let count = connected.entry(address).or_default();
+        if *count >= self.most {
+            return None;
+        }
+        *count += 1;
+        Some(Admitted {
+            address,
+            connected: Arc::clone(&self.connected),
+        })
+    }
+}
+
+/// A connection that counts until it ends.
+pub(super) struct Admitted {
+    address: IpAddr,
+    connected: Arc<Mutex<HashMap<IpAddr, usize>>>,
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        let mut connected = self.connected.lock();
+        if let Some(count) = connected.get_mut(&self.address) {
+            *count -= 1;
+            if *count == 0 {
+                connected.remove(&self.address);
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -53,5 +107,22 @@ mod tests {
         assert_eq!(taken("a", now), 20);
         assert_eq!(taken("b", now), 20, "one's flood is not another's");
         assert_eq!(taken("a", now + Duration::from_secs(1)), 10);
+    }
+
+    #[test]
+    fn one_address_has_half_of_the_connections_and_gets_back_what_it_gives_up() {
+        let crowd = Crowd::new(4);
+        let [one, mapped, other] =
+            ["10.0.0.1", "::ffff:10.0.0.1", "10.0.0.2"].map(|text| text.parse().unwrap());
+        let first = crowd.admit(one);
+        let second = crowd.admit(mapped);
+        assert!(first.is_some() && second.is_some());
+        assert!(crowd.admit(one).is_none());
+        assert!(crowd.admit(other).is_some());
+        drop(second);
+        assert!(crowd.admit(one).is_some());
+        drop(first);
+        assert!(crowd.connected.lock().is_empty(), "who left is forgotten");
+        assert!(Crowd::new(1).admit(one).is_some());
     }
 }

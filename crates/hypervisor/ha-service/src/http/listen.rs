@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Listeners of the API: TLS or plain text, HTTP/1.1 and HTTP/2, bounded in connections and time.
+//! Listeners of the API: TLS or plain text, HTTP/1.1 and HTTP/2, bounded in connections, of each address as well, and in
+//! time.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use tokio_util::task::TaskTracker;
 
 use super::App;
 use super::connection::Host;
+use super::limit::Crowd;
 use crate::access::PeerNames;
 use crate::error::Error;
 
@@ -77,7 +79,9 @@ impl ApiListener {
             address,
         } = self;
         tracing::info!(%address, tls = tls.is_some(), ?port, "listening");
-        let places = Arc::new(Semaphore::new(app.config().server.limits.connections));
+        let connections = app.config().server.limits.connections;
+        let places = Arc::new(Semaphore::new(connections));
+        let crowd = Crowd::new(connections);
         let tracker = TaskTracker::new();
         loop {
             let place = tokio::select! {
@@ -88,18 +92,22 @@ impl ApiListener {
                 () = stop.cancelled() => break,
                 accepted = socket.accept() => accepted,
             };
-            let stream = match accepted {
-                Ok((stream, _)) => stream,
+            let (stream, from) = match accepted {
+                Ok(accepted) => accepted,
                 Err(error) => {
                     tracing::warn!(%address, %error, "cannot accept a connection");
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
                 }
             };
+            let Some(admitted) = crowd.admit(from.ip()) else {
+                app.count_refused("connection", "address");
+                continue;
+            };
             let (app, tls, stop) = (Arc::clone(&app), tls.clone(), stop.clone());
             tracker.spawn(async move {
                 converse(stream, tls, app, port, stop).await;
-                drop(place);
+                drop((place, admitted));
             });
         }
         drop(socket);

@@ -24,7 +24,7 @@ use cobaltcore_ha_wire::{PACKINGS, Packing, Problem, Unpackable};
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 use parking_lot::RwLock;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use self::connection::Asked;
 use crate::access::{Caller, Doorkeeper, PeerNames};
@@ -54,6 +54,9 @@ pub(crate) use words::{assessment_in_words, held_in_words, signals_of};
 
 /// How long a caller may take to send a body.
 const BODY_TIME: Duration = Duration::from_secs(10);
+
+/// A place among the requests under way. Work that outlives its request keeps it.
+pub(crate) type Place = Arc<OwnedSemaphorePermit>;
 
 /// What the handlers work with.
 pub struct App {
@@ -96,6 +99,7 @@ pub(crate) struct Door {
     limiter: limit::Limiter,
     places: Arc<Semaphore>,
     pub(crate) inventories: crate::ingest::Inventories,
+    pub(crate) storing: crate::ingest::Storing,
     pub(crate) ages: crate::ages::Ages,
 }
 
@@ -107,6 +111,7 @@ impl Door {
             limiter: limit::Limiter::new(config.server.limits.per_agent_rps),
             places: Arc::new(Semaphore::new(config.server.limits.inflight)),
             inventories: crate::ingest::Inventories::default(),
+            storing: crate::ingest::Storing::new(config.server.limits.inflight),
             ages: crate::ages::Ages::default(),
         }
     }
@@ -184,15 +189,11 @@ impl App {
         })?;
         self.admit(route, &caller)?;
         // A poll that waits holds no place: a thousand agents do that all day.
-        let _place =
-            if route.waits {
-                None
-            } else {
-                let place = Arc::clone(&self.door.places).try_acquire_owned();
-                Some(place.map_err(|_| {
-                    self.refuse(route, "busy", 503, "Busy", "too many requests are under way")
-                })?)
-            };
+        let place = if route.waits {
+            None
+        } else {
+            Some(self.place(route)?)
+        };
         let body = self.body(route, &parts.headers, body).await?;
         if route.leader && !self.leads() {
             // Rare and large: in a box, so that no other request has room for it.
@@ -216,8 +217,18 @@ impl App {
             params,
             query,
             body,
+            place: place.clone(),
         };
-        (route.handler)(call).await
+        let answer = (route.handler)(call).await;
+        drop(place);
+        answer
+    }
+
+    fn place(&self, route: &Route) -> Result<Place, Problem> {
+        let place = Arc::clone(&self.door.places).try_acquire_owned();
+        place
+            .map(Arc::new)
+            .map_err(|_| self.refuse(route, "busy", 503, "Busy", "too many requests are under way"))
     }
 
     fn refuse(&self, route: &Route, why: &str, status: u16, title: &str, detail: &str) -> Problem {

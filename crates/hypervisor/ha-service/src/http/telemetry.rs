@@ -14,10 +14,10 @@ use serde::Deserialize;
 use serde_json::json as object;
 
 use super::call::{Answer, Call, json};
-use super::problem;
+use super::{App, problem};
 use crate::access::Caller;
 use crate::config::{Push, PushSchema};
-use crate::signals::{Said, record};
+use crate::signals::{Said, record_all};
 
 /// Items of one body.
 const MOST: usize = 10_000;
@@ -146,7 +146,8 @@ fn read(call: &Call, push: &Push) -> Result<Vec<Read>, Problem> {
     .inspect_err(|_| call.app.count_refused("telemetry", "malformed"))
 }
 
-/// Writes down what was read, and tells the engine.
+/// Tells the engine what was read, and writes it down. Who lives is judged whatever the database does; a sender is told
+/// if either did not happen, and may say it all again.
 fn take(call: &Call, push: &Push, items: Vec<Read>) -> Answer {
     let app = &call.app;
     let by = if push.group == "S" {
@@ -154,35 +155,53 @@ fn take(call: &Call, push: &Push, items: Vec<Read>) -> Answer {
     } else {
         Onlooker::Monitoring
     };
-    let (mut taken, mut ignored) = (0, 0);
+    let (mut said, mut ignored) = (Vec::new(), 0);
     let mut words: BTreeMap<(HostName, String), Word> = BTreeMap::new();
     for item in items {
         if app.directory.get(&item.host).is_none() {
             ignored += 1;
             continue;
         }
-        record(&app.store, &item.host, &push.group, item.said);
         if let Some(word) = item.word {
             words
-                .entry((item.host, item.about))
+                .entry((item.host.clone(), item.about))
                 .and_modify(|known| *known = known.with(word, by))
                 .or_insert(word);
         }
-        taken += 1;
+        said.push((item.host, item.said));
     }
-    for ((host, about), Word { up, good_for }) in words {
-        let seen = Observation::Judged {
+    let taken = said.len();
+    judge(app, push, by, words)?;
+    if !record_all(&app.store, &push.group, said) {
+        app.count_refused("telemetry", "storage");
+        let detail = "too much waits to be written; it was judged, and not kept: send it again";
+        return Err(problem(503, "Not stored", detail));
+    }
+    json(&object!({ "accepted": taken, "ignored": ignored }))
+}
+
+/// Has the engine judge all of it; nothing of it if there is no room for all.
+fn judge(
+    app: &App,
+    push: &Push,
+    by: Onlooker,
+    words: BTreeMap<(HostName, String), Word>,
+) -> Result<(), Problem> {
+    let Ok(places) = app.brain.inputs().try_reserve_many(words.len()) else {
+        app.count_refused("telemetry", "busy");
+        let detail = "too much waits to be judged, and nothing of this was heard; send it again";
+        return Err(problem(503, "Busy", detail));
+    };
+    for (place, ((host, about), Word { up, good_for })) in places.zip(words) {
+        place.send(Input::Saw(Observation::Judged {
             host,
             by,
             source: format!("push/{}/{about}", push.name),
             up,
             good_for,
-        };
-        if !app.brain.offer(Input::Saw(seen)) {
-            return Err(problem(503, "Busy", "too much waits to be judged; send again"));
-        }
+        }));
     }
-    json(&object!({ "accepted": taken, "ignored": ignored }))
+    Ok(())
 }
 
 /// What an item counts for, `age` after it was observed; nothing if it is too old. Its sender says for how long, else
@@ -320,6 +339,101 @@ fn alertmanager(call: &Call, push: &Push) -> Result<Vec<Read>, Problem> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use std::sync::Arc;
+
+    use crate::run::Service;
+
+    const HOSTS: usize = 2000;
+
+    /// A service that knows hosts, and a push with a verdict about each of five guests of theirs.
+    async fn pushed_about_all(folder: &std::path::Path) -> (Service, Call) {
+        let more = "sources: {push: [{name: probes, schema: generic, senders: [prom]}]}\n";
+        let service = Service::still(folder, more).await;
+        let app = Arc::clone(service.app());
+        let now = jiff::Timestamp::now();
+        let mut items = Vec::new();
+        for n in 0..HOSTS {
+            let host = HostName::new(format!("n{n}")).unwrap();
+            app.directory.change(&host, |_| {});
+            for signal in 0..5 {
+                items.push(object!({"host": host, "signal": format!("s{signal}"), "verdict": "alive", "observed_at": now}));
+            }
+        }
+        let call = Call {
+            app,
+            caller: Caller::Sender("prom".to_owned()),
+            params: BTreeMap::from([("source", "probes".to_owned())]),
+            query: BTreeMap::new(),
+            body: object!({"items": items}).to_string().into(),
+            place: None,
+        };
+        (service, call)
+    }
+
+    /// How many inputs wait for the engine.
+    fn told(app: &App) -> usize {
+        app.brain.inputs().max_capacity() - app.brain.inputs().capacity()
+    }
+
+    async fn kept(app: &App) -> i64 {
+        let count =
+            |c: &rusqlite::Connection| c.query_row("select count(*) from signals", [], |row| row.get(0));
+        app.store.read(count).await.unwrap()
+    }
+
+    /// Until what is given is dropped, nothing is written.
+    fn hold_writer(app: &App) -> std::sync::mpsc::Sender<()> {
+        let (hold, held) = std::sync::mpsc::channel::<()>();
+        assert!(app.store.write_later(move |_| {
+            let _ = held.recv();
+            Ok(())
+        }));
+        hold
+    }
+
+    #[tokio::test]
+    async fn a_large_push_is_kept_as_a_whole_and_leaves_room_for_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let (service, call) = pushed_about_all(folder.path()).await;
+        let hold = hold_writer(service.app());
+        let answer = push(call).await.unwrap();
+        assert_eq!(answer.status(), 200);
+        let after = service.app().store.write(|_| Ok(()));
+        drop(hold);
+        after.await.unwrap();
+        assert_eq!(kept(service.app()).await, 10_000);
+        assert_eq!(told(service.app()), HOSTS);
+    }
+
+    #[tokio::test]
+    async fn a_push_that_cannot_be_kept_is_judged_and_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let (service, call) = pushed_about_all(folder.path()).await;
+        let hold = hold_writer(service.app());
+        while service.app().store.write_later(|_| Ok(())) {}
+        let refused = push(call).await.unwrap_err();
+        assert_eq!((refused.status, refused.title.as_str()), (503, "Not stored"));
+        assert_eq!(told(service.app()), HOSTS);
+        drop(hold);
+        service.app().store.write(|_| Ok(())).await.unwrap();
+        assert_eq!(kept(service.app()).await, 0);
+    }
+
+    #[tokio::test]
+    async fn of_a_push_that_cannot_be_judged_as_a_whole_nothing_is_taken() {
+        let folder = tempfile::tempdir().unwrap();
+        let (service, call) = pushed_about_all(folder.path()).await;
+        let inputs = service.app().brain.inputs();
+        while inputs.capacity() >= HOSTS {
+            assert!(service.app().brain.offer(Input::Tick));
+        }
+        let refused = push(call).await.unwrap_err();
+        assert_eq!((refused.status, refused.title.as_str()), (503, "Busy"));
+        assert_eq!(inputs.capacity(), HOSTS - 1);
+        service.app().store.write(|_| Ok(())).await.unwrap();
+        assert_eq!(kept(service.app()).await, 0);
+    }
 
     fn s(seconds: u64) -> Duration {
         Duration::from_secs(seconds)

@@ -2,12 +2,16 @@
 //! Metrics in text form, as exporters write them: the format 0.0.4 and OpenMetrics 1.0. A text is
 //! taken as a whole or not at all, because half of a truth is a wrong verdict.
 
+use std::collections::HashMap;
+
 use super::expr::Labels;
 
 /// Bytes of one text.
 pub const MOST_BYTES: usize = 16 << 20;
 /// Samples of one text.
 pub const MOST_SAMPLES: usize = 500_000;
+/// Bytes of one line.
+const LONGEST_LINE: usize = 1 << 20;
 
 /// One sample.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,45 +51,150 @@ pub struct TextError {
 /// assert_eq!(parse(text).unwrap().samples[0].value, 1.0);
 /// ```
 pub fn parse(text: &str) -> Result<Scrape, TextError> {
-    if text.len() > MOST_BYTES {
-        return Err(TextError {
-            line: 0,
-            what: format!("there are more than {MOST_BYTES} bytes"),
-        });
+    let mut reader = Reader::new(|_: &str| true, MOST_SAMPLES);
+    reader.read(text.as_bytes())?;
+    reader.end()
+}
+
+/// Reads a text as it comes in, and keeps what somebody wants of it. All of it must be good nevertheless; of what nobody
+/// wants, nobody is told whether it was there twice.
+///
+/// ```
+/// use cobaltcore_ha_service::sources::exposition::Reader;
+/// let mut reader = Reader::new(|metric: &str| metric == "up", 10);
+/// reader.read(b"load 0.5\nu")?;
+/// reader.read(b"p 1\n")?;
+/// assert_eq!(reader.end()?.samples.len(), 1);
+/// # Ok::<(), cobaltcore_ha_service::sources::exposition::TextError>(())
+/// ```
+pub struct Reader<W> {
+    wanted: W,
+    most: usize,
+    /// A line that has not ended yet.
+    begun: Vec<u8>,
+    bytes: usize,
+    lines: usize,
+    samples: usize,
+    ended: bool,
+    kept: Scrape,
+    places: HashMap<(String, Labels), usize>,
+}
+
+impl<W: Fn(&str) -> bool> Reader<W> {
+    /// One that keeps at most so many series, of the metrics that are wanted.
+    pub fn new(wanted: W, most: usize) -> Self {
+        Self {
+            wanted,
+            most,
+            begun: Vec::new(),
+            bytes: 0,
+            lines: 0,
+            samples: 0,
+            ended: false,
+            kept: Scrape::default(),
+            places: HashMap::new(),
+        }
     }
-    let mut samples: Vec<Sample> = Vec::new();
-    let mut places = std::collections::HashMap::new();
-    let mut doubled = 0;
-    let mut ended = false;
-    for (n, line) in text.lines().enumerate() {
-        let wrong = |what: String| TextError { line: n + 1, what };
+
+    /// The next piece.
+    pub fn read(&mut self, piece: &[u8]) -> Result<(), TextError> {
+        self.bytes = self.bytes.saturating_add(piece.len());
+        if self.bytes > MOST_BYTES {
+            return Err(TextError {
+                line: 0,
+                what: format!("there are more than {MOST_BYTES} bytes"),
+            });
+        }
+        for part in piece.split_inclusive(|byte| *byte == b'\n') {
+            match part.strip_suffix(b"\n") {
+                Some(rest) => self.line(rest)?,
+                None => self.begin(part)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// What was kept, once there is no more.
+    pub fn end(mut self) -> Result<Scrape, TextError> {
+        if !self.begun.is_empty() {
+            self.line(b"")?;
+        }
+        Ok(self.kept)
+    }
+
+    /// Something of a line, but not its end.
+    fn begin(&mut self, part: &[u8]) -> Result<(), TextError> {
+        if self.begun.len() + part.len() > LONGEST_LINE {
+            self.lines += 1;
+            return Err(self.wrong(format!("it has more than {LONGEST_LINE} bytes")));
+        }
+        self.begun.extend_from_slice(part);
+        Ok(())
+    }
+
+    /// The rest of a line.
+    fn line(&mut self, rest: &[u8]) -> Result<(), TextError> {
+        self.begin(rest)?;
+        self.lines += 1;
+        let mut line = std::mem::take(&mut self.begun);
+        let read = self.whole(&line).map_err(|what| self.wrong(what));
+        // Its room is that of the next one.
+        line.clear();
+        self.begun = line;
+        read
+    }
+
+    fn wrong(&self, what: String) -> TextError {
+        TextError {
+            line: self.lines,
+            what,
+        }
+    }
+
+    fn whole(&mut self, line: &[u8]) -> Result<(), String> {
+        let line = std::str::from_utf8(line).map_err(|_| "it is not text")?;
         let line = line.trim_end_matches('\r');
-        if ended && !line.trim().is_empty() {
-            return Err(wrong("something follows # EOF".into()));
+        if self.ended && !line.trim().is_empty() {
+            return Err("something follows # EOF".into());
         }
         if let Some(comment) = line.trim_start().strip_prefix('#') {
-            ended = comment.trim() == "EOF";
-            continue;
+            self.ended = comment.trim() == "EOF";
+            return Ok(());
         }
         if line.trim().is_empty() {
-            continue;
+            return Ok(());
         }
-        if samples.len() >= MOST_SAMPLES {
-            return Err(wrong(format!("there are more than {MOST_SAMPLES} samples")));
+        if self.samples >= MOST_SAMPLES {
+            return Err(format!("there are more than {MOST_SAMPLES} samples"));
         }
-        let sample = sample(line).map_err(wrong)?;
+        self.samples += 1;
+        let sample = sample(line)?;
+        if (self.wanted)(&sample.metric) {
+            self.keep(sample)?;
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, sample: Sample) -> Result<(), String> {
         let key = (sample.metric.clone(), sample.labels.clone());
-        if let Some(place) = places.get(&key) {
-            doubled += 1;
-            if let Some(known) = samples.get_mut(*place) {
+        if let Some(place) = self.places.get(&key) {
+            self.kept.doubled += 1;
+            if let Some(known) = self.kept.samples.get_mut(*place) {
                 *known = sample;
             }
-        } else {
-            places.insert(key, samples.len());
-            samples.push(sample);
+            return Ok(());
         }
+        let place = self.kept.samples.len();
+        if place >= self.most {
+            return Err(format!(
+                "rules ask for more than {} series of this text, such as {}",
+                self.most, sample.metric
+            ));
+        }
+        self.places.insert(key, place);
+        self.kept.samples.push(sample);
+        Ok(())
     }
-    Ok(Scrape { samples, doubled })
 }
 
 fn sample(line: &str) -> Result<Sample, String> {
@@ -235,6 +344,55 @@ mod tests {
             assert_eq!(parse(text).unwrap_err().line, line, "{text:?}");
         }
         assert!(parse(&"a 1\n".repeat(5 << 20)).is_err(), "too large");
+    }
+
+    #[test]
+    fn a_text_that_comes_in_pieces_is_the_same_text() {
+        let text = "a{x=\"\u{e4}\"} 1\r\n# TYPE b gauge\nb 2\nb 3\n\nc 4";
+        let whole = parse(text).unwrap();
+        assert_eq!((whole.samples.len(), whole.doubled), (3, 1));
+        for size in 1..text.len() {
+            let mut reader = Reader::new(|_: &str| true, 3);
+            for piece in text.as_bytes().chunks(size) {
+                reader.read(piece).unwrap();
+            }
+            assert_eq!(reader.end().unwrap(), whole, "{size}");
+        }
+    }
+
+    #[test]
+    fn what_nobody_wants_is_read_and_not_kept() {
+        let mut reader = Reader::new(|metric: &str| metric == "up", 1);
+        for n in 0..10_000 {
+            reader.read(format!("other{{n=\"{n}\"}} 1\n").as_bytes()).unwrap();
+            assert!(reader.begun.is_empty() && reader.places.is_empty());
+        }
+        reader.read(b"up 1\nup 0\n").unwrap();
+        let kept = reader.end().unwrap();
+        assert_eq!((kept.samples.len(), kept.doubled), (1, 1));
+        let mut reader = Reader::new(|_: &str| false, 1);
+        assert!(
+            reader.read(b"up 1\nother zero\n").is_err(),
+            "it must be good all the same"
+        );
+    }
+
+    #[test]
+    fn a_text_with_more_than_there_is_room_for_is_refused_and_says_why() {
+        let mut reader = Reader::new(|metric: &str| metric == "a", 2);
+        reader
+            .read(b"a{n=\"1\"} 1\nb 1\na{n=\"2\"} 1\na{n=\"2\"} 2\n")
+            .unwrap();
+        let error = reader.read(b"a{n=\"3\"} 1\n").unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "line 5: rules ask for more than 2 series of this text, such as a"
+        );
+        let mut reader = Reader::new(|_: &str| true, 2);
+        let endless = vec![b'a'; LONGEST_LINE / 2 + 1];
+        reader.read(&endless).unwrap();
+        assert_eq!(reader.read(&endless).unwrap_err().line, 1);
+        assert_eq!(reader.begun.len(), endless.len(), "nothing more was kept of it");
     }
 
     /// Texts one or a few bytes away from a good one: no panic, and a value or a line number.

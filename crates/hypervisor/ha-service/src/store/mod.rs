@@ -62,7 +62,8 @@ impl From<rusqlite::Error> for StoreError {
     }
 }
 
-type Work = Box<dyn FnOnce(&Transaction<'_>) -> rusqlite::Result<()> + Send>;
+/// Something to write, in a transaction that others share.
+pub(crate) type Work = Box<dyn FnOnce(&Transaction<'_>) -> rusqlite::Result<()> + Send>;
 
 /// Something to write.
 pub(crate) enum Write {
@@ -209,6 +210,17 @@ impl Store {
             reply: None,
         };
         self.writes.try_send(write).is_ok()
+    }
+
+    /// Writes all of this some time, or nothing of it if there is no room for all.
+    pub(crate) fn write_all_later(&self, works: Vec<Work>) -> bool {
+        let Ok(places) = self.writes.try_reserve_many(works.len()) else {
+            return false;
+        };
+        for (place, work) in places.zip(works) {
+            place.send(Write::Other { work, reply: None });
+        }
+        true
     }
 
     /// Reads something on one of the reading connections.

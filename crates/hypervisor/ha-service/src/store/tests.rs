@@ -42,7 +42,7 @@ async fn seqs(store: &Store) -> Vec<u64> {
 async fn records_are_stored_once_and_gaps_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path(), Durability::Normal).unwrap();
-    let take = |skip, last| Stored::Taken { skip, last };
+    let take = |skip, last| Stored::Taken { skip, last, lost: 0 };
     assert_eq!(store.ingest(batch("a", 1..=3), 10).await.unwrap(), take(0, 3));
     assert_eq!(store.ingest(batch("a", 2..=5), 11).await.unwrap(), take(2, 5));
     assert_eq!(store.ingest(batch("a", 1..=5), 12).await.unwrap(), take(5, 5));
@@ -69,12 +69,44 @@ async fn dropped_ranges_are_gone_for_good() {
     let mut late = Arc::unwrap_or_clone(batch("a", 11..=12));
     late.dropped = vec![1..=10];
     let stored = store.ingest(Arc::new(late), 1).await.unwrap();
-    assert_eq!(stored, Stored::Taken { skip: 0, last: 12 });
+    assert!(matches!(
+        stored,
+        Stored::Taken {
+            skip: 0,
+            last: 12,
+            ..
+        }
+    ));
     let gaps: i64 = store
         .read(|c| c.query_row("select gaps from streams", [], |row| row.get(0)))
         .await
         .unwrap();
     assert_eq!(gaps, 10);
+}
+
+#[tokio::test]
+async fn only_what_should_have_come_here_and_never_will_is_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path(), Durability::Normal).unwrap();
+    let dropped = async |ranges: &[std::ops::RangeInclusive<u64>]| {
+        let mut batch = Arc::unwrap_or_clone(batch("a", 1..=1));
+        batch.events.clear();
+        batch.dropped = ranges.to_vec();
+        match store.ingest(Arc::new(batch), 1).await.unwrap() {
+            Stored::Taken { lost, last, .. } => (lost, last),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(dropped(&[1..=100]).await, (0, 100), "others may have had them");
+    assert_eq!(dropped(&[1..=100]).await, (0, 100), "as was known");
+    assert_eq!(dropped(&[1..=90, 91..=103]).await, (3, 103));
+    assert_eq!(dropped(&[104..=110, 111..=120]).await, (17, 120));
+    store.ingest(batch("a", 121..=130), 2).await.unwrap();
+    assert_eq!(
+        dropped(&[50..=131]).await,
+        (1, 131),
+        "what was stored is not lost"
+    );
 }
 
 #[tokio::test]
@@ -145,7 +177,12 @@ async fn one_failing_wish_does_not_take_the_others_with_it() {
     let good = store.ingest(batch("a", 1..=2), 1);
     let (bad, good) = tokio::join!(bad, good);
     assert!(bad.is_err());
-    assert_eq!(good.unwrap(), Stored::Taken { skip: 0, last: 2 });
+    let whole = Stored::Taken {
+        skip: 0,
+        last: 2,
+        lost: 0,
+    };
+    assert_eq!(good.unwrap(), whole);
     assert_eq!(seqs(&store).await, [1, 2]);
 }
 
@@ -172,7 +209,11 @@ async fn what_is_old_goes_and_what_is_too_much_goes_oldest_first() {
     // The numbering survives the records: nothing is stored twice.
     assert_eq!(
         store.ingest(batch("a", 4..=6), now).await.unwrap(),
-        Stored::Taken { skip: 3, last: 6 }
+        Stored::Taken {
+            skip: 3,
+            last: 6,
+            lost: 0
+        }
     );
 }
 
@@ -373,7 +414,11 @@ async fn a_database_of_the_first_layout_is_read_on() {
     );
     assert_eq!(
         store.ingest(batch("a", 1..=3), 7000).await.unwrap(),
-        Stored::Taken { skip: 2, last: 3 }
+        Stored::Taken {
+            skip: 2,
+            last: 3,
+            lost: 0
+        }
     );
     assert_eq!(seqs(&store).await, [1, 2, 3]);
 }

@@ -3,6 +3,7 @@
 //! one transaction, and answers after the commit. If the commit fails, nothing of it happened.
 
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,12 +25,15 @@ const TIDY_PAGES: u32 = 2000;
 /// What became of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored {
-    /// Stored up to `last`; the first `skip` records were known.
+    /// Stored up to `last`; the first `skip` records were known, and `lost` more are known to be lost.
     Taken {
         /// How many were known.
         skip: usize,
         /// Up to where everything is stored or known to be lost.
         last: u64,
+        /// How many of those that were dropped should have come here. Of a stream that is new here, what was dropped may
+        /// have been collected long ago by others, or by this replica under another address: that is no loss.
+        lost: u64,
     },
     /// Records are missing; this one must come next.
     Expected(u64),
@@ -217,7 +221,8 @@ fn take_batch(
         Admission::Expected(seq) => return Ok(Stored::Expected(seq)),
         Admission::Take { skip, last } => (skip, last),
     };
-    let Some(stream) = take_stream(transaction, batch, known, last, received_ms)? else {
+    let missing = missing(batch, known);
+    let Some(stream) = take_stream(transaction, batch, last, missing, received_ms)? else {
         return Ok(Stored::Foreign);
     };
     let mut insert = transaction.prepare_cached(
@@ -242,7 +247,19 @@ fn take_batch(
             event.synthetic,
         ])?;
     }
-    Ok(Stored::Taken { skip, last })
+    let lost = if known == 0 { 0 } else { missing };
+    Ok(Stored::Taken { skip, last, lost })
+}
+
+/// How many records beyond those that are known were dropped: an agent announces the same again, and what others told it
+/// to forget.
+fn missing(batch: &Batch, known: u64) -> u64 {
+    let beyond = |range: &RangeInclusive<u64>| {
+        range
+            .end()
+            .saturating_sub(known.max(range.start().saturating_sub(1)))
+    };
+    batch.dropped.iter().map(beyond).sum()
 }
 
 /// Brings the stream of a report up to date; its number, unless it is the stream of another host: numbers of two hosts in
@@ -250,21 +267,11 @@ fn take_batch(
 fn take_stream(
     transaction: &Transaction<'_>,
     batch: &Batch,
-    known: u64,
     last: u64,
+    missing: u64,
     received_ms: i64,
 ) -> rusqlite::Result<Option<i64>> {
     let envelope = &batch.envelope;
-    let lost: u64 = batch
-        .dropped
-        .iter()
-        .filter(|range| *range.end() > known)
-        .map(|range| {
-            range
-                .end()
-                .saturating_sub(known.max(range.start().saturating_sub(1)))
-        })
-        .sum();
     let mut stream = transaction.prepare_cached(
         "insert into streams(agent_id, host, epoch, boot_id, last_seq, first_seen, last_seen, gaps)
             values(?1, ?2, ?3, ?4, ?5, ?6, ?6, ?7)
@@ -279,7 +286,7 @@ fn take_stream(
         envelope.boot_id.0,
         last.cast_signed(),
         received_ms,
-        lost.cast_signed(),
+        missing.cast_signed(),
     ];
     stream.query_row(row, |row| row.get(0)).optional()
 }

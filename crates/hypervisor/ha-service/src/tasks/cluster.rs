@@ -17,6 +17,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use crate::brain::BrainHandle;
 use crate::directory::Directory;
@@ -81,6 +82,10 @@ fn refresh(caches: &Caches, directory: &Directory, host: &HostName) {
         entry.instances = usize::try_from(status.num_instances)
             .unwrap_or(0)
             .max(status.instances.len());
+        let guests = status.instances.iter();
+        entry.guests = guests
+            .filter_map(|guest| Uuid::try_parse(&guest.id).ok())
+            .collect();
         entry.libvirt_down = status
             .conditions
             .iter()

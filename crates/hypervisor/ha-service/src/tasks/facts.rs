@@ -41,8 +41,7 @@ pub async fn tell(
         }
         let all = directory.all();
         for (host, entry) in &all {
-            // In a cluster, a host without a Hypervisor object is nobody's to protect.
-            if config.kubernetes.enabled && !entry.in_kubernetes {
+            if !entry.ours(config.kubernetes.enabled) {
                 continue;
             }
             let facts = entry.facts(host, &config.kubernetes.failure_domains);

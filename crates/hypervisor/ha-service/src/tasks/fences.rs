@@ -114,6 +114,17 @@ impl FenceChecks {
         self.0.lock().insert(host.clone(), check);
     }
 
+    /// How many of our hosts could not be fenced. Hosts that are gone are forgotten.
+    fn bad(&self, directory: &Directory, in_cluster: bool) -> usize {
+        let mut known = self.0.lock();
+        known.retain(|host, _| directory.get(host).is_some());
+        let ours = |host: &HostName| directory.get(host).is_some_and(|entry| entry.ours(in_cluster));
+        known
+            .iter()
+            .filter(|(host, check)| check.result.is_err() && ours(host))
+            .count()
+    }
+
     /// What was found out was about other devices: all of it is to be found out again, and of which machine it was
     /// stays known.
     fn outdate(&self) {
@@ -121,6 +132,13 @@ impl FenceChecks {
             check.outdated = true;
         }
     }
+}
+
+/// Our hosts and their machines.
+fn ours(directory: &Directory, in_cluster: bool) -> impl Iterator<Item = (HostName, Identity)> {
+    let all = directory.all().into_iter();
+    let ours = all.filter(move |(_, entry)| entry.ours(in_cluster));
+    ours.map(|(host, entry)| (host, entry.machine.clone()))
 }
 
 /// Checks until `stop`.
@@ -139,11 +157,8 @@ pub async fn check(
             devices.clone_from(&config.fencing);
             checks.outdate();
         }
-        let all = directory.all();
-        let due = checks.next(
-            all.iter()
-                .map(|(host, entry)| (host.clone(), entry.machine.clone())),
-        );
+        let in_cluster = config.kubernetes.enabled;
+        let due = checks.next(ours(&directory, in_cluster));
         let looks = due.iter().map(|(host, machine)| async {
             let found = tokio::time::timeout(ANSWER_TIME, executor.check_fence(host)).await;
             let found = found.unwrap_or_else(|_| Err(format!("no answer within {ANSWER_TIME:?}")));
@@ -151,9 +166,7 @@ pub async fn check(
         });
         futures::future::join_all(looks).await;
         executor.retain_fences(|host| directory.get(host).is_some());
-        let mut known = checks.0.lock();
-        known.retain(|host, _| directory.get(host).is_some());
-        let bad = known.values().filter(|check| check.result.is_err()).count();
+        let bad = checks.bad(&directory, in_cluster);
         metrics
             .hosts_unfenceable
             .set(i64::try_from(bad).unwrap_or(i64::MAX));
@@ -230,6 +243,28 @@ mod tests {
         }
         checks.note(&host, &old, Ok(()));
         assert_eq!(checks.of(&host, &old), Fence::Works);
+    }
+
+    #[tokio::test]
+    async fn hosts_of_other_services_are_not_checked_and_not_counted() {
+        let directory = Directory::default();
+        let checks = FenceChecks::default();
+        for (host, object) in [("n1", true), ("esx1", false)] {
+            let host = HostName::new(host).unwrap();
+            directory.change(&host, |entry| entry.in_kubernetes = object);
+            checks.note(&host, &Identity::default(), Err("no device".into()));
+        }
+        let seen = |in_cluster| {
+            let hosts = ours(&directory, in_cluster).map(|(host, _)| host.to_string());
+            (hosts.collect::<Vec<_>>(), checks.bad(&directory, in_cluster))
+        };
+        assert_eq!(seen(true), (vec!["n1".to_owned()], 1));
+        let all = vec!["esx1".to_owned(), "n1".to_owned()];
+        assert_eq!(
+            seen(false),
+            (all, 2),
+            "without a cluster every host of Nova is ours"
+        );
     }
 
     fn machine(uuid: &str) -> Identity {

@@ -7,22 +7,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use cobaltcore_api::names::HostName;
-use cobaltcore_ha_engine::{Input, LOCK_PREFIX, Observation, ServiceFacts};
+use cobaltcore_api::names::{HostName, ServerId, ServiceId};
+use cobaltcore_ha_engine::{Epoch, Input, LOCK_PREFIX, Mono, Observation, ServiceFacts};
 use cobaltcore_openstack::glance::Image;
 use cobaltcore_openstack::nova::{ComputeService, Server, ServerFilter, ServiceState, ServiceStatus};
 use cobaltcore_openstack::{ImageId, Kind, Session};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::act::Executor;
 use crate::brain::BrainHandle;
-use crate::chronicle::Chronicle;
 use crate::clock::Clock;
 use crate::config::Exclusion;
-use crate::directory::{Directory, ZONE};
+use crate::directory::{Directory, HostEntry, ZONE};
 use crate::heard::Heard;
 use crate::leadership::pause;
-use crate::metrics::Metrics;
 use crate::settings::InForce;
 use crate::store::{KeptServer, Store};
 use crate::wishes::{speaks, wishes};
@@ -33,6 +32,8 @@ const GONE_AFTER: u32 = 3;
 const CONTACT: Duration = Duration::from_secs(300);
 /// How often all servers are listed, not only those that changed.
 const FULL: Duration = Duration::from_secs(3600);
+/// Letters of a ULID.
+const ULID: usize = 26;
 /// How often images and aggregates are asked what they say of guests.
 const HEAR: Duration = Duration::from_mins(10);
 
@@ -48,7 +49,7 @@ impl LastAnswer {
     /// Whether it answered within `time`.
     pub fn within(&self, clock: &Clock, time: Duration) -> bool {
         let last = self.0.load(Ordering::Relaxed);
-        last > 0 && clock.mono().since(cobaltcore_ha_engine::Mono(last)) <= time
+        last > 0 && clock.mono().since(Mono(last)) <= time
     }
 }
 
@@ -58,10 +59,8 @@ pub struct NovaWatch {
     pub session: Session,
     /// What the service is told.
     pub in_force: InForce,
-    /// What is told of incidents.
-    pub chronicle: Chronicle,
-    /// Says whether this replica leads.
-    pub metrics: Metrics,
+    /// Removes locks that were left behind.
+    pub executor: Executor,
     /// The clock.
     pub clock: Clock,
     /// What is known of hosts.
@@ -141,7 +140,7 @@ impl NovaWatch {
                 entry.ambiguous = !rest.is_empty();
                 entry.nova_host = Some(service.host.clone());
                 let id = service.id.as_str();
-                entry.service_id = cobaltcore_api::names::ServiceId::new(id).ok();
+                entry.service_id = ServiceId::new(id).ok();
                 if fresh && !in_cluster {
                     let said = entry.legacy;
                     entry.switch(said);
@@ -159,6 +158,10 @@ impl NovaWatch {
                 facts.push((host.clone(), seen));
             }
         }
+        for host in doubles(&known, &of) {
+            tracing::info!(%host, "Nova told of it before its Hypervisor object did, by another name");
+            self.directory.remove(host);
+        }
         let listed = of.keys().chain(&unclear).collect();
         self.forget_gone(&known, &listed, missing).await;
         self.brain.tell(Input::Saw(Observation::Services(facts))).await;
@@ -167,7 +170,7 @@ impl NovaWatch {
     /// A host is gone when Nova left it out of several complete lists and nobody speaks for it.
     async fn forget_gone(
         &self,
-        known: &[(HostName, Arc<crate::directory::HostEntry>)],
+        known: &[(HostName, Arc<HostEntry>)],
         listed: &BTreeSet<&HostName>,
         missing: &mut HashMap<HostName, u32>,
     ) {
@@ -304,34 +307,46 @@ impl NovaWatch {
         }
     }
 
-    /// Removes locks of incidents that are over: a person ended them, or their end was not seen.
+    /// Removes locks of incidents of our hosts that are over: a person ended them, or their end was not seen. Nova lists the
+    /// guests of a whole region, and what other services lock for their own hosts is theirs.
     async fn unlock_forgotten(&self, locked: &[Locked]) {
-        if self.metrics.leader.get() != 1 {
-            return;
-        }
-        for Locked { server, incident } in locked {
-            let open = self
-                .chronicle
-                .story(incident)
-                .is_some_and(|story| story.incident.state.open());
-            if open {
+        let in_cluster = self.in_force.get().kubernetes.enabled;
+        for lock in locked
+            .iter()
+            .filter(|lock| lock.ours(&self.directory, in_cluster))
+        {
+            let Some((term, not_after)) = self.may_unlock(lock).await else {
                 continue;
-            }
-            let nova = self
-                .session
-                .nova()
-                .within(self.in_force.get().openstack.timeout.0);
-            match nova.unlock(server).await {
-                Ok(()) => tracing::info!(%server, incident, "a lock that was left behind is removed"),
-                Err(error) => tracing::warn!(%server, %error, "a lock that was left behind stays"),
+            };
+            let Locked { server, incident } = lock;
+            match self.executor.unlock(term, not_after, server.clone()).await {
+                Ok(_) => tracing::info!(%server, incident, "a lock that was left behind is removed"),
+                Err(trouble) => tracing::warn!(%server, ?trouble, "a lock that was left behind stays"),
             }
         }
+    }
+
+    /// In which term a lock may be removed, and until when; nothing while its incident is open or another replica may lead.
+    /// Who leads is known until the lease should have been renewed, and nobody else has it before it ends.
+    async fn may_unlock(&self, lock: &Locked) -> Option<(Epoch, Mono)> {
+        let (asked, incident) = (self.clock.mono(), lock.incident.clone());
+        let look = self.brain.ask(move |engine, _| {
+            let mut open = engine.ledger().incidents.values().filter(|one| one.state.open());
+            let known = open.any(|one| one.id.to_string() == incident);
+            engine.leads().filter(|_| !known)
+        });
+        let term = look.await.flatten()?;
+        let config = self.in_force.get();
+        let (lease, renewal) = (config.leader.lease_duration.0, config.leader.renew_deadline.0);
+        Some((term, asked.after(lease.saturating_sub(renewal))))
     }
 
     fn keep_servers(&self, servers: &[Server], words: &Words) {
         let now = jiff::Timestamp::now().as_millisecond();
         let config = self.in_force.get();
-        let known = self.directory.all();
+        let mut known = self.directory.all();
+        // Of two that Nova calls the same, the later one counts.
+        known.sort_by_key(|(_, entry)| entry.in_kubernetes);
         let ours: HashMap<&str, &HostName> = known
             .iter()
             .filter_map(|(host, entry)| Some((entry.nova_host.as_deref()?, host)))
@@ -356,7 +371,7 @@ struct Words {
 
 /// A server that is locked in our name, and for which incident.
 struct Locked {
-    server: cobaltcore_openstack::ServerId,
+    server: ServerId,
     incident: String,
 }
 
@@ -364,10 +379,26 @@ impl Locked {
     fn by_us(server: &Server) -> Option<Self> {
         let reason = server.locked_reason.as_deref().filter(|_| server.locked)?;
         Some(Self {
-            server: server.id.clone(),
+            server: ServerId::new(server.id.as_str()).ok()?,
             incident: reason.strip_prefix(LOCK_PREFIX)?.to_owned(),
         })
     }
+
+    /// Whether the host of its incident is one of ours.
+    fn ours(&self, directory: &Directory, in_cluster: bool) -> bool {
+        let host = host_of(&self.incident).and_then(|host| HostName::new(host).ok());
+        let entry = host.and_then(|host| directory.get(&host));
+        entry.is_some_and(|entry| entry.ours(in_cluster))
+    }
+}
+
+/// The host in the name of an incident: what is before its ULID, or before two numbers where nobody knew the time.
+fn host_of(incident: &str) -> Option<&str> {
+    let (before, last) = incident.rsplit_once('-')?;
+    if last.len() == ULID {
+        return Some(before);
+    }
+    before.rsplit_once('-').map(|(host, _)| host)
 }
 
 /// What is kept of a server; `ours` are our names of hosts by Nova's.
@@ -399,42 +430,93 @@ fn kept(
     }
 }
 
-/// By what a service is known to belong to a host.
+/// By what a service is known to belong to a host. A host that only Nova has told of gives way to one with a Hypervisor
+/// object.
 struct Keys<'a> {
-    by_id: HashMap<&'a str, &'a HostName>,
-    /// With whether a service is known to be theirs.
-    by_name: HashMap<&'a str, Vec<(&'a HostName, bool)>>,
+    ids: HashMap<&'a str, (&'a HostName, bool)>,
+    /// Hosts of whose objects Nova's name is known.
+    nova_hosts: HashMap<&'a str, Vec<&'a HostName>>,
+    names: HashMap<&'a str, Vec<Named<'a>>>,
+}
+
+/// A host of some short name.
+struct Named<'a> {
+    host: &'a HostName,
+    /// A service is known to be its own.
+    settled: bool,
+    in_kubernetes: bool,
 }
 
 impl<'a> Keys<'a> {
-    fn of(known: &'a [(HostName, Arc<crate::directory::HostEntry>)]) -> Self {
-        let (mut by_id, mut by_name) = (HashMap::new(), HashMap::new());
+    fn of(known: &'a [(HostName, Arc<HostEntry>)]) -> Self {
+        let mut keys = Self {
+            ids: HashMap::new(),
+            nova_hosts: HashMap::new(),
+            names: HashMap::new(),
+        };
         for (host, entry) in known {
+            let in_kubernetes = entry.in_kubernetes;
             if let Some(id) = &entry.service_id {
-                by_id.entry(id.as_str()).or_insert(host);
+                let owner = keys.ids.entry(id.as_str()).or_insert((host, in_kubernetes));
+                if in_kubernetes && !owner.1 {
+                    *owner = (host, true);
+                }
             }
-            let of_name: &mut Vec<_> = by_name.entry(host.short()).or_default();
-            of_name.push((host, entry.service_id.is_some()));
+            if let Some(nova_host) = entry.nova_host.as_deref().filter(|_| in_kubernetes) {
+                keys.nova_hosts.entry(nova_host).or_default().push(host);
+            }
+            keys.names.entry(host.short()).or_default().push(Named {
+                host,
+                settled: entry.service_id.is_some(),
+                in_kubernetes,
+            });
         }
-        Self { by_id, by_name }
+        keys.give_way();
+        keys
+    }
+
+    /// Of hosts with one short name, those that only Nova has told of do not count beside others.
+    fn give_way(&mut self) {
+        let of_one_name = self.names.values_mut();
+        for named in of_one_name.filter(|named| named.iter().any(|one| one.in_kubernetes)) {
+            named.retain(|one| one.in_kubernetes);
+        }
+        let names = &self.names;
+        self.ids.retain(|_, (host, in_kubernetes)| {
+            let named = names.get(host.short());
+            *in_kubernetes || named.is_some_and(|named| named.iter().any(|one| one.host == *host))
+        });
+    }
+
+    /// The one host whose object goes by Nova's name of this service.
+    fn named_by_object(&self, service: &ComputeService) -> Option<&'a HostName> {
+        match self.nova_hosts.get(service.host.as_str()).map(Vec::as_slice) {
+            Some([host]) => Some(host),
+            _ => None,
+        }
     }
 
     /// The host a service belongs to. What a Hypervisor object says wins; else names are compared up
     /// to their first dot, exactly and never by a part. Of several, nobody can tell whose it is.
     fn hosts_of(&self, service: &ComputeService) -> Vec<HostName> {
-        if let Some(host) = self.by_id.get(service.id.as_str()) {
-            return vec![(*host).clone()];
+        let by_id = self.ids.get(service.id.as_str());
+        let by_object = by_id.filter(|(_, in_kubernetes)| *in_kubernetes);
+        let by_object = by_object
+            .map(|(host, _)| *host)
+            .or_else(|| self.named_by_object(service));
+        if let Some(host) = by_object.or(by_id.map(|(host, _)| *host)) {
+            return vec![host.clone()];
         }
         let short = service.host.split('.').next().unwrap_or_default();
         let short = short.to_ascii_lowercase();
-        let Some(known) = self.by_name.get(short.as_str()) else {
+        let Some(known) = self.names.get(short.as_str()) else {
             return HostName::new(short).into_iter().collect();
         };
-        let all = || known.iter().map(|(host, _)| (*host).clone()).collect();
+        let all = || known.iter().map(|one| one.host.clone()).collect();
         let waiting: Vec<HostName> = known
             .iter()
-            .filter(|(_, settled)| !settled)
-            .map(|(host, _)| (*host).clone())
+            .filter(|one| !one.settled)
+            .map(|one| one.host.clone())
             .collect();
         if known.len() == 1 || waiting.is_empty() {
             all()
@@ -442,6 +524,22 @@ impl<'a> Keys<'a> {
             waiting
         }
     }
+}
+
+/// Hosts that only Nova has told of and whose service belongs to a host with a Hypervisor object: they are one.
+fn doubles<'a>(
+    known: &'a [(HostName, Arc<HostEntry>)],
+    of: &BTreeMap<HostName, Vec<&ComputeService>>,
+) -> Vec<&'a HostName> {
+    let (objects, others): (Vec<_>, Vec<_>) = known.iter().partition(|(_, entry)| entry.in_kubernetes);
+    let services = objects.iter().filter_map(|(host, _)| of.get(host)).flatten();
+    let theirs: BTreeSet<&str> = services.map(|service| service.id.as_str()).collect();
+    let is_double = |entry: &HostEntry| {
+        let id = entry.service_id.as_ref().map(ServiceId::as_str);
+        id.is_some_and(|id| theirs.contains(id))
+    };
+    let doubles = others.into_iter().filter(|(_, entry)| is_double(entry));
+    doubles.map(|(host, _)| host).collect()
 }
 
 fn facts_of(service: &ComputeService) -> Option<ServiceFacts> {
@@ -458,7 +556,6 @@ fn facts_of(service: &ComputeService) -> Option<ServiceFacts> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::directory::HostEntry;
 
     fn service(id: &str, host: &str) -> ComputeService {
         let service = serde_json::json!({
@@ -474,7 +571,7 @@ mod tests {
             .iter()
             .map(|(name, id)| {
                 let entry = HostEntry {
-                    service_id: id.and_then(|id| cobaltcore_api::names::ServiceId::new(id).ok()),
+                    service_id: id.and_then(|id| ServiceId::new(id).ok()),
                     ..HostEntry::default()
                 };
                 (HostName::new(*name).unwrap(), Arc::new(entry))
@@ -511,5 +608,74 @@ mod tests {
             ["n1.other"],
             "the other has its own"
         );
+    }
+
+    const ONE: &str = "00000000-0000-4000-8000-000000000001";
+
+    /// A host that only Nova has told of, and one with a Hypervisor object.
+    fn seen_twice(object: &str, change: impl FnOnce(&mut HostEntry)) -> Vec<(HostName, Arc<HostEntry>)> {
+        let told = HostEntry {
+            service_id: ServiceId::new(ONE).ok(),
+            nova_host: Some("n1".into()),
+            ..HostEntry::default()
+        };
+        let mut known = HostEntry {
+            in_kubernetes: true,
+            ..HostEntry::default()
+        };
+        change(&mut known);
+        let all = [("n1", told), (object, known)];
+        all.map(|(name, entry)| (HostName::new(name).unwrap(), Arc::new(entry)))
+            .into()
+    }
+
+    #[test]
+    fn a_host_that_only_nova_told_of_gives_way_to_the_object_that_turns_out_to_be_it() {
+        let n1 = service(ONE, "n1");
+        let by_id = |entry: &mut HostEntry| entry.service_id = ServiceId::new(ONE).ok();
+        let by_compute_host = |entry: &mut HostEntry| entry.nova_host = Some("n1".into());
+        for (object, known) in [
+            ("n1.example.org", seen_twice("n1.example.org", |_| {})),
+            ("renamed", seen_twice("renamed", by_id)),
+            ("renamed", seen_twice("renamed", by_compute_host)),
+        ] {
+            let object = HostName::new(object).unwrap();
+            assert_eq!(Keys::of(&known).hosts_of(&n1), std::slice::from_ref(&object));
+            let of = BTreeMap::from([(object, vec![&n1])]);
+            let doubles: Vec<_> = doubles(&known, &of).into_iter().map(HostName::as_str).collect();
+            assert_eq!(doubles, ["n1"]);
+        }
+        let apart = seen_twice("n2", |_| {});
+        let n1_host = HostName::new("n1").unwrap();
+        assert_eq!(Keys::of(&apart).hosts_of(&n1), std::slice::from_ref(&n1_host));
+        let of = BTreeMap::from([(n1_host, vec![&n1])]);
+        assert!(doubles(&apart, &of).is_empty(), "another host");
+    }
+
+    #[test]
+    fn a_lock_is_ours_when_the_host_of_its_incident_is() {
+        let directory = Directory::default();
+        for (host, object) in [("n1-bb1", true), ("n2-bb1", false)] {
+            let host = HostName::new(host).unwrap();
+            directory.change(&host, |entry| entry.in_kubernetes = object);
+        }
+        let ours = |incident: &str, in_cluster| {
+            let lock = Locked {
+                server: ServerId::new(ONE).unwrap(),
+                incident: incident.to_owned(),
+            };
+            lock.ours(&directory, in_cluster)
+        };
+        for (host, in_cluster) in [("n1-bb1", true), ("n1-bb1", false), ("n2-bb1", false)] {
+            assert!(ours(&format!("{host}-01JCJ1MSGR000030000000000A"), in_cluster));
+            assert!(ours(&format!("{host}-3-1"), in_cluster));
+        }
+        assert!(
+            !ours("n2-bb1-3-1", true),
+            "without an object it is another zone's"
+        );
+        for other in ["n3-bb1-3-1", "n1-3-1", "n1-bb1", "n1", "", "-", "a person"] {
+            assert!(!ours(other, false), "{other}");
+        }
     }
 }

@@ -341,9 +341,26 @@ fn resize(state: &mut State, req: &Req, server: &Server, args: &Value) -> Outcom
     Ok(Answer::empty(202))
 }
 
+/// The version of compute services from which on evacuated servers end stopped.
+const ENDS_STOPPED: u32 = 62;
+
+/// Whether Nova knows a compute service at all that is new enough. It does not look at those that are forced down, and
+/// answers with the text of a dictionary.
+fn knows_new_computes(state: &State) -> Result<(), Refusal> {
+    let mut services = state.hosts.values().filter_map(|host| host.service.as_ref());
+    if services.any(|service| !service.forced_down && !service.cell_down) {
+        return Ok(());
+    }
+    let text = format!("{{'currently': 0, 'expected': {ENDS_STOPPED}}}");
+    Err(Refusal::bad(text))
+}
+
 fn evacuate(state: &mut State, req: &Req, server: &Server, args: &Value) -> Outcome {
     const NAME: &str = "evacuate";
     let args = fields(args, NAME)?;
+    if req.since(95) {
+        knows_new_computes(state)?;
+    }
     let known: &[&str] = match req.version {
         0..=13 => &["host", "onSharedStorage", "adminPass"],
         14..=28 => &["host", "adminPass"],
@@ -365,6 +382,10 @@ fn evacuate(state: &mut State, req: &Req, server: &Server, args: &Value) -> Outc
         if server.host.as_ref() == Some(host) {
             return Err(Refusal::bad("The target host can't be the same one."));
         }
+    }
+    if server.share {
+        let text = "Feature not supported with instances that have shares.";
+        return Err(Refusal::conflict(text));
     }
     // Since Zed a task state does not keep a server from being evacuated.
     needs(server, &[V::Active, V::Stopped, V::Error], false, NAME)?;

@@ -42,6 +42,7 @@ impl Session {
         let watched = Watched::begin(self.shared.settings.observer.as_ref(), request.call);
         let mut tries = 0;
         let answer = self.answer(request, &mut tries).await;
+        let answer = answer.map_err(|error| of_the_call(request, error));
         let status = answer.as_ref().ok().map(|answer| answer.status);
         let outcome = answer.and_then(|answer| {
             read(&answer).map_err(|detail| Error::BadAnswer {
@@ -240,6 +241,19 @@ impl Session {
         let outcome = answer.and_then(|answer| read_offer(&request, &answer));
         watched.end(&outcome, status, 1);
         outcome
+    }
+}
+
+/// That there is no such object is told by the answer to the call on it alone. A Keystone or a version document that is
+/// not found on the way there says nothing of it.
+fn of_the_call(request: &Request, error: Error) -> Error {
+    match error {
+        Error::NotFound(refusal) if refusal.of.call != request.call => Error::BadAnswer {
+            status: Some(refusal.status),
+            detail: refusal.message,
+            of: Box::new(refusal.of),
+        },
+        error => error,
     }
 }
 

@@ -3,6 +3,7 @@
 //! Kubernetes API, and what each of them can do wrong.
 
 mod devices;
+mod lists;
 mod objects;
 mod servers;
 mod terms;

@@ -99,30 +99,6 @@ async fn a_host_that_two_services_fit_is_left_alone() {
     assert_eq!(refused, Trouble::Refused(Refusal::NotFound));
 }
 
-/// Nova answers 200 and leaves out the guests of a cell that is down: nobody may take that for a host without guests.
-#[tokio::test]
-async fn a_list_of_guests_is_not_complete_while_the_cell_of_the_host_is_down() {
-    let rig = Rig::new().await;
-    let cell_down = |down: bool| {
-        rig.world.change(|state| {
-            let host = state.hosts.get_mut(ONE).unwrap();
-            host.service.as_mut().unwrap().cell_down = down;
-        });
-    };
-    let listed = async || match rig.act(Effect::ListServers { host: name(ONE) }).await.unwrap() {
-        Answer::Servers {
-            servers, complete, ..
-        } => (servers.len(), complete),
-        other => panic!("{other:?}"),
-    };
-    cell_down(true);
-    assert_eq!(listed().await, (0, false));
-    let unknown = rig.act(Effect::ReadService { host: name(ONE) }).await;
-    assert_eq!(unknown.unwrap_err(), Trouble::Unknown);
-    cell_down(false);
-    assert_eq!(listed().await, (2, true));
-}
-
 #[tokio::test]
 async fn the_guests_of_a_host_are_listed_with_what_their_owners_want() {
     let rig = Rig::new().await;
@@ -326,6 +302,60 @@ async fn refusals_are_told_apart() {
     }
 }
 
+/// Nova says so as of a conflict, but no other state of the guest would end it.
+#[tokio::test]
+async fn a_guest_with_a_share_can_never_be_moved() {
+    let rig = Rig::new().await;
+    let server = rig.server_on(ONE);
+    rig.fence(ONE).await;
+    rig.world
+        .change(|state| state.servers.get_mut(&uuid(&server)).unwrap().share = true);
+    match rig.act(evacuate(&server, &[])).await.unwrap() {
+        Answer::Unsupported(said) => assert!(said.contains("shares"), "{said}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Computes that are forced down do not count for what Nova knows of their age.
+#[tokio::test]
+async fn what_a_nova_does_not_take_at_a_new_microversion_is_said_once_at_an_older_one() {
+    let rig = Rig::with("}\nopenstack: {evacuate_microversion: '2.95'", false).await;
+    let server = rig.server_on(ONE);
+    let refused = rig.act(evacuate(&server, &[])).await.unwrap_err();
+    assert_eq!(refused, Trouble::Refused(Refusal::StillInUse));
+    rig.fence(ONE).await;
+    rig.world.change(|state| {
+        for host in state.hosts.values_mut() {
+            host.service.as_mut().unwrap().forced_down = true;
+        }
+    });
+    let done = rig.act(evacuate(&server, &[])).await;
+    assert!(matches!(done, Ok(Answer::Done)), "{done:?}");
+    let asked = rig.far.calls().writes();
+    let asked = asked.iter().filter(|call| call.body.contains("evacuate"));
+    let versions: Vec<&str> = asked.map(|call| call.microversion.as_str()).collect();
+    assert_eq!(versions, ["compute 2.95", "compute 2.95", "compute 2.94"]);
+}
+
+/// A second of Nova's is one request here: most of these never get their turn, and none is cut off while it waits for it.
+#[tokio::test]
+async fn a_change_that_did_not_get_its_turn_was_not_started() {
+    let rig = Rig::with("}\nopenstack: {rps: 1", false).await;
+    let server = rig.server_on(ONE);
+    let all = (0..13).map(|_| {
+        rig.act(Effect::ResetState {
+            server: server.clone(),
+        })
+    });
+    let results = futures::future::join_all(all).await;
+    let asked = results.iter().filter(|result| result.is_ok()).count();
+    let waited = results
+        .iter()
+        .filter(|result| matches!(result, Err(Trouble::NotStarted)));
+    assert!(asked > 0 && asked + waited.count() == 13, "{results:?}");
+    assert_eq!(rig.asked("os-resetState"), asked);
+}
+
 #[tokio::test]
 async fn a_guest_that_is_gone_is_gone() {
     let rig = Rig::new().await;
@@ -335,6 +365,33 @@ async fn a_guest_that_is_gone_is_gone() {
     assert!(facts.is_none() && records.is_empty());
     let refused = rig.act(evacuate(&nobody, &[])).await.unwrap_err();
     assert_eq!(refused, Trouble::Refused(Refusal::NotFound));
+}
+
+/// A gateway that finds no Nova behind it answers 404 as well, and so does a Nova that is asked for its versions.
+#[tokio::test]
+async fn that_a_guest_is_gone_is_believed_of_nova_alone() {
+    let nobody_there = ApiFault::all(ApiEffect::Gateway(404)).service("compute");
+    let no_versions = ApiFault::all(ApiEffect::Refuse(404)).service("compute").times(1);
+    let no_user = ApiFault::all(ApiEffect::Refuse(404)).service("identity");
+    for fault in [nobody_there, no_versions, no_user] {
+        let rig = Rig::new().await;
+        let server = rig.server_on(ONE);
+        for effect in [
+            Effect::ReadServer {
+                server: server.clone(),
+            },
+            evacuate(&server, &[]),
+            Effect::Start { server },
+        ] {
+            rig.world.heal();
+            rig.world.break_api(fault.clone());
+            let unknown = rig.act(effect.clone()).await.unwrap_err();
+            assert_eq!(unknown, Trouble::Unknown, "{fault:?}: {effect:?}");
+            if fault.times.is_some() {
+                break;
+            }
+        }
+    }
 }
 
 #[tokio::test]

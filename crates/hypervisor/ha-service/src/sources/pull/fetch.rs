@@ -9,10 +9,11 @@ use std::time::Duration;
 use cobaltcore_kit::tls::{ClientTls, TokenFile};
 use parking_lot::Mutex;
 
+use super::MOST_SERIES;
 use crate::config::{Pull, PullAuth};
 use crate::error::Error;
 use crate::peers::{client, read_at_most};
-use crate::sources::exposition::MOST_BYTES;
+use crate::sources::exposition::{MOST_BYTES, Reader, Scrape, TextError};
 
 /// How a source is reached.
 pub(super) struct Fetcher {
@@ -81,6 +82,40 @@ impl Fetcher {
 
     /// The text at an address.
     pub(super) async fn fetch(&self, url: &str) -> Result<String, Failure> {
+        let answer = self.ask(url).await?;
+        let body = read_at_most(answer, MOST_BYTES)
+            .await
+            .map_err(Failure::Answered)?;
+        String::from_utf8(body).map_err(|_| Failure::Answered("the answer is not text".into()))
+    }
+
+    /// What is wanted of the metrics at an address. They are read as they come in: of many exporters that have much to
+    /// say, none is held as a whole.
+    pub(super) async fn scrape(&self, url: &str, wanted: impl Fn(&str) -> bool) -> Result<Scrape, Failure> {
+        let mut answer = self.ask(url).await?;
+        let mut reader = Reader::new(wanted, MOST_SERIES);
+        while let Some(piece) = next(&mut answer).await? {
+            reader.read(&piece).map_err(Failure::Unreadable)?;
+        }
+        reader.end().map_err(Failure::Unreadable)
+    }
+
+    /// Whether an address answers well and to the end. What it says is of no use.
+    pub(super) async fn knock(&self, url: &str) -> Result<(), Failure> {
+        let mut answer = self.ask(url).await?;
+        let mut bytes = 0;
+        while let Some(piece) = next(&mut answer).await? {
+            bytes += piece.len();
+            if bytes > MOST_BYTES {
+                let why = format!("the answer has more than {MOST_BYTES} bytes");
+                return Err(Failure::Answered(why));
+            }
+        }
+        Ok(())
+    }
+
+    /// The answer of an address, if it is a good one.
+    async fn ask(&self, url: &str) -> Result<reqwest::Response, Failure> {
         let unable = |error: cobaltcore_kit::Error| Failure::Unable(error.to_string());
         let request = self.client()?.get(url);
         let request = match &self.who {
@@ -92,11 +127,14 @@ impl Fetcher {
         if !answer.status().is_success() {
             return Err(Failure::Answered(format!("answered {}", answer.status())));
         }
-        let body = read_at_most(answer, MOST_BYTES)
-            .await
-            .map_err(Failure::Answered)?;
-        String::from_utf8(body).map_err(|_| Failure::Answered("the answer is not text".into()))
+        Ok(answer)
     }
+}
+
+/// The next piece of a body.
+async fn next(answer: &mut reqwest::Response) -> Result<Option<bytes::Bytes>, Failure> {
+    let piece = answer.chunk().await;
+    piece.map_err(|error| Failure::Answered(error.to_string()))
 }
 
 /// Why nothing was fetched.
@@ -108,6 +146,9 @@ pub(super) enum Failure {
     /// A program answered, but not with what was wanted.
     #[error("{0}")]
     Answered(String),
+    /// A program answered with what cannot be read, or is too much.
+    #[error("{0}")]
+    Unreadable(TextError),
     /// The network stack answered.
     #[error("the connection was refused")]
     Refused,

@@ -7,11 +7,52 @@ use std::time::Duration;
 use cobaltcore_api::names::HostName;
 use tokio::time::Instant;
 
+use super::MOST_SERIES;
 use crate::sources::exposition::Sample;
 use crate::sources::expr::{Labels, Term};
 
-type SeriesKey = (HostName, String, Labels);
-pub(super) type History = HashMap<SeriesKey, VecDeque<(Instant, f64)>>;
+/// Values kept of each series for `increase` and `rate`.
+const MOST_POINTS: usize = 512;
+/// A series that was not seen for this long is forgotten.
+const LONGEST: Duration = Duration::from_secs(6 * 3600);
+
+/// Of one host, by metric and labels.
+type Series = HashMap<(String, Labels), VecDeque<(Instant, f64)>>;
+
+/// Of all hosts. Each has its own room.
+#[derive(Default)]
+pub(super) struct History(HashMap<HostName, Series>);
+
+impl History {
+    /// Keeps what a host shows now.
+    pub(super) fn keep(&mut self, host: &HostName, samples: &[Sample], now: Instant) {
+        let known = self.0.entry(host.clone()).or_default();
+        for sample in samples {
+            let key = (sample.metric.clone(), sample.labels.clone());
+            if known.len() >= MOST_SERIES && !known.contains_key(&key) {
+                continue;
+            }
+            let points = known.entry(key).or_default();
+            points.push_back((now, sample.value));
+            while points.len() > MOST_POINTS {
+                points.pop_front();
+            }
+        }
+    }
+
+    /// Forgets what was not seen for long, and hosts of which nothing is left.
+    pub(super) fn forget(&mut self, now: Instant) {
+        let lately = |points: &VecDeque<(Instant, f64)>| {
+            points
+                .back()
+                .is_some_and(|(at, _)| now.duration_since(*at) < LONGEST)
+        };
+        self.0.retain(|_, known| {
+            known.retain(|_, points| lately(points));
+            !known.is_empty()
+        });
+    }
+}
 
 /// What a term finds in the samples of one host.
 pub(super) fn local_values(
@@ -25,8 +66,8 @@ pub(super) fn local_values(
         .iter()
         .filter(|sample| term.selector().matches(&sample.metric, &sample.labels));
     let growth = |sample: &Sample, span: Duration| {
-        let key = (host.clone(), sample.metric.clone(), sample.labels.clone());
-        increase(history.get(&key)?, now, span)
+        let key = (sample.metric.clone(), sample.labels.clone());
+        increase(history.0.get(host)?.get(&key)?, now, span)
     };
     match term {
         Term::Value(_) => chosen.map(|sample| sample.value).collect(),
@@ -63,6 +104,29 @@ fn increase(points: &VecDeque<(Instant, f64)>, now: Instant, span: Duration) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_host_with_much_to_tell_takes_no_room_of_others() {
+        let series = |count: usize| -> Vec<Sample> {
+            let sample = |n: usize| Sample {
+                metric: "a".into(),
+                labels: Labels::from([("n".to_owned(), n.to_string())]),
+                value: 1.0,
+            };
+            (0..count).map(sample).collect()
+        };
+        let (mut history, now) = (History::default(), Instant::now());
+        let [loud, other] = ["n1", "n2"].map(|name| HostName::new(name).unwrap());
+        history.keep(&loud, &series(3 * MOST_SERIES), now);
+        history.keep(&other, &series(7), now);
+        let kept = |history: &History, host| history.0.get(host).map(HashMap::len);
+        assert_eq!(kept(&history, &loud), Some(MOST_SERIES));
+        assert_eq!(kept(&history, &other), Some(7));
+        let later = now + LONGEST;
+        history.keep(&other, &series(2), later);
+        history.forget(later);
+        assert_eq!((kept(&history, &loud), kept(&history, &other)), (None, Some(2)));
+    }
 
     #[tokio::test(start_paused = true)]
     async fn counters_grow_and_begin_anew() {

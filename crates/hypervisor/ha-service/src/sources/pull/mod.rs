@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cobaltcore_api::names::HostName;
-use cobaltcore_ha_engine::{Degraded, Input, Observation, Onlooker, ProbeResult, Prober};
+use cobaltcore_ha_engine::{Degraded, Input, Mono, Observation, Onlooker, ProbeResult, Prober};
 use futures::StreamExt as _;
 use rusqlite::params;
 use tokio::time::Instant;
@@ -24,8 +24,9 @@ use fetch::{Failure, Fetcher};
 use history::{History, local_values};
 use targets::Target;
 
-use super::exposition::{self, Sample};
+use super::exposition::{Sample, Scrape};
 use super::expr::{Expr, Labels, Term};
+use crate::clock::Clock;
 use crate::config::{Pull, PullKind, Rule, RuleMonitor, RuleVerdict};
 use crate::error::Error;
 use crate::http::App;
@@ -33,11 +34,8 @@ use crate::leadership::pause;
 use crate::metrics::OfSource;
 use crate::signals::{Said, record};
 
-/// Values kept of each series for `increase` and `rate`.
-const MOST_POINTS: usize = 512;
-/// Series kept for that, per host.
+/// Series of one host that rules may ask for.
 const MOST_SERIES: usize = 4096;
-const LONGEST_HISTORY: Duration = Duration::from_secs(6 * 3600);
 
 struct Compiled {
     rule: Rule,
@@ -55,13 +53,48 @@ enum Fetched {
     Failed,
 }
 
+/// How a target is looked at.
+#[derive(Clone)]
+struct Look {
+    kind: PullKind,
+    clock: Clock,
+    fetcher: Arc<Fetcher>,
+    wanted: Arc<HashSet<String>>,
+}
+
+impl Look {
+    async fn at(self, target: Target) -> Looked {
+        let asked_at = self.clock.mono();
+        let found = if self.kind == PullKind::Exposition {
+            let wanted = |metric: &str| self.wanted.contains(metric);
+            self.fetcher.scrape(&target.url, wanted).await
+        } else {
+            let answered = self.fetcher.knock(&target.url).await;
+            answered.map(|()| Scrape::default())
+        };
+        Looked {
+            target,
+            asked_at,
+            found,
+        }
+    }
+}
+
+/// What came of one target.
+struct Looked {
+    target: Target,
+    asked_at: Mono,
+    found: Result<Scrape, Failure>,
+}
+
 /// Fetches one source.
 pub struct Puller {
     pull: Pull,
     app: Arc<App>,
-    fetcher: Fetcher,
+    fetcher: Arc<Fetcher>,
     rules: Vec<Compiled>,
-    wanted: HashSet<String>,
+    /// The metrics that rules ask for.
+    wanted: Arc<HashSet<String>>,
     history: History,
     /// Since when each rule has held for each host.
     holding: HashMap<(String, HostName), Instant>,
@@ -88,14 +121,15 @@ impl Puller {
             .iter()
             .flat_map(|compiled| compiled.expr.terms())
             .map(|term| term.selector().metric.clone())
+            .chain(["up".to_owned()])
             .collect();
         Ok(Self {
-            fetcher: Fetcher::new(&pull)?,
+            fetcher: Arc::new(Fetcher::new(&pull)?),
             pull,
             app,
             rules,
-            wanted,
-            history: HashMap::new(),
+            wanted: Arc::new(wanted),
+            history: History::default(),
             holding: HashMap::new(),
             took: Duration::ZERO,
         })
@@ -124,28 +158,35 @@ impl Puller {
         }
     }
 
+    /// Fetches from all targets, and judges each as soon as it has answered: what they say is never held together.
     async fn scrape_all(&mut self) -> bool {
-        let targets = self.targets();
-        let this = &*self;
-        let fetched: Vec<(Target, cobaltcore_ha_engine::Mono, Result<String, Failure>)> =
-            futures::stream::iter(targets)
-                .map(|target| async move {
-                    let asked = this.app.clock.mono();
-                    let body = this.fetcher.fetch(&target.url).await;
-                    (target, asked, body)
-                })
-                .buffer_unordered(self.pull.concurrency)
-                .collect()
-                .await;
+        self.history.forget(Instant::now());
+        let look = Look {
+            kind: self.pull.kind,
+            clock: self.app.clock,
+            fetcher: Arc::clone(&self.fetcher),
+            wanted: Arc::clone(&self.wanted),
+        };
+        let mut looks = futures::stream::iter(self.targets())
+            .map(|target| look.clone().at(target))
+            .buffer_unordered(self.pull.concurrency);
         let mut good = true;
-        for (target, asked_at, body) in fetched {
-            let scrape = match &body {
-                Ok(text) if self.pull.kind == PullKind::Exposition => exposition::parse(text).map(Some),
-                Ok(_) => Ok(None),
-                Err(_) => Ok(None),
-            };
-            good &= body.is_ok() && scrape.is_ok();
-            if let Err(Failure::Unable(why)) = &body {
+        while let Some(looked) = looks.next().await {
+            good &= looked.found.is_ok();
+            self.take_look(looked);
+        }
+        good
+    }
+
+    /// Takes what came of one target.
+    fn take_look(&mut self, looked: Looked) {
+        let Looked {
+            target,
+            asked_at,
+            found,
+        } = looked;
+        match &found {
+            Err(Failure::Unable(why)) => {
                 tracing::warn!(
                     source = self.pull.name,
                     url = target.url,
@@ -153,38 +194,37 @@ impl Puller {
                     "nothing could be asked"
                 );
             }
-            let Some(host) = target.host else { continue };
-            let result = match &body {
-                // A certificate that we miss is no silence of theirs.
-                Err(Failure::Unable(_)) => continue,
-                Ok(_) | Err(Failure::Answered(_)) => ProbeResult::App,
-                Err(Failure::Refused) => ProbeResult::Kernel,
-                Err(Failure::Silent(_)) => ProbeResult::Timeout,
-            };
-            let me = self.app.investigator.me;
-            // Our own scrapes share our network path: they are probes, and count as such.
-            self.app.brain.offer(Input::Saw(Observation::Probe {
-                host: host.clone(),
-                by: Prober::Replica(me),
-                asked_at,
-                result,
-            }));
-            let (mut samples, fetched) = match scrape {
-                Ok(Some(scrape)) => {
-                    self.count_doubled(scrape.doubled);
-                    (scrape.samples, Fetched::Whole)
-                }
-                Ok(None) if body.is_ok() => (Vec::new(), Fetched::Whole),
-                Ok(None) => (Vec::new(), Fetched::Failed),
-                Err(error) => {
-                    tracing::warn!(source = self.pull.name, %host, %error, "a scrape is not readable and says nothing");
-                    (Vec::new(), Fetched::Failed)
-                }
-            };
-            samples.push(self.up(&host, fetched));
-            self.take(&host, samples, fetched);
+            Err(Failure::Unreadable(error)) => {
+                tracing::warn!(source = self.pull.name, url = target.url, %error, "a scrape is not readable and says nothing");
+            }
+            _ => {}
         }
-        good
+        let Some(host) = target.host else { return };
+        let result = match &found {
+            // A certificate that we miss is no silence of theirs.
+            Err(Failure::Unable(_)) => return,
+            Ok(_) | Err(Failure::Answered(_) | Failure::Unreadable(_)) => ProbeResult::App,
+            Err(Failure::Refused) => ProbeResult::Kernel,
+            Err(Failure::Silent(_)) => ProbeResult::Timeout,
+        };
+        let me = self.app.investigator.me;
+        // Our own scrapes share our network path: they are probes, and count as such.
+        self.app.brain.offer(Input::Saw(Observation::Probe {
+            host: host.clone(),
+            by: Prober::Replica(me),
+            asked_at,
+            result,
+        }));
+        let fetched = if found.is_ok() {
+            Fetched::Whole
+        } else {
+            Fetched::Failed
+        };
+        let scrape = found.unwrap_or_default();
+        self.count_doubled(scrape.doubled);
+        let mut samples = vec![self.up(&host, fetched)];
+        samples.extend(scrape.samples);
+        self.take(&host, &samples, fetched);
     }
 
     /// Whether the fetch from a host went well, as a series of its own.
@@ -207,34 +247,17 @@ impl Puller {
         counter.inc_by(u64::try_from(doubled).unwrap_or(u64::MAX));
     }
 
-    /// Takes the samples of one host: keeps what rules need, then judges.
-    fn take(&mut self, host: &HostName, samples: Vec<Sample>, fetched: Fetched) {
+    /// Takes the samples of one host: keeps them for rules that look back, then judges.
+    fn take(&mut self, host: &HostName, samples: &[Sample], fetched: Fetched) {
         let now = Instant::now();
-        let wanted: Vec<Sample> = samples
-            .into_iter()
-            .filter(|sample| self.wanted.contains(&sample.metric) || sample.metric == "up")
-            .collect();
-        self.keep(host, &wanted, now);
+        self.history.keep(host, samples, now);
+        self.write_down(host, samples);
         self.judge_all(host, now, fetched, |history, term| {
-            local_values(history, host, &wanted, term, now)
+            local_values(history, host, samples, term, now)
         });
     }
 
-    fn keep(&mut self, host: &HostName, samples: &[Sample], now: Instant) {
-        self.history
-            .retain(|_, points| points.back().is_some_and(|(at, _)| now - *at < LONGEST_HISTORY));
-        for sample in samples {
-            let key = (host.clone(), sample.metric.clone(), sample.labels.clone());
-            let room = self.history.len() < MOST_SERIES * self.app.directory.len().max(1);
-            if !room && !self.history.contains_key(&key) {
-                continue;
-            }
-            let points = self.history.entry(key).or_default();
-            points.push_back((now, sample.value));
-            while points.len() > MOST_POINTS {
-                points.pop_front();
-            }
-        }
+    fn write_down(&self, host: &HostName, samples: &[Sample]) {
         let rows: Vec<(String, f64)> = samples
             .iter()
             .map(|sample| (format!("{}{:?}", sample.metric, sample.labels), sample.value))

@@ -34,13 +34,18 @@ async fn target(tls: Option<ServerTls>) -> String {
     format!("{scheme}://localhost:{port}/")
 }
 
-async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, shown: String) {
+/// What somebody asks.
+async fn asked(stream: &mut (impl AsyncRead + Unpin)) -> String {
     let mut request = Vec::new();
     let mut byte = [0; 1];
     while !request.ends_with(b"\r\n\r\n") && stream.read_exact(&mut byte).await.is_ok() {
         request.extend(byte);
     }
-    let request = String::from_utf8(request).unwrap();
+    String::from_utf8(request).unwrap()
+}
+
+async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, shown: String) {
+    let request = asked(&mut stream).await;
     let mut lines = request.lines();
     let said = lines
         .find_map(|line| line.strip_prefix("authorization: "))
@@ -111,6 +116,44 @@ async fn tokens_and_passwords_are_read_from_files_and_again_when_those_change() 
     folder.put("password", "hunter2\n");
     let encoded = "bWV0cmljczpodW50ZXIy";
     assert_eq!(basic.fetch(&url).await.unwrap(), format!("Basic {encoded} none"));
+}
+
+/// Answers whoever asks with a text.
+async fn exporter(text: String) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut socket, _)) = listener.accept().await {
+            let head = format!(
+                "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+                text.len()
+            );
+            asked(&mut socket).await;
+            let _ = socket.write_all(format!("{head}{text}").as_bytes()).await;
+            // Until the other side has had enough.
+            let _ = socket.read_to_end(&mut Vec::new()).await;
+        }
+    });
+    format!("http://localhost:{port}/")
+}
+
+#[tokio::test]
+async fn of_an_exporter_only_that_is_kept_which_rules_ask_for_and_not_too_much_of_it() {
+    let series = |metric: &str, count: usize| -> String {
+        (0..count).map(|n| format!("{metric}{{n=\"{n}\"}} 1\n")).collect()
+    };
+    let fetcher = Fetcher::new(&pull(PullTls::default(), PullAuth::default())).unwrap();
+    let wanted = |metric: &str| metric == "wanted";
+    let url = exporter(series("other", 3 * MOST_SERIES) + &series("wanted", MOST_SERIES)).await;
+    let found = fetcher.scrape(&url, wanted).await.unwrap();
+    assert_eq!(found.samples.len(), MOST_SERIES);
+    let url = exporter(series("wanted", MOST_SERIES + 1)).await;
+    let error = fetcher.scrape(&url, wanted).await.unwrap_err();
+    assert!(
+        matches!(error, Failure::Unreadable(_)) && error.to_string().contains("more than 4096 series"),
+        "{error}"
+    );
+    assert!(fetcher.knock(&url).await.is_ok(), "that it answers is known");
 }
 
 struct Authority(rcgen::Issuer<'static, rcgen::KeyPair>, String);

@@ -3,38 +3,34 @@
 //! so an evacuation is asked for once per intent of the engine, after another look at the guest and
 //! its records, and an answer that got lost is told as unknown.
 
-use std::collections::{BTreeMap, HashMap};
+mod around;
+mod list;
+mod memory;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use cobaltcore_api::names::{HostName, ServerId};
 use cobaltcore_ha_engine::{
-    Answer, Effect, IncidentId, MigrationFacts, MigrationId, Refusal, ServerFacts, ServiceChange, Trouble,
-    lock_reason,
+    Answer, Effect, IncidentId, MigrationFacts, MigrationId, Refusal, ServiceChange, Trouble, lock_reason,
 };
 use cobaltcore_ha_wire::bounds;
 use cobaltcore_openstack::nova::{
-    ComputeService, Evacuation, GroupFilter, Migration, MigrationFilter, MigrationType, Nova, Server,
-    ServerFilter, ServiceUpdate, VmState,
+    ComputeService, Evacuation, Migration, MigrationFilter, Nova, ServiceUpdate, VmState,
 };
-use cobaltcore_openstack::{Error, ImageId, Kind, Microversion, Optional as _, Session, UserId, glance};
-use jiff::Timestamp;
-use parking_lot::Mutex;
-use tokio::time::Instant;
+use cobaltcore_openstack::{Error, Kind, Microversion, Optional as _, Service, Session, UserId};
 
-use super::facts::{self, Around, Wish};
+use self::around::{Known, REMEMBER};
+use super::facts::{self, Wish};
 use super::pace::{Lane, Pace};
 use super::{Bounds, Outcome, named};
-use crate::config::{Config, EphemeralBackend};
+use crate::config::Config;
 use crate::deps::Deps;
 use crate::directory::Directory;
-use crate::disks::Guests;
 use crate::settings::InForce;
 
-/// What is known of images and groups is asked again after this.
-const REMEMBER: Duration = Duration::from_mins(10);
-/// Nothing that moves live has been under way for longer.
-const LIVE_HISTORY: Duration = Duration::from_hours(7 * 24);
+/// Nobody waits longer for a turn: the request itself takes the rest of its action's time.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// From this version on an evacuated guest ends stopped; before, it keeps its state.
 const ENDS_STOPPED: Microversion = Microversion::new(2, 95);
 const KEEPS_STATE: Microversion = Microversion::new(2, 94);
@@ -47,33 +43,7 @@ pub(super) struct Cloud {
     in_force: InForce,
     directory: Directory,
     pace: Arc<Pace>,
-    images: Shared<HashMap<ImageId, Remembered<Option<Arc<glance::Image>>>>>,
-    groups: Shared<Option<Remembered<Arc<Groups>>>>,
-    aggregates: Shared<Option<Remembered<Arc<Aggregates>>>>,
-}
-
-type Shared<T> = Arc<Mutex<T>>;
-/// Names of groups whose members must not share a host, by id.
-type Groups = HashMap<String, String>;
-/// The metadata of aggregates, by Nova's name of the host.
-type Aggregates = HashMap<String, Vec<BTreeMap<String, String>>>;
-
-struct Remembered<T> {
-    since: Instant,
-    what: T,
-}
-
-impl<T: Clone> Remembered<T> {
-    fn new(what: T) -> Self {
-        Self {
-            since: Instant::now(),
-            what,
-        }
-    }
-
-    fn fresh(&self) -> Option<T> {
-        (self.since.elapsed() < REMEMBER).then(|| self.what.clone())
-    }
+    known: Arc<Known>,
 }
 
 impl Cloud {
@@ -84,9 +54,7 @@ impl Cloud {
             in_force: deps.in_force.clone(),
             directory: deps.directory.clone(),
             pace: Arc::new(Pace::new(config.openstack.rps)),
-            images: Arc::default(),
-            groups: Arc::default(),
-            aggregates: Arc::default(),
+            known: Arc::default(),
         }
     }
 
@@ -153,9 +121,13 @@ impl Cloud {
         result.map_err(|failure| self.judge(effect, failure))
     }
 
-    /// Waits until Nova may be asked to change something, and gives up if that takes too long.
+    /// Waits until Nova may be asked to change something, and gives up if that takes too long: whoever is cut off while it
+    /// waits could not say that nothing has left.
     async fn turn(&self, lane: Lane, bounds: Bounds<'_>) -> Result<Nova, Trouble> {
-        self.pace.turn(lane).await;
+        let patience = bounds.left()?.min(PATIENCE);
+        tokio::time::timeout(patience, self.pace.turn(lane))
+            .await
+            .map_err(|_| Trouble::NotStarted)?;
         self.changing(bounds)
     }
 
@@ -236,54 +208,6 @@ impl Cloud {
 
     // --- servers
 
-    /// All guests of a host and the records of their migrations. What is remembered of images, groups and aggregates is
-    /// read anew: a plan is made of this.
-    async fn list_servers(&self, host: &HostName) -> Result<Answer, Failure> {
-        let nova_host = self.nova_host(host)?;
-        self.images.lock().clear();
-        *self.groups.lock() = None;
-        *self.aggregates.lock() = None;
-        let filter = ServerFilter::on_host(nova_host.as_str());
-        let listed = self.nova().servers(&filter).await?;
-        let mut complete = true;
-        let mut servers = Vec::with_capacity(listed.len());
-        for server in &listed {
-            if let Some(facts) = self.facts(server, None).await? {
-                servers.push(facts);
-            } else {
-                complete = false;
-                tracing::warn!(%host, server = %server.id, status = ?server.status, "Nova does not say enough about a server");
-            }
-        }
-        let evacuations = MigrationFilter {
-            source: Some(nova_host.clone()),
-            migration_type: Some(MigrationType::Evacuation),
-            ..MigrationFilter::default()
-        };
-        let recent = MigrationFilter {
-            host: Some(nova_host),
-            changes_since: Timestamp::now().checked_sub(LIVE_HISTORY).ok(),
-            ..MigrationFilter::default()
-        };
-        let mut records = self.nova().migrations(&evacuations).await?;
-        records.extend(self.nova().migrations(&recent).await?);
-        let mut migrations: BTreeMap<MigrationId, MigrationFacts> = BTreeMap::new();
-        for facts in records.iter().filter_map(|record| self.migration(record)) {
-            migrations.insert(facts.id, facts);
-        }
-        // Nova leaves the guests of a cell that is down out of a list that is asked for by host, and says nothing of it;
-        // their compute service it shows without a state.
-        if facts::service(&self.service(host).await?).is_none() {
-            tracing::warn!(%host, "Nova does not know the state of its compute service, so its list of guests proves nothing");
-            complete = false;
-        }
-        Ok(Answer::Servers {
-            servers,
-            migrations: migrations.into_values().collect(),
-            complete,
-        })
-    }
-
     fn migration(&self, record: &Migration) -> Option<MigrationFacts> {
         facts::migration(record, |nova_host| self.host_of(nova_host))
     }
@@ -316,7 +240,7 @@ impl Cloud {
         } else {
             None
         };
-        let facts = self.facts(&found, wish).await?;
+        let facts = self.facts(&found, wish, REMEMBER).await?;
         let facts = facts.ok_or(Failure::Trouble(Trouble::Unknown))?;
         Ok(Answer::Server {
             server: Some(facts),
@@ -328,108 +252,6 @@ impl Cloud {
         let us = UserId::from(self.session.identity().await?.user.id.as_str());
         let history = self.nova().history(&id(server)).await.optional()?;
         Ok(facts::by_owner(&history.unwrap_or_default(), &us))
-    }
-
-    /// A server with what its image, aggregates and groups say of it.
-    async fn facts(&self, server: &Server, wish: Option<Wish>) -> Result<Option<ServerFacts>, Failure> {
-        let image = match &server.image {
-            Some(image) => self.image(image).await?,
-            None => None,
-        };
-        let aggregates = self
-            .aggregates_of(server.host.as_deref().unwrap_or_default())
-            .await?;
-        let anti_affinity = match server.server_groups.first() {
-            Some(_) => {
-                let hard = self.anti_affinity().await?;
-                server
-                    .server_groups
-                    .iter()
-                    .find(|group| hard.contains_key(group.as_str()))
-            }
-            None => None,
-        };
-        let host = server.host.as_deref().and_then(|host| self.host_of(host));
-        let config = self.in_force.get();
-        let listed = |guests: &Guests| {
-            let (Some(host), Ok(id)) = (&host, ServerId::new(server.id.as_str())) else {
-                return false;
-            };
-            guests.has(host, &id)
-        };
-        let around = Around {
-            in_ceph: listed(&self.directory.in_ceph),
-            outside_ceph: listed(&self.directory.outside_ceph),
-            backend: self.backend(host.as_ref(), &config),
-            image: image.as_deref(),
-            aggregates: &aggregates,
-            anti_affinity: anti_affinity.map(ToString::to_string),
-            wish,
-        };
-        Ok(facts::server(server, host, &around, &config.recovery))
-    }
-
-    /// Where the disks are that are made of images.
-    fn backend(&self, host: Option<&HostName>, config: &Config) -> EphemeralBackend {
-        let Some(host) = host else {
-            return config.recovery.ephemeral_backend;
-        };
-        let entry = self.directory.get(host).unwrap_or_default();
-        config
-            .recovery
-            .backend_of(host, entry.building_block(), entry.zone())
-    }
-
-    /// An image that is gone says nothing; a Glance that does not answer is no such image.
-    async fn image(&self, id: &ImageId) -> Result<Option<Arc<glance::Image>>, Failure> {
-        if let Some(known) = self.images.lock().get(id).and_then(Remembered::fresh) {
-            return Ok(known);
-        }
-        let asked = self
-            .session
-            .within(self.in_force.get().openstack.timeout.0)
-            .glance();
-        let found = match asked.image(id).await.optional() {
-            Err(error) if error.kind() == Kind::NoEndpoint => None,
-            found => found?.map(Arc::new),
-        };
-        let mut images = self.images.lock();
-        images.retain(|_, known| known.fresh().is_some());
-        images.insert(id.clone(), Remembered::new(found.clone()));
-        Ok(found)
-    }
-
-    async fn aggregates_of(&self, nova_host: &str) -> Result<Vec<BTreeMap<String, String>>, Failure> {
-        let known = self.aggregates.lock().as_ref().and_then(Remembered::fresh);
-        let all = if let Some(known) = known {
-            known
-        } else {
-            let mut by_host: Aggregates = HashMap::new();
-            for aggregate in self.nova().aggregates().await? {
-                for host in aggregate.hosts {
-                    by_host.entry(host).or_default().push(aggregate.metadata.clone());
-                }
-            }
-            let all = Arc::new(by_host);
-            *self.aggregates.lock() = Some(Remembered::new(Arc::clone(&all)));
-            all
-        };
-        Ok(all.get(nova_host).cloned().unwrap_or_default())
-    }
-
-    /// Groups whose members must not share a host, by id.
-    async fn anti_affinity(&self) -> Result<Arc<Groups>, Failure> {
-        if let Some(known) = self.groups.lock().as_ref().and_then(Remembered::fresh) {
-            return Ok(known);
-        }
-        let groups = self.nova().server_groups(GroupFilter::AllProjects).await?;
-        let hard = groups.into_iter().filter(|group| group.policy == "anti-affinity");
-        let found = Arc::new(
-            hard.map(|group| (group.id.to_string(), group.name))
-                .collect::<HashMap<_, _>>(),
-        );
-        *self.groups.lock() = Some(Remembered::new(Arc::clone(&found)));
-        Ok(found)
     }
 
     // --- evacuation
@@ -518,11 +340,11 @@ pub(crate) fn microversion(text: &str) -> Option<Microversion> {
     Some(Microversion::new(major.parse().ok()?, minor.parse().ok()?))
 }
 
-/// Nova does not know how old its computes are, for instance because all of a cell are forced down.
+/// Whether what was refused may be taken at an older microversion. Nova refuses so when it does not know how old its
+/// computes are, for instance because all of a cell are forced down, and some releases garble what they say of it.
 fn wants_older(error: &Error) -> bool {
     let words = error.message().unwrap_or_default();
-    error.kind() == Kind::Refused
-        && (words.contains("older microversion") || words.contains("microversion 2.95"))
+    error.status() == Some(400) && !words.contains(STILL_IN_USE) && !never(error)
 }
 
 /// How Nova says that it believes a compute service to be up.
@@ -538,10 +360,11 @@ const NEVER: [&str; 5] = [
     "not support",
 ];
 
-/// Whether Nova will refuse this guest whenever it is asked.
+/// Whether Nova will refuse this guest whenever it is asked. It says so of a guest with a share as of a conflict, which no
+/// other state of the guest would end.
 fn never(error: &Error) -> bool {
     let words = error.message().unwrap_or_default();
-    error.kind() == Kind::Refused
+    matches!(error.kind(), Kind::Refused | Kind::Conflict)
         && !words.contains(STILL_IN_USE)
         && NEVER.iter().any(|phrase| words.contains(phrase))
 }
@@ -551,12 +374,14 @@ fn never(error: &Error) -> bool {
 fn trouble(error: &Error) -> Trouble {
     let words = error.message().unwrap_or_default();
     match error.kind() {
-        Kind::NotFound => Trouble::Refused(Refusal::NotFound),
+        Kind::NotFound if error.service() == Some(Service::Nova) => Trouble::Refused(Refusal::NotFound),
         Kind::Conflict | Kind::GenerationConflict => Trouble::Refused(Refusal::Conflict),
         Kind::Unauthorized | Kind::Forbidden => Trouble::Refused(Refusal::Unauthorized),
         Kind::Refused if words.contains(STILL_IN_USE) => Trouble::Refused(Refusal::StillInUse),
         Kind::Refused | Kind::TooOld | Kind::Nameless | Kind::NoEndpoint => Trouble::Refused(Refusal::Other),
-        Kind::RateLimited
+        // What Keystone or Glance does not find says nothing of a guest.
+        Kind::NotFound
+        | Kind::RateLimited
         | Kind::Overloaded
         | Kind::Unreachable
         | Kind::Deadline
