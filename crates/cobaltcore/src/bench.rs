@@ -52,7 +52,8 @@ pub(crate) struct HaArgs {
     /// Fewer and shorter measurements, which show that the benchmark itself works
     #[arg(long)]
     quick: bool,
-    /// Only these parts: spool, wire, agent, ingest, engine, fleet, resume
+    /// Only these parts: spool, wire, agent, ingest, engine, fleet, resume; and full, two weeks of events in the
+    /// database, which takes some minutes and six gigabytes more and is measured only if it is named
     #[arg(long, value_name = "PART", value_delimiter = ',', value_parser = cobaltcore_ha_bench::PARTS)]
     only: Vec<String>,
     /// Hosts of the fleets, in growing order; each has fifty guests

@@ -1,22 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Records into the service: how many one core takes, how long an acknowledgement takes under load, what a record
-//! weighs in the database, and how soon a service with a large database is ready.
+//! Records into the service: how many one core takes, how long an acknowledgement takes under load, and what a record
+//! weighs in the database.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rusqlite::Connection;
-
 use crate::caller::Caller;
+use crate::database::{GIB, TWO_WEEKS, starts, weight};
 use crate::service::{DEAF, Place, Service, token};
 use crate::speaker::{Speaker, encoded};
 use crate::{BenchError, Row, at, floor, set_up};
 
-/// Two weeks at fifty records a second.
-const TWO_WEEKS: f64 = 14.0 * 86_400.0 * 50.0;
-const GIB: f64 = 1024.0 * 1024.0 * 1024.0;
-
-fn names(count: usize) -> Vec<String> {
+pub(crate) fn names(count: usize) -> Vec<String> {
     (1..=count).map(|n| format!("node{n:04}")).collect()
 }
 
@@ -46,13 +41,18 @@ impl Sender {
 }
 
 /// Records per second: of one core, and of the clock.
-struct Rate {
+pub(crate) struct Rate {
     of_a_core: f64,
     of_the_clock: f64,
 }
 
 /// As fast as it goes, each host on a connection of its own.
-async fn flood(service: &Service, hosts: &[String], batch: u64, rounds: u64) -> Result<Rate, BenchError> {
+pub(crate) async fn flood(
+    service: &Service,
+    hosts: &[String],
+    batch: u64,
+    rounds: u64,
+) -> Result<Rate, BenchError> {
     let (began, cpu) = (Instant::now(), service.role.cpu_seconds());
     let all = hosts.iter().enumerate().map(|(number, host)| async move {
         let mut sender = Sender::new(service, host, number)?;
@@ -170,82 +170,11 @@ pub(crate) async fn measure(program: &Path, quick: bool) -> Result<Vec<Row>, Ben
     rows.push(
         Row::new(
             "database: after 14 days at 50 events/s",
-            each * TWO_WEEKS / GIB,
+            each * TWO_WEEKS as f64 / GIB,
             "GiB",
         )
         .at_most(6.0, 8.0),
     );
     rows.extend(starts(program, &place, count, empty, quick).await?);
     Ok(rows)
-}
-
-/// Events in a database, and the bytes of it that are used.
-fn weight(path: &Path) -> Result<(u64, u64), BenchError> {
-    let failed = |error: rusqlite::Error| set_up("the database")(error.into());
-    let connection = Connection::open(path).map_err(failed)?;
-    connection
-        .query_row("pragma wal_checkpoint(truncate)", [], |_| Ok(()))
-        .map_err(failed)?;
-    let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
-    let count = number("select count(*) from events").map_err(failed)?;
-    let pages =
-        number("pragma page_count").map_err(failed)? - number("pragma freelist_count").map_err(failed)?;
-    let bytes = pages * number("pragma page_size").map_err(failed)?;
-    Ok((count.cast_unsigned(), bytes.cast_unsigned()))
-}
-
-/// From start to ready, with an empty database and with ever more events in it.
-async fn starts(
-    program: &Path,
-    place: &Place,
-    count: u64,
-    empty: Duration,
-    quick: bool,
-) -> Result<Vec<Row>, BenchError> {
-    let mut growth = vec![(0, empty.as_secs_f64())];
-    let mut have = count;
-    for times in [1, 4, 4] {
-        have = grow(&place.database(), have, if quick { 1 } else { times })?;
-        let (service, took) = place.start_ready(program).await?;
-        growth.push((have as usize, took.as_secs_f64()));
-        service.role.kill().await;
-    }
-    let last = growth.last().copied().unwrap_or_default();
-    let row = Row::new(
-        format!("start to ready with {} events in the database", last.0),
-        last.1,
-        "s",
-    );
-    Ok(vec![row.at_most(3.0, 10.0).grown("events", growth)])
-}
-
-/// Makes a database hold `times` as many events, numbered on.
-fn grow(path: &Path, have: u64, times: u64) -> Result<u64, BenchError> {
-    let failed = |error: rusqlite::Error| set_up("a large database")(error.into());
-    let connection = Connection::open(path).map_err(failed)?;
-    let columns: Vec<String> = connection
-        .prepare("select name from pragma_table_info('events')")
-        .and_then(|mut query| query.query_map([], |row| row.get(0))?.collect())
-        .map_err(failed)?;
-    let highest: i64 = connection
-        .query_row("select max(seq) from events", [], |row| row.get(0))
-        .map_err(failed)?;
-    let source: Vec<String> = columns
-        .iter()
-        .map(|column| match column.as_str() {
-            // The same rows again under numbers that are free.
-            "seq" => format!("seq + ?1 * {highest}"),
-            "id" => "null".to_owned(),
-            other => other.to_owned(),
-        })
-        .collect();
-    let sql = format!(
-        "insert into events({}) select {} from events where seq <= {highest}",
-        columns.join(", "),
-        source.join(", ")
-    );
-    for round in 1..times {
-        connection.execute(&sql, [round.cast_signed()]).map_err(failed)?;
-    }
-    Ok(have * times)
 }

@@ -5,6 +5,7 @@
 
 mod agent;
 mod caller;
+mod database;
 mod engine;
 mod fleet;
 mod floor;
@@ -23,8 +24,12 @@ use std::path::PathBuf;
 
 pub use report::{Beside, Growth, Report, Row};
 
-/// What can be measured alone.
-pub const PARTS: [&str; 7] = ["spool", "wire", "agent", "ingest", "engine", "fleet", "resume"];
+/// What can be measured alone. [`FULL`] is measured only if it is named.
+pub const PARTS: [&str; 8] = [
+    "spool", "wire", "agent", "ingest", "engine", "fleet", "resume", FULL,
+];
+/// A full database: minutes to fill, and six gigabytes.
+const FULL: &str = "full";
 
 /// What to measure.
 pub struct Options {
@@ -34,7 +39,7 @@ pub struct Options {
     pub agent: PathBuf,
     /// Seconds instead of minutes.
     pub quick: bool,
-    /// Only these of [`PARTS`]; all if empty.
+    /// Only these of [`PARTS`]; if empty, all but the full database.
     pub only: Vec<String>,
     /// Hosts of the fleets, in growing order.
     pub sizes: Vec<usize>,
@@ -88,7 +93,8 @@ pub async fn run(options: Options) -> Result<Report, BenchError> {
         sizes,
         progress,
     } = options;
-    let wanted = |part: &str| only.is_empty() || only.iter().any(|one| one == part);
+    let named = |part: &str| only.iter().any(|one| one == part);
+    let wanted = |part: &str| only.is_empty() || named(part);
     let mut report = Report::default();
     if wanted("spool") {
         progress("the spool");
@@ -109,6 +115,12 @@ pub async fn run(options: Options) -> Result<Report, BenchError> {
     if wanted("ingest") {
         progress("records into the service");
         report.rows.extend(ingest::measure(&program, quick).await?);
+    }
+    if named(FULL) {
+        progress("a full database");
+        report
+            .rows
+            .extend(database::full(&program, quick, progress).await?);
     }
     if wanted("engine") {
         progress("decisions");
