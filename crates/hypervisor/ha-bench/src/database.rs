@@ -41,7 +41,7 @@ pub(crate) async fn starts(
     let mut growth = vec![(0, empty.as_secs_f64())];
     let mut have = count;
     for times in [1, 4, 4] {
-        have = grow(&place.database(), have, if quick { 1 } else { times })?;
+        have = grow(&place.database(), have, have * if quick { 1 } else { times })?;
         let (service, took) = place.start_ready(program).await?;
         growth.push((have as usize, took.as_secs_f64()));
         service.role.kill().await;
@@ -62,8 +62,7 @@ pub(crate) async fn full(program: &Path, quick: bool, progress: fn(&str)) -> Res
     service.role.kill().await;
     let (mut have, _) = weight(&place.database())?;
     while have < wanted {
-        let times = wanted.div_ceil(have).min(10);
-        have = grow(&place.database(), have, times)?;
+        have = grow(&place.database(), have, wanted.min(10 * have))?;
         progress(&format!("{have} of {wanted} events are in the database"));
     }
     let (count, bytes) = weight(&place.database())?;
@@ -89,8 +88,8 @@ fn ready(events: usize, seconds: f64) -> Row {
     .at_most(3.0, 10.0)
 }
 
-/// Makes a database hold `times` as many events, numbered on.
-fn grow(path: &Path, have: u64, times: u64) -> Result<u64, BenchError> {
+/// Makes a database hold `wanted` events: those it has again and again, numbered on. Gives back how many there are.
+fn grow(path: &Path, have: u64, wanted: u64) -> Result<u64, BenchError> {
     let failed = |error: rusqlite::Error| set_up("a large database")(error.into());
     let connection = Connection::open(path).map_err(failed)?;
     let columns: Vec<String> = connection
@@ -110,12 +109,17 @@ fn grow(path: &Path, have: u64, times: u64) -> Result<u64, BenchError> {
         })
         .collect();
     let sql = format!(
-        "insert into events({}) select {} from events where seq <= {highest}",
+        "insert into events({}) select {} from events where seq <= {highest} limit ?2",
         columns.join(", "),
         source.join(", ")
     );
-    for round in 1..times {
-        connection.execute(&sql, [round.cast_signed()]).map_err(failed)?;
+    let mut count = have;
+    for round in 1_i64.. {
+        let most = have.min(wanted.saturating_sub(count)).cast_signed();
+        if most == 0 {
+            break;
+        }
+        count += connection.execute(&sql, [round, most]).map_err(failed)? as u64;
     }
-    Ok(have * times)
+    Ok(count)
 }

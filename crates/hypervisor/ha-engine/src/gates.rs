@@ -321,18 +321,17 @@ impl Engine {
 
     /// Whether we hear too few hosts, and one of the others that answer us does not.
     fn heard_better_elsewhere(&self, now: Mono) -> bool {
-        let enough = |heard: usize, all: usize| heard * 100 >= all * self.config.fresh_percent;
         let known = || self.hosts.values().filter(|host| host.facts.is_some());
         let heard = |who: &dyn Fn(&Host) -> bool| known().filter(|host| who(host)).count();
         let all = known().count();
         let here = heard(&|host| host.signals.fresh_here(now, &self.config));
         let hears = |replica: &ReplicaId| {
-            enough(
+            self.enough(
                 heard(&|host| host.signals.fresh_at(*replica, now, &self.config)),
                 all,
             )
         };
-        !enough(here, all) && self.peers_heard.keys().any(hears)
+        !self.enough(here, all) && self.peers_heard.keys().any(hears)
     }
 
     /// A host whose power is off needs no command, so it may be recovered in a storm; by the word of its device, or of
@@ -433,6 +432,38 @@ impl Engine {
         let canaries = self.canaries.is_some_and(|(at, ok, total)| {
             now.since(at) <= self.config.silent_after && ok * 100 >= total * self.config.canary_percent
         });
+        let fleet = self.hearing(about, now);
+        // Where all that could be heard are excused, nothing says that anything can be.
+        let nobody = fleet.others == 0 && fleet.vouched_for == 0 && fleet.excused > 0;
+        if majority && canaries && self.enough(fleet.here, fleet.others) && !nobody {
+            Ok(())
+        } else {
+            Err(HeldReason::SelfIsolated)
+        }
+    }
+
+    /// Remembers until when this replica heard too little of the fleet. Agents that lost the service together with their
+    /// neighbours keep their hosts alive: the silence of that time says nothing about watchdogs.
+    pub(crate) fn watch_hearing(&mut self, now: Mono) {
+        let fleet = self.hearing(None, now);
+        // One that is silent may be the one in question.
+        let silent = fleet.others - fleet.here;
+        if !self.enough(fleet.here, fleet.here + silent.saturating_sub(1)) {
+            self.deaf_until = Some(now);
+        }
+    }
+
+    /// Since when we have been awake and heard the fleet.
+    pub(crate) fn listening(&self) -> Mono {
+        self.deaf_until.map_or(self.awake, |deaf| deaf.max(self.awake))
+    }
+
+    fn enough(&self, heard: usize, all: usize) -> bool {
+        heard * 100 >= all * self.config.fresh_percent
+    }
+
+    /// How many hosts are heard here, of those that could be.
+    fn hearing(&self, about: Option<&HostName>, now: Mono) -> Hearing {
         let open: Vec<&Incident> = self
             .ledger
             .incidents
@@ -447,28 +478,21 @@ impl Engine {
                     !i.approved.is_empty() || i.asserted || i.state > IncidentState::Confirmed
                 })
         };
-        let (mut here, mut others, mut excused, mut vouched_for) = (0, 0, 0, 0);
+        let mut hearing = Hearing::default();
         for (name, host) in self.hosts.iter() {
             if host.facts.is_none() || vouched(name, host) {
-                vouched_for += usize::from(host.facts.is_some() && about != Some(name));
+                hearing.vouched_for += usize::from(host.facts.is_some() && about != Some(name));
                 continue;
             }
             let fresh = host.signals.fresh_here(now, &self.config);
             if fresh || !self.may_be_silent(name, host) {
-                others += 1;
-                here += usize::from(fresh);
+                hearing.others += 1;
+                hearing.here += usize::from(fresh);
             } else {
-                excused += 1;
+                hearing.excused += 1;
             }
         }
-        // Where all that could be heard are excused, nothing says that anything can be.
-        let nobody = others == 0 && vouched_for == 0 && excused > 0;
-        let hears = here * 100 >= others * self.config.fresh_percent && !nobody;
-        if majority && canaries && hears {
-            Ok(())
-        } else {
-            Err(HeldReason::SelfIsolated)
-        }
+        hearing
     }
 
     /// Whether nobody need wonder that a host says nothing: people have it in maintenance, or in their hands since they ended its
@@ -527,13 +551,25 @@ impl Engine {
             .iter()
             .filter(|(_, host)| host.signals.heard_in_term)
             .count();
-        let enough = heard * 100 >= known.len() * self.config.fresh_percent;
-        if now.since(term.since) >= self.config.warmup && enough {
+        if now.since(term.since) >= self.config.warmup && self.enough(heard, known.len()) {
             Ok(())
         } else {
             Err(HeldReason::WarmUp)
         }
     }
+}
+
+/// How many hosts there are, by whether they are heard.
+#[derive(Default)]
+struct Hearing {
+    /// Heard.
+    here: usize,
+    /// That could be heard, those that are among them.
+    others: usize,
+    /// Silent for a reason that is known.
+    excused: usize,
+    /// Whose death somebody vouches for.
+    vouched_for: usize,
 }
 
 fn proven(host: &Host) -> bool {

@@ -377,6 +377,8 @@ pub struct PeerHost {
     pub age_ms: Option<u64>,
     /// The boot it named.
     pub boot: Option<BootId>,
+    /// How long after that heartbeat its watchdog has reset it if it was cut off, as it told there; nothing without one.
+    pub resets_after: Option<Duration>,
 }
 
 /// What a device says about power.

@@ -657,8 +657,9 @@ impl Engine {
             (Slot::Eviction, Ok(_)) => run.eviction_stopped = true,
             (Slot::Identify, Ok(Answer::Identity(identity))) => run.identity = Some((asked, identity)),
             (Slot::Power, result) => self.power_read(id, asked, result, now),
-            // An order that never left switches nothing off.
+            // An order that never left switches nothing off, and is no try after which the next one waits longer.
             (Slot::Off, Err(Trouble::NotStarted)) => {
+                run.retry.remove(&Slot::Off);
                 self.write(Entry::FenceWithdrawn { incident: id.clone() }, now);
             }
             (Slot::Off, result) => {

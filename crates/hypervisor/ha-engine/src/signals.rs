@@ -37,7 +37,7 @@ pub(crate) struct Agent {
     sent_at_ms: i64,
     pub(crate) machine: Identity,
     pub(crate) libvirt: bool,
-    resets_after: Option<Duration>,
+    pub(crate) resets_after: Option<Duration>,
     pub(crate) planned_shutdown: bool,
     up_for: Duration,
 }
@@ -328,7 +328,9 @@ pub(crate) struct Signals {
 impl Signals {
     pub(crate) fn peer(&mut self, replica: ReplicaId, seen: &PeerHost, now: Mono) {
         match self.peers.get_mut(&replica) {
-            Some((at, known)) if known.boot == seen.boot => (*at, known.age_ms) = (now, seen.age_ms),
+            Some((at, known)) if known.boot == seen.boot => {
+                (*at, known.age_ms, known.resets_after) = (now, seen.age_ms, seen.resets_after);
+            }
             _ => {
                 self.peers.insert(replica, (now, seen.clone()));
             }
@@ -492,11 +494,11 @@ impl Signals {
         })
     }
 
-    /// One snapshot of all groups. `awake` is since when we have been listening without a gap.
+    /// One snapshot of all groups. `listening` is since when we have been, without a gap.
     pub(crate) fn evidence(
         &self,
         now: Now,
-        awake: Mono,
+        listening: Mono,
         config: &Config,
         blind: bool,
         broken: Broken,
@@ -523,7 +525,7 @@ impl Signals {
         set(Group::M, self.metrics.verdict(mono, true));
         set(Group::S, self.storage.verdict(mono, false));
         set(Group::B, self.power_verdict(mono, config));
-        if self.self_fenced(mono, awake, config, broken) && !evidence.any_alive() {
+        if self.self_fenced(mono, listening, config, broken) && !evidence.any_alive() {
             evidence.groups[Group::W as usize].verdict = Verdict::Dead;
         }
         evidence.proof_contradicted = self.contradicted(mono);
@@ -604,21 +606,39 @@ impl Signals {
         }
     }
 
-    /// Whether the watchdog has fired by now. A silence that we slept through says nothing: it is counted from when we began
-    /// to listen. An agent that stops its watchdog tells whom it reaches, so its word is taken from a replica that heard it as
-    /// late as any other did; and a host that showed life after it must have reset was not reset.
-    fn self_fenced(&self, now: Mono, awake: Mono, config: &Config, broken: Broken) -> bool {
-        let (Some(after), Some(last)) = (self.agent.resets_after, self.agent.last) else {
+    /// Whether the watchdog has fired by now. A silence that we slept through, or in which hardly anybody was heard, says nothing: it is
+    /// counted from when we began to listen. A host that showed life after it must have reset was not reset.
+    fn self_fenced(&self, now: Mono, listening: Mono, config: &Config, broken: Broken) -> bool {
+        let Some((last, after)) = self.told_of_watchdog(config, broken) else {
             return false;
         };
-        let told_others = self
-            .last_heard()
-            .is_some_and(|heard| heard.since(last) > config.heartbeat_alive);
-        let disarmed = told_others || self.lived_after(last.after(after));
+        let spared = self.lived_after(last.after(after)) && !broken.is(Mutation::TrustOldWatchdog);
         self.voices(now, config) > usize::from(config.replicas) / 2
-            && now.since(awake) > after
-            && self.heartbeat_age(now).is_some_and(|age| age > after)
-            && (!disarmed || broken.is(Mutation::TrustOldWatchdog))
+            && now.since(listening) > after
+            && now.since(last) > after
+            && !spared
+    }
+
+    /// When the host was heard last, and how long after that its watchdog has reset it. An agent that stops its watchdog tells
+    /// whom it reaches, so all count that heard it about as late as anybody did, and all of them must say that it runs.
+    fn told_of_watchdog(&self, config: &Config, broken: Broken) -> Option<(Mono, Duration)> {
+        let own = self.agent.last.map(|last| (last, self.agent.resets_after));
+        if broken.is(Mutation::TrustOldWatchdog) {
+            return own.and_then(|(last, after)| Some((last, after?)));
+        }
+        let peers = self.peers.values().filter_map(|(at, seen)| {
+            let last = at.before(Duration::from_millis(seen.age_ms?));
+            Some((last, seen.resets_after))
+        });
+        let words: Vec<_> = own.into_iter().chain(peers).collect();
+        let latest = words.iter().map(|(last, _)| *last).max()?;
+        let lately = words
+            .into_iter()
+            .filter(|(last, _)| latest.since(*last) <= config.heartbeat_alive);
+        let longest = lately
+            .map(|(_, after)| after)
+            .reduce(|one, other| one.zip(other).map(|(a, b)| a.max(b)));
+        Some((latest, longest??))
     }
 
     /// Whether anything but its agent showed life of the host after `then`. Reports of its last moments surface a little later.
@@ -750,6 +770,42 @@ mod tests {
             };
             assert_eq!(heard, expected, "{boot} at {second}");
         }
+    }
+
+    /// What the leader heard and what a peer tells: when that was, and whether the watchdog ran.
+    fn reset_itself(own: (u64, bool), peer: (u64, bool), second: u64) -> bool {
+        let config = Config::default();
+        let armed = |armed: bool| armed.then(|| s(105));
+        let mut signals = Signals::default();
+        let beat = Heartbeat {
+            resets_after: armed(own.1),
+            ..beat("boot", 1, 1)
+        };
+        hears(&mut signals.agent, &beat, own.0);
+        for replica in [1, 2] {
+            let seen = PeerHost {
+                age_ms: Some((second - peer.0) * 1000),
+                boot: None,
+                resets_after: armed(peer.1),
+            };
+            signals.peer(ReplicaId(replica), &seen, Mono(second * 1000));
+        }
+        signals.self_fenced(Mono(second * 1000), Mono(0), &config, Broken::default())
+    }
+
+    #[test]
+    fn that_a_watchdog_runs_is_believed_of_whoever_heard_the_host_last() {
+        assert!(reset_itself((100, true), (100, true), 206));
+        // One heartbeat never came to the leader.
+        assert!(!reset_itself((100, true), (110, true), 206), "it is too early");
+        assert!(reset_itself((100, true), (110, true), 216));
+        for own in [90, 100, 109] {
+            assert!(
+                !reset_itself((own, true), (110, false), 900),
+                "it was stopped, and that was told elsewhere"
+            );
+        }
+        assert!(!reset_itself((110, false), (109, true), 900), "and here");
     }
 
     fn said(words: &Words, accuses: bool, second: u64) -> Verdict {

@@ -29,6 +29,8 @@ struct World {
     identity: Option<Identity>,
     disabled: bool,
     forced_down: bool,
+    /// Orders to switch off come too late to leave.
+    late: bool,
     written: Vec<Effect>,
 }
 
@@ -46,6 +48,7 @@ impl World {
             identity: None,
             disabled: false,
             forced_down: false,
+            late: false,
             written: Vec::new(),
         };
         world.seconds(70);
@@ -80,6 +83,7 @@ impl World {
             Effect::ReadPower { .. } | Effect::ReadHold { .. } => {
                 Answer::Power(self.power.ok_or(Trouble::Unknown)?)
             }
+            Effect::PowerOff { .. } if self.late => return Err(Trouble::NotStarted),
             Effect::Identify { host, .. } => {
                 Answer::Identity(self.identity.clone().unwrap_or_else(|| machine(of(host))))
             }
@@ -514,6 +518,21 @@ fn the_level_that_fenced_a_host_holds_it() {
     );
 }
 
+/// Kubernetes was slow, not the device.
+#[test]
+fn an_order_to_switch_off_that_never_left_is_given_again_at_once() {
+    let mut world = World::new();
+    world.silent = 1;
+    world.late = true;
+    while world.wrote(switched_off) < 3 {
+        world.seconds(1);
+    }
+    world.late = false;
+    let tried = world.wrote(switched_off);
+    world.seconds(5);
+    assert!(world.wrote(switched_off) > tried);
+}
+
 #[test]
 fn a_pause_that_comes_before_the_power_command_is_heeded() {
     let mut world = mismatched();
@@ -555,6 +574,55 @@ fn a_signature_is_void_as_soon_as_the_host_shows_life() {
     world.seconds(60);
     let grade = world.play.engine.ledger().incidents[&world.of(0).id].grade;
     assert_eq!(grade, None, "what was signed is about a host that was not off");
+}
+
+/// A replica that hears what the leader hears and follows its journal.
+fn follow(world: &mut World, follower: &mut Play, seconds: u32) {
+    for _ in 0..seconds {
+        follower.now = world.play.now;
+        follower.second(world.silent, false);
+        world.seconds(1);
+        let ledger = world.play.engine.ledger().clone();
+        follower.step(Input::Follow(Box::new(ledger)));
+    }
+}
+
+/// Whoever signed knew what the host had done before.
+#[test]
+fn whoever_leads_next_takes_no_signature_back_for_what_was_heard_before_it() {
+    let mut world = World::new();
+    let mut follower = Play::new();
+    follower.step(Input::LeaseLost);
+    world.power = None;
+    world.silent = 1;
+    follow(&mut world, &mut follower, 60);
+    let lost = |world: &World| {
+        let entries = world.play.journal.iter().map(|record| &record.entry);
+        entries
+            .filter(|entry| matches!(entry, Entry::FenceLost { .. }))
+            .count()
+    };
+    assert_eq!(world.decide(0, Decision::AckFenced), None);
+    follow(&mut world, &mut follower, 2);
+    world.silent = 0;
+    follow(&mut world, &mut follower, 2);
+    assert_eq!(lost(&world), 1, "it was heard");
+    world.silent = 1;
+    follow(&mut world, &mut follower, 60);
+    assert_eq!(world.decide(0, Decision::AckFenced), None);
+    follow(&mut world, &mut follower, 2);
+    let journal = world.play.journal.clone();
+    follower.now = world.play.now;
+    follower.step(Input::Lead {
+        epoch: Epoch(2),
+        sent_at: Mono(follower.now),
+        journal,
+    });
+    follower.journal.clear();
+    world.play = follower;
+    world.seconds(120);
+    assert_eq!(lost(&world), 0, "nothing was heard of it since");
+    assert!(world.wrote(asked_for) > 0);
 }
 
 /// Three hosts that people closed their incidents of wait for parts. Whoever begins to lead counts them for no storm and

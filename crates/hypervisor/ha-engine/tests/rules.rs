@@ -52,6 +52,23 @@ fn a_watchdog_has_fired_after_its_own_time_and_not_before() {
     assert_eq!(watchdog(&play, 0), Verdict::Unknown, "one without a watchdog");
 }
 
+/// In an outage of the service agents that ask each other keep their hosts alive.
+#[test]
+fn a_watchdog_counts_from_when_the_fleet_is_heard_again() {
+    let mut play = calm(Some(Duration::from_secs(105)));
+    for _ in 0..300 {
+        play.second(0b11_1111, true);
+    }
+    for after in 1..=105 {
+        play.second(1, true);
+        assert_eq!(watchdog(&play, 0), Verdict::Unknown, "{after} s after the outage");
+    }
+    for _ in 0..3 {
+        play.second(1, true);
+    }
+    assert_eq!(watchdog(&play, 0), Verdict::Dead);
+}
+
 #[test]
 fn a_host_is_suspected_at_the_very_moment_its_silence_is_too_long() {
     let mut play = calm(None);
@@ -101,7 +118,7 @@ fn whoever_hears_nobody_believes_no_watchdog() {
             play.answer(0, 0, 0b11_1111);
         }
     }
-    assert_eq!(watchdog(&play, 0), Verdict::Dead);
+    assert_eq!(watchdog(&play, 0), Verdict::Unknown);
     assert_eq!(play.effects, 0, "nothing is done to anybody");
 }
 

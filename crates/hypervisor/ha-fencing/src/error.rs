@@ -81,6 +81,14 @@ pub enum Error {
         /// The time it had.
         limit: Duration,
     },
+    /// It was never asked.
+    #[error("{device} was not asked: programs for other hosts took all places for {limit:?}")]
+    NoTurn {
+        /// Which.
+        device: String,
+        /// How long it was waited for.
+        limit: Duration,
+    },
     /// The device said no.
     #[error("{what} at {device}: {status} {message}")]
     Refused {

@@ -13,11 +13,11 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use serde::Deserialize;
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use crate::config::{Driver, Protocol};
 use crate::credentials::{Credentials, Source};
-use crate::device::Device;
+use crate::device::{Device, Purpose};
 use crate::error::{Error, Result};
 use crate::network::{Network, leads_inside};
 use crate::program::{Ended, Failure, Program};
@@ -34,6 +34,7 @@ pub(crate) struct Exec {
     /// The machine behind it, as a person recorded it.
     pub(crate) machine: Identity,
     pub(crate) limit: Duration,
+    pub(crate) purpose: Purpose,
     pub(crate) programs: Arc<Semaphore>,
     /// Where the program is led to, as far as that can be told from what it is given.
     pub(crate) targets: Vec<String>,
@@ -64,42 +65,59 @@ impl Exec {
         }
     }
 
-    /// Runs the program. Looking where it leads and waiting for one's turn count: whoever asks must have an answer in time.
+    /// Runs the program. In an incident whoever asks must have an answer in time, so waiting for one's turn counts. A check
+    /// says something of the device only if that had all its time.
     async fn run(&self, action: &'static str) -> Result<Ended> {
-        let late = || Error::TimedOut {
-            what: "running a fencing program",
-            device: format!("{} for {}", self.command, self.host),
-            limit: self.limit,
+        let asked = Instant::now();
+        let _turn = self.turn(action, asked + self.limit).await?;
+        let begun = match self.purpose {
+            Purpose::Incident => asked,
+            Purpose::Check => Instant::now(),
         };
-        let until = Instant::now() + self.limit;
-        let _turn = tokio::time::timeout_at(until, self.turn(action))
-            .await
-            .map_err(|_| late())??;
         let source = self.credentials.as_ref();
         let credentials = source.map(|source| source.of(&self.host)).transpose()?;
         let program = self.program(action, credentials.as_ref());
-        match program.run(until.saturating_duration_since(Instant::now())).await {
+        let left = self.limit.saturating_sub(begun.elapsed());
+        match program.run(left).await {
             Ok(mut ended) => {
                 if let Some(who) = &credentials {
                     ended.hide(&who.password);
                 }
                 Ok(ended)
             }
-            Err(Failure::Late) => Err(late()),
+            Err(Failure::Late) => Err(self.late()),
             Err(Failure::Other(detail)) => Err(self.failed(action, detail)),
         }
     }
 
     /// Waits for one's turn, once it is known that the program leads nowhere else.
-    async fn turn(&self, action: &'static str) -> Result<SemaphorePermit<'_>> {
+    async fn turn(&self, action: &'static str, until: Instant) -> Result<SemaphorePermit<'_>> {
         for target in &self.targets {
-            if !leads_inside(&self.networks, target).await {
+            let inside = timeout_at(until, leads_inside(&self.networks, target)).await;
+            if !inside.map_err(|_| self.late())? {
                 let detail = format!("{target} is in none of fencing.allowed_networks; it is not begun");
                 return Err(self.failed(action, detail));
             }
         }
-        let turn = self.programs.acquire().await;
+        let Ok(turn) = timeout_at(until, self.programs.acquire()).await else {
+            return Err(Error::NoTurn {
+                device: self.device_of_host(),
+                limit: self.limit,
+            });
+        };
         turn.map_err(|_| self.failed(action, "the service is stopping"))
+    }
+
+    fn late(&self) -> Error {
+        Error::TimedOut {
+            what: "running a fencing program",
+            device: self.device_of_host(),
+            limit: self.limit,
+        }
+    }
+
+    fn device_of_host(&self) -> String {
+        format!("{} for {}", self.command, self.host)
     }
 
     fn program<'a>(&'a self, action: &'a str, credentials: Option<&'a Credentials>) -> Program<'a> {

@@ -268,6 +268,7 @@ impl Fences {
                 credentials: about.credentials(),
                 machine: own.map(|own| Identity::from(&own.machine)).unwrap_or_default(),
                 limit: config.limit(),
+                purpose: target.purpose,
                 programs: self.programs.of(target.purpose),
                 targets: about.targets()?,
                 networks: Arc::clone(&self.networks),

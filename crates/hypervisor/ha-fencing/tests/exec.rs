@@ -53,6 +53,14 @@ impl Rig {
     fn read(&self, name: &str) -> String {
         std::fs::read_to_string(self.file(name)).unwrap()
     }
+
+    /// Waits until so many programs have said that they run.
+    async fn until_begun(&self, programs: usize) {
+        let begun = || std::fs::read_to_string(self.file("begun")).map_or(0, |text| text.lines().count());
+        while begun() < programs {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    }
 }
 
 /// A fence agent with a machine behind it: its power is a file.
@@ -241,10 +249,7 @@ async fn nobody_in_an_incident_waits_for_programs_that_check() {
         let ill = level(format!("ill{n}"), Purpose::Check);
         checks.spawn(async move { ill.power().await });
     }
-    let begun = || std::fs::read_to_string(rig.file("begun")).map_or(0, |text| text.lines().count());
-    while begun() < 4 {
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
+    rig.until_begun(4).await;
     let dead = level("n1".to_owned(), Purpose::Incident);
     let answered = tokio::select! {
         power = dead.power() => power,
@@ -252,6 +257,30 @@ async fn nobody_in_an_incident_waits_for_programs_that_check() {
         check = checks.join_next() => panic!("a check was over first: {check:?}"),
     };
     assert_eq!(answered.unwrap(), Power::On);
+}
+
+/// That it was never asked says nothing of a device.
+#[tokio::test]
+async fn a_check_that_never_has_its_turn_is_no_device_that_does_not_answer() {
+    let well = "{driver: exec, command: 'true', protocol: json, timeout: 300ms}";
+    let rig = Rig::new(
+        "echo >>begun; exec sleep 1000",
+        ", protocol: json, timeout: 30s",
+        &format!("hosts: {{well: {{levels: [[{well}]]}}}}"),
+    );
+    let level = |name: String| {
+        let mut target = Target::new(HostName::new(name).unwrap());
+        target.purpose = Purpose::Check;
+        rig.fences.level(&target, 0).unwrap()
+    };
+    let mut checks = tokio::task::JoinSet::new();
+    for n in 0..4 {
+        let ill = level(format!("ill{n}"));
+        checks.spawn(async move { ill.power().await });
+    }
+    rig.until_begun(4).await;
+    let error = level("well".to_owned()).power().await.unwrap_err();
+    assert!(matches!(error, Error::NoTurn { .. }), "{error}");
 }
 
 #[tokio::test]

@@ -77,6 +77,20 @@ enum End {
     Hung,
 }
 
+/// A term, until this is dropped, whatever ends it: a loop that hangs cannot be told that its term is over, and cannot say
+/// that nobody leads here.
+struct Running<'a> {
+    campaign: &'a Campaign,
+    term: Epoch,
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.campaign.terms.end(self.term);
+        self.campaign.metrics.leader.set(0);
+    }
+}
+
 impl Campaign {
     /// Runs until `stop`.
     pub async fn run(self, stop: CancellationToken) -> Result<(), BoxError> {
@@ -167,8 +181,12 @@ impl Campaign {
                     number = leading.term(next) => number,
                 },
             };
+            let running = Running {
+                campaign: self,
+                term: Epoch(number),
+            };
             let lead = Input::Lead {
-                epoch: Epoch(number),
+                epoch: running.term,
                 sent_at: self.signed(leading.as_ref()),
                 journal: records,
             };
@@ -180,13 +198,16 @@ impl Campaign {
                     Some(End::Hung)
                 },
             };
-            match kept {
-                Some(End::Hung) => {
-                    self.give_up(Epoch(number));
-                    return End::Hung;
-                }
-                Some(end) => return end,
-                None => {}
+            drop(running);
+            if kept == Some(End::Hung) {
+                tracing::error!(
+                    term = number,
+                    "the loop has not answered for {:?}; this replica gives leadership up",
+                    self.renew_deadline
+                );
+            }
+            if let Some(end) = kept {
+                return end;
             }
             if pause(stop, RETRY).await {
                 return End::Stopped;
@@ -223,17 +244,6 @@ impl Campaign {
         };
         let answer = tokio::time::timeout(self.renew_deadline, answer).await;
         answer.is_ok_and(|answer| answer.is_some())
-    }
-
-    /// Ends a term whose loop cannot be told so. The loop itself cannot say either that nobody leads.
-    fn give_up(&self, term: Epoch) {
-        tracing::error!(
-            term = term.0,
-            "the loop has not answered for {:?}; this replica gives leadership up",
-            self.renew_deadline
-        );
-        self.terms.end(term);
-        self.metrics.leader.set(0);
     }
 
     /// When the latest sign of life was sent; now, for a replica that is alone.

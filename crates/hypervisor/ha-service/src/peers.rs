@@ -153,6 +153,7 @@ impl Peers {
                         let heard = PeerHost {
                             age_ms: seen.age_ms,
                             boot: seen.boot_id.map(BootId),
+                            resets_after: seen.resets_after_ms.map(Duration::from_millis),
                         };
                         (seen.host, heard)
                     })

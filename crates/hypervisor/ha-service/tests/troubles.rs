@@ -8,7 +8,7 @@ mod common;
 
 use cobaltcore_api::Hypervisor;
 use cobaltcore_ha_wire::Kind;
-use cobaltcore_sim::world::Lock;
+use cobaltcore_sim::world::{ApiEffect, ApiFault, Lock, Moment};
 use common::scene::{DEAD, Scene, in_a_cluster, incident, until_state};
 use common::{ALONE, Agent, until};
 use kube::api::{Api, Patch, PatchParams};
@@ -114,6 +114,34 @@ async fn a_lock_that_was_left_behind_is_removed_and_those_of_owners_and_of_other
             .read(|state| state.servers.get(server).unwrap().lock.clone());
         assert_eq!(kept.and_then(|lock| lock.reason).as_deref(), Some(reason));
     }
+    service.stop().await;
+}
+
+/// Most lists show only what changed lately, and a lock that stays does not change.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_could_not_be_removed_is_not_forgotten_until_everything_is_listed_again() {
+    let scene = Scene::new(3, 1).await;
+    let [guest] = scene.guests_of_the_dead()[..] else {
+        panic!("one guest was asked for");
+    };
+    scene.world.change(|state| {
+        let server = state.servers.get_mut(&guest).unwrap();
+        server.updated = Moment(server.updated.0 - 3_600_000);
+        server.lock = Some(Lock {
+            by: "admin".to_owned(),
+            reason: Some("cobaltcore-ha node001-bb1-1-1".to_owned()),
+        });
+    });
+    scene
+        .world
+        .break_api(ApiFault::all(ApiEffect::Refuse(500)).part("unlock"));
+    let service = scene.start(&scene.config(ALONE), None).await;
+    until("it was tried to remove the lock", async || {
+        (scene.asked("unlock") > 0).then_some(())
+    })
+    .await;
+    scene.world.heal();
+    until("it is tried again", async || (scene.locked() == 0).then_some(())).await;
     service.stop().await;
 }
 

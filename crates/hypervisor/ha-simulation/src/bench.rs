@@ -200,6 +200,7 @@ impl Fleet {
             let seen = PeerHost {
                 age_ms: Some(10),
                 boot: None,
+                resets_after: None,
             };
             let hosts = self.hosts.iter().map(|h| (h.clone(), seen.clone())).collect();
             self.step(Input::Saw(Observation::Peer {

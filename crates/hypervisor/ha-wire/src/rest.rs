@@ -443,6 +443,9 @@ pub struct Observed {
     /// The boot it named.
     #[serde(default)]
     pub boot_id: Option<String>,
+    /// Milliseconds after that heartbeat in which its watchdog resets it if it is cut off; nothing without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resets_after_ms: Option<u64>,
     /// What a look at it found, if one was asked for: `app`, `kernel` or `timeout`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probe: Option<String>,

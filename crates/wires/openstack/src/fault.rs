@@ -27,12 +27,12 @@ pub(crate) fn refuse(of: Attempted, status: u16, headers: &HeaderMap, body: &[u8
         of,
     });
     match status {
-        404 | 410 if refusal.of.call.service == Service::Nova && !novas_own(headers, body) => {
+        404 | 410 if decides_over_guests(refusal.of.call.service) && !its_own(headers, body) => {
             Error::BadAnswer {
                 status: Some(status),
                 detail: format!(
-                    "not in Nova's form, so it tells nothing of the object: {}",
-                    refusal.message
+                    "not in the form of {}, so it tells nothing of the object: {}",
+                    refusal.of.call.service, refusal.message
                 ),
                 of: Box::new(refusal.of),
             }
@@ -55,9 +55,15 @@ pub(crate) fn refuse(of: Attempted, status: u16, headers: &HeaderMap, body: &[u8
     }
 }
 
-/// Whether it is Nova that says so. A gateway that finds no Nova behind it answers 404 as well, and a server that is
-/// taken for deleted is not looked after any more.
-fn novas_own(headers: &HeaderMap, body: &[u8]) -> bool {
+/// A server that is taken for deleted is not looked after any more, and one whose image is gone loses what the image said
+/// of it.
+fn decides_over_guests(service: Service) -> bool {
+    matches!(service, Service::Nova | Service::Glance)
+}
+
+/// Whether it is the service that says so: under a number of its own, or as Nova does. A gateway that finds nobody behind it
+/// answers 404 as well.
+fn its_own(headers: &HeaderMap, body: &[u8]) -> bool {
     let in_its_form = |value: Value| value.get("itemNotFound").is_some();
     request_id(headers).is_some() || serde_json::from_slice(body).is_ok_and(in_its_form)
 }

@@ -2,6 +2,7 @@
 //! Asks libvirt for the guests: states in one call where the driver can, definitions only when they may have changed.
 
 use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
 
 use cobaltcore_ha_wire::{Disk, DomainEntry, DomainState, Job, ServerId, bounds};
 use cobaltcore_libvirt::client::Connection;
@@ -17,6 +18,10 @@ use super::translate::guest;
 
 /// State, balloon and virtual CPUs.
 const STATS: u32 = 1 | 4 | 8;
+/// A guest whose QEMU hangs answers nothing, and keeps nobody waiting longer.
+const JOB_TIME: Duration = Duration::from_secs(5);
+/// Where so many did not answer, the others are not waited for either: their storage is away, and their states are known.
+const MOST_LATE: u32 = 3;
 
 /// What does not change without an event.
 #[derive(Clone, Debug, Default)]
@@ -84,7 +89,8 @@ pub(super) async fn list(connection: &Connection) -> Result<Vec<Row>, Error> {
 }
 
 async fn figures_of_all(connection: &Connection) -> Result<BTreeMap<Uuid, Figures>, Error> {
-    let all = answer(connection.all_domain_stats(&[], STATS, 0).await)?.unwrap_or_default();
+    let stats = connection.all_domain_stats(&[], STATS, flags::STATS_NOWAIT).await;
+    let all = answer(stats)?.unwrap_or_default();
     let read = |stats: &cobaltcore_libvirt::types::DomainStats| {
         let number = i32::try_from(stats.params.i64("state.state")?).ok()?;
         let reason = i32::try_from(stats.params.i64("state.reason")?).ok()?;
@@ -125,6 +131,7 @@ pub(super) async fn entries(
     with_disks: bool,
 ) -> Result<Vec<DomainEntry>, Error> {
     let mut entries = Vec::with_capacity(list.len().min(bounds::DOMAINS));
+    let mut late = 0;
     definitions
         .0
         .retain(|id, _| list.iter().any(|(domain, ..)| domain.uuid == *id));
@@ -139,8 +146,18 @@ pub(super) async fn entries(
                 None => Definition::default(),
             },
         };
-        let job = if listed.state.active() {
-            job(connection, domain).await?
+        let job = if listed.state.active() && late < MOST_LATE {
+            match job(&connection.with_deadline(JOB_TIME), domain).await {
+                Err(Error::Timeout { .. }) => {
+                    tracing::warn!(
+                        guest = domain.name,
+                        "libvirt does not say in time what is being done to a guest"
+                    );
+                    late += 1;
+                    Job::None
+                }
+                job => job?,
+            }
         } else {
             Job::None
         };

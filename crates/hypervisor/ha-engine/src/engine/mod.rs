@@ -20,7 +20,7 @@ use crate::guests::Guests;
 use crate::ids::{ActionId, DeviceClass, Epoch, IncidentId, Mono, Now, ReplicaId};
 use crate::input::{Answer, Input, Observation, Pause, Trouble};
 use crate::journal::{Entry, Record, VERSION};
-use crate::ledger::{IncidentState, Ledger};
+use crate::ledger::{Incident, IncidentState, Ledger};
 use crate::monitors::Distrust;
 use crate::mutation::{Broken, Mutation};
 use crate::status::Notice;
@@ -82,6 +82,8 @@ pub struct Engine {
     /// Since when we have been awake, and when we last were.
     pub(crate) awake: Mono,
     stepped: Option<Mono>,
+    /// Until when we heard too little of the fleet.
+    pub(crate) deaf_until: Option<Mono>,
     out: Output,
 }
 
@@ -114,6 +116,7 @@ impl Engine {
             outages: BTreeSet::new(),
             round_at: None,
             awake: Mono(0),
+            deaf_until: None,
             stepped: None,
             out: Output::default(),
         }
@@ -239,13 +242,16 @@ impl Engine {
     /// Takes what others wrote. A host whose incident a person ended is theirs, whoever leads next, until it is heard.
     fn follow_journal(&mut self, ledger: Ledger) {
         let before = std::mem::replace(&mut self.ledger, ledger);
-        let open = |id: &IncidentId| before.incidents.get(id).is_some_and(|known| known.state.open());
         for incident in self.ledger.incidents.values() {
-            if incident.state == IncidentState::Closed
-                && open(&incident.id)
-                && let Some(host) = self.hosts.get_mut(&incident.id.host)
-            {
-                host.ended = true;
+            let known = before.incidents.get(&incident.id);
+            let Some(host) = self.hosts.get_mut(&incident.id.host) else {
+                continue;
+            };
+            host.ended |=
+                incident.state == IncidentState::Closed && known.is_some_and(|known| known.state.open());
+            // What it did before somebody signed says nothing against that signature.
+            if incident.state.open() && incident.by_word() {
+                host.spoke &= known.is_some_and(Incident::by_word);
             }
         }
     }

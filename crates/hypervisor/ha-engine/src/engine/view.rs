@@ -22,6 +22,12 @@ impl Engine {
         self.term.map(|term| term.epoch)
     }
 
+    /// In which term an effect may leave now, and until when: as for actions, while the lease is known to be ours.
+    pub fn may_leave(&self, now: Mono) -> Option<(Epoch, Mono)> {
+        let term = self.term.filter(|_| self.may_act(now))?;
+        Some((term.epoch, term.renewed.after(self.config.renew_deadline)))
+    }
+
     /// What this replica hears of every host, for its peers.
     pub fn peer_view(&self, now: Mono) -> Vec<(HostName, PeerHost)> {
         let mut view = Vec::with_capacity(self.hosts.len());
@@ -38,11 +44,14 @@ impl Engine {
                 .last
                 .map(|last| u64::try_from(now.since(last).as_millis()).unwrap_or(u64::MAX));
             match view.get_mut(n) {
-                Some((known, seen)) if known == name && seen.boot == agent.boot => seen.age_ms = age_ms,
+                Some((known, seen)) if known == name && seen.boot == agent.boot => {
+                    (seen.age_ms, seen.resets_after) = (age_ms, agent.resets_after);
+                }
                 known => {
                     let seen = PeerHost {
                         age_ms,
                         boot: agent.boot.clone(),
+                        resets_after: agent.resets_after,
                     };
                     match known {
                         Some(entry) => *entry = (name.clone(), seen),
@@ -139,9 +148,9 @@ impl Engine {
     }
 
     pub(crate) fn evidence(&self, host: &Host, now: Now) -> Evidence {
-        let mut evidence = host
-            .signals
-            .evidence(now, self.awake, &self.config, host.blind, self.broken);
+        let mut evidence =
+            host.signals
+                .evidence(now, self.listening(), &self.config, host.blind, self.broken);
         self.distrust_in(&mut evidence, now.mono);
         evidence
     }

@@ -79,6 +79,7 @@ pub(crate) struct HostMonitors {
 impl Engine {
     /// One round over all hosts. Those that are well and of which only signs of life were heard are well.
     pub(crate) fn round(&mut self, now: Now) {
+        self.watch_hearing(now.mono);
         let judged = self.count_deaths(now);
         self.watch_groups(now);
         for (name, evidence) in judged {
@@ -147,7 +148,7 @@ impl Engine {
     /// Accusations of a group in which many hosts fall silent together say something about the
     /// group, not about the hosts. Gives back what is known of those that have to be judged.
     fn count_deaths(&mut self, now: Now) -> Vec<(HostName, Evidence)> {
-        let fleet = self.hosts.len();
+        let (fleet, listening) = (self.hosts.len(), self.listening());
         let mut judged = Vec::new();
         for (name, host) in self.hosts.iter_mut() {
             if host.calm && host.signals.still_fresh(now.mono, &self.config) {
@@ -155,7 +156,7 @@ impl Engine {
             }
             let evidence = host
                 .signals
-                .evidence(now, self.awake, &self.config, host.blind, self.broken);
+                .evidence(now, listening, &self.config, host.blind, self.broken);
             for group in Group::ALL {
                 let dead = evidence.of(group).verdict == Verdict::Dead;
                 let was = &mut host.dead_in[group as usize];

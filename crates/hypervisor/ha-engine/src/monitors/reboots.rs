@@ -15,8 +15,9 @@ use crate::input::{Answer, ServerFacts, Trouble, VmState};
 use crate::ledger::IncidentKind;
 use crate::status::Notice;
 
-/// How often Nova is asked for the guests of a host without a compute service.
+/// How often Nova is asked for the guests of a host without a compute service, and how often when they can be started.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
+const ASK_AGAIN: Duration = Duration::from_secs(10);
 
 /// A boot of a host, for as long as its guests may be missing.
 #[derive(Clone, Copy, Debug)]
@@ -97,7 +98,7 @@ impl Engine {
         };
         // Without a compute service it may take long until there is something to do about the answer.
         let patience = if reboot.compute.is_some() {
-            Duration::ZERO
+            ASK_AGAIN
         } else {
             LOOK_AGAIN
         };

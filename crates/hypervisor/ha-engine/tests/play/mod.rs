@@ -234,6 +234,7 @@ impl Play {
                     PeerHost {
                         age_ms: None,
                         boot: None,
+                        resets_after: None,
                     },
                 )
             })

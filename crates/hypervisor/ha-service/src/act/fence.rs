@@ -130,17 +130,23 @@ impl Executor {
     }
 
     /// Whether a host could be fenced if it had to be: some level's device answers, says whether it
-    /// is on, and belongs to this machine. The refusal is a sentence for people.
-    pub async fn check_fence(&self, host: &HostName) -> Result<(), String> {
+    /// is on, and belongs to this machine.
+    pub async fn check_fence(&self, host: &HostName) -> Result<(), Unfit> {
         let mut target = self.target(host).await;
         target.purpose = Purpose::Check;
         let fences = self.fences();
         let required = fences.config().required_grade.into();
-        let mut why = format!("{host} has no fencing device; add one to fencing.levels");
+        let no_device = format!("{host} has no fencing device; add one to fencing.levels");
+        let mut why = Unfit::Because(no_device);
         for n in 0..fences.config().levels_of(host.as_str()).len() {
             match try_fence(&fences, &target, n, required).await {
                 // No other level makes up for this one, which is believed in an emergency.
-                Ok((level, read)) => return self.lives_as_read(host, &level, read).await,
+                Ok((level, read)) => {
+                    let lives = self.lives_as_read(host, &level, read).await;
+                    return lives.map_err(Unfit::Because);
+                }
+                // It may be this one that works.
+                Err(Unfit::NotAsked) => return Err(Unfit::NotAsked),
                 Err(found) => why = found,
             }
         }
@@ -163,29 +169,47 @@ impl Executor {
     }
 }
 
-/// A level that could fence the host, and what it reads; or why it could not.
+/// Why a host could not be fenced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unfit {
+    /// Nobody knows: its device was not asked, because others took too long.
+    NotAsked,
+    /// A sentence for people.
+    Because(String),
+}
+
+impl From<FenceError> for Unfit {
+    fn from(error: FenceError) -> Self {
+        match error {
+            FenceError::NoTurn { .. } => Self::NotAsked,
+            error => Self::Because(error.to_string()),
+        }
+    }
+}
+
+/// A level that could fence the host, and what it reads.
 async fn try_fence(
     fences: &Fences,
     target: &Target,
     level: usize,
     required: Grade,
-) -> Result<(Level, Power), String> {
-    let words = |error: FenceError| error.to_string();
-    let found = fences.level(target, level).map_err(words)?;
+) -> Result<(Level, Power), Unfit> {
+    let found = fences.level(target, level)?;
     let name = found.name();
     if found.grade() < required {
-        return Err(format!("{name} proves less than fencing.required_grade asks for"));
+        let weak = format!("{name} proves less than fencing.required_grade asks for");
+        return Err(Unfit::Because(weak));
     }
-    let told = fences.identify(target, level).await.map_err(words)?;
+    let told = fences.identify(target, level).await?;
     if !target.machine.matches(&told) {
-        return Err(format!(
+        return Err(Unfit::Because(format!(
             "the fencing device of {} belongs to another machine or does not say: it reports {}, the host is {}",
             target.host,
             shown(&told),
             shown(&target.machine)
-        ));
+        )));
     }
-    let read = found.power().await.map_err(words)?;
+    let read = found.power().await?;
     Ok((found, read))
 }
 

@@ -40,6 +40,7 @@ use crate::config::Config;
 use crate::deps::Deps;
 use crate::error::Error;
 
+pub use fence::Unfit;
 use nova::Cloud;
 pub(crate) use nova::microversion;
 pub use terms::Terms;

@@ -33,7 +33,7 @@ impl Agents {
         if self.heartbeat_interval.0.is_zero() {
             mistakes.add("agents.heartbeat_interval", "must be longer than nothing");
         }
-        if self.silent_after.0 < 2 * self.heartbeat_interval.0 {
+        if self.silent_after.0 < self.heartbeat_interval.0.saturating_mul(2) {
             mistakes.add(
                 "agents.silent_after",
                 "must be at least twice agents.heartbeat_interval: one heartbeat that is lost is no silence",

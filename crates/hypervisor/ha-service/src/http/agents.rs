@@ -149,6 +149,7 @@ pub(super) async fn observe(call: Call) -> Answer {
             host,
             age_ms: seen.age_ms,
             boot_id: seen.boot.map(|boot| boot.0),
+            resets_after_ms: seen.resets_after.map(|after| after.as_millis() as u64),
             probe: None,
         })
         .collect();

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::act::Executor;
+use crate::act::{Executor, Unfit};
 use crate::directory::Directory;
 use crate::leadership::pause;
 use crate::metrics::Metrics;
@@ -21,7 +21,8 @@ use crate::settings::InForce;
 const GOOD_FOR: Duration = Duration::from_secs(24 * 3600);
 const BAD_FOR: Duration = Duration::from_secs(15);
 const EVERY: Duration = Duration::from_secs(5);
-const ANSWER_TIME: Duration = Duration::from_secs(15);
+/// Enough for a program that identifies a machine and one that reads its power, each of which may wait for its turn.
+const ANSWER_TIME: Duration = Duration::from_secs(25);
 /// Devices asked in one round.
 const AT_ONCE: usize = 16;
 
@@ -161,8 +162,13 @@ pub async fn check(
         let due = checks.next(ours(&directory, in_cluster));
         let looks = due.iter().map(|(host, machine)| async {
             let found = tokio::time::timeout(ANSWER_TIME, executor.check_fence(host)).await;
-            let found = found.unwrap_or_else(|_| Err(format!("no answer within {ANSWER_TIME:?}")));
-            checks.note(host, machine, found);
+            match found {
+                Ok(Ok(())) => checks.note(host, machine, Ok(())),
+                Ok(Err(Unfit::Because(why))) => checks.note(host, machine, Err(why)),
+                // It is asked first in the next round.
+                Ok(Err(Unfit::NotAsked)) => {}
+                Err(_) => checks.note(host, machine, Err(format!("no answer within {ANSWER_TIME:?}"))),
+            }
         });
         futures::future::join_all(looks).await;
         executor.retain_fences(|host| directory.get(host).is_some());

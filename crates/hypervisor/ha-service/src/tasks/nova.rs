@@ -234,6 +234,7 @@ impl NovaWatch {
         let mut since: Option<jiff::Timestamp> = None;
         let mut full_at: Option<Instant> = None;
         let mut words = Words::default();
+        let mut locks = Locks::default();
         loop {
             self.hear(&mut words).await;
             let full = full_at.is_none_or(|at| at.elapsed() >= FULL);
@@ -246,17 +247,19 @@ impl NovaWatch {
                 .session
                 .nova()
                 .within(self.in_force.get().openstack.timeout.0);
+            if full {
+                locks = Locks::default();
+            }
             // Page by page: what is kept of a server is a fraction of what Nova says.
-            let mut locked: Vec<Locked> = Vec::new();
             let listed = nova
                 .each_page_of_servers(&filter, |page| {
-                    locked.extend(page.iter().filter_map(Locked::by_us));
+                    locks.note(&page);
                     self.keep_servers(&page, &words);
                 })
                 .await;
             match listed {
                 Ok(()) => {
-                    self.unlock_forgotten(&locked).await;
+                    self.unlock_forgotten(&mut locks).await;
                     // A minute of overlap forgives clocks that differ.
                     since = began.checked_sub(jiff::SignedDuration::from_secs(60)).ok();
                     if full {
@@ -309,36 +312,39 @@ impl NovaWatch {
 
     /// Removes locks of incidents of our hosts that are over: a person ended them, or their end was not seen. Nova lists the
     /// guests of a whole region, and what other services lock for their own hosts is theirs.
-    async fn unlock_forgotten(&self, locked: &[Locked]) {
+    async fn unlock_forgotten(&self, locks: &mut Locks) {
         let in_cluster = self.in_force.get().kubernetes.enabled;
-        for lock in locked
-            .iter()
-            .filter(|lock| lock.ours(&self.directory, in_cluster))
-        {
-            let Some((term, not_after)) = self.may_unlock(lock).await else {
+        let mut removed = Vec::new();
+        for (server, incident) in &locks.0 {
+            if !is_ours(incident, &self.directory, in_cluster) {
+                continue;
+            }
+            let Some((term, not_after)) = self.may_unlock(incident).await else {
                 continue;
             };
-            let Locked { server, incident } = lock;
             match self.executor.unlock(term, not_after, server.clone()).await {
-                Ok(_) => tracing::info!(%server, incident, "a lock that was left behind is removed"),
+                Ok(_) => {
+                    tracing::info!(%server, incident, "a lock that was left behind is removed");
+                    removed.push(server.clone());
+                }
                 Err(trouble) => tracing::warn!(%server, ?trouble, "a lock that was left behind stays"),
             }
+        }
+        for server in removed {
+            locks.0.remove(&server);
         }
     }
 
     /// In which term a lock may be removed, and until when; nothing while its incident is open or another replica may lead.
-    /// Who leads is known until the lease should have been renewed, and nobody else has it before it ends.
-    async fn may_unlock(&self, lock: &Locked) -> Option<(Epoch, Mono)> {
-        let (asked, incident) = (self.clock.mono(), lock.incident.clone());
+    async fn may_unlock(&self, incident: &str) -> Option<(Epoch, Mono)> {
+        let incident = incident.to_owned();
+        let clock = self.clock;
         let look = self.brain.ask(move |engine, _| {
             let mut open = engine.ledger().incidents.values().filter(|one| one.state.open());
             let known = open.any(|one| one.id.to_string() == incident);
-            engine.leads().filter(|_| !known)
+            engine.may_leave(clock.mono()).filter(|_| !known)
         });
-        let term = look.await.flatten()?;
-        let config = self.in_force.get();
-        let (lease, renewal) = (config.leader.lease_duration.0, config.leader.renew_deadline.0);
-        Some((term, asked.after(lease.saturating_sub(renewal))))
+        look.await.flatten()
     }
 
     fn keep_servers(&self, servers: &[Server], words: &Words) {
@@ -369,27 +375,31 @@ struct Words {
     aggregates: HashMap<String, Vec<BTreeMap<String, String>>>,
 }
 
-/// A server that is locked in our name, and for which incident.
-struct Locked {
-    server: ServerId,
-    incident: String,
+/// Servers that are locked in our name, and for which incidents. Only what changed is listed most of the time, so it is
+/// remembered who was locked: by now an incident may be over, or this replica lead.
+#[derive(Default)]
+struct Locks(BTreeMap<ServerId, String>);
+
+impl Locks {
+    fn note(&mut self, servers: &[Server]) {
+        for server in servers {
+            let Ok(id) = ServerId::new(server.id.as_str()) else {
+                continue;
+            };
+            let reason = server.locked_reason.as_deref().filter(|_| server.locked);
+            match reason.and_then(|reason| reason.strip_prefix(LOCK_PREFIX)) {
+                Some(incident) => self.0.insert(id, incident.to_owned()),
+                None => self.0.remove(&id),
+            };
+        }
+    }
 }
 
-impl Locked {
-    fn by_us(server: &Server) -> Option<Self> {
-        let reason = server.locked_reason.as_deref().filter(|_| server.locked)?;
-        Some(Self {
-            server: ServerId::new(server.id.as_str()).ok()?,
-            incident: reason.strip_prefix(LOCK_PREFIX)?.to_owned(),
-        })
-    }
-
-    /// Whether the host of its incident is one of ours.
-    fn ours(&self, directory: &Directory, in_cluster: bool) -> bool {
-        let host = host_of(&self.incident).and_then(|host| HostName::new(host).ok());
-        let entry = host.and_then(|host| directory.get(&host));
-        entry.is_some_and(|entry| entry.ours(in_cluster))
-    }
+/// Whether the host of an incident is one of ours.
+fn is_ours(incident: &str, directory: &Directory, in_cluster: bool) -> bool {
+    let host = host_of(incident).and_then(|host| HostName::new(host).ok());
+    let entry = host.and_then(|host| directory.get(&host));
+    entry.is_some_and(|entry| entry.ours(in_cluster))
 }
 
 /// The host in the name of an incident: what is before its ULID, or before two numbers where nobody knew the time.
@@ -659,13 +669,7 @@ mod tests {
             let host = HostName::new(host).unwrap();
             directory.change(&host, |entry| entry.in_kubernetes = object);
         }
-        let ours = |incident: &str, in_cluster| {
-            let lock = Locked {
-                server: ServerId::new(ONE).unwrap(),
-                incident: incident.to_owned(),
-            };
-            lock.ours(&directory, in_cluster)
-        };
+        let ours = |incident: &str, in_cluster| is_ours(incident, &directory, in_cluster);
         for (host, in_cluster) in [("n1-bb1", true), ("n1-bb1", false), ("n2-bb1", false)] {
             assert!(ours(&format!("{host}-01JCJ1MSGR000030000000000A"), in_cluster));
             assert!(ours(&format!("{host}-3-1"), in_cluster));

@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::super::http::{Answer, Outcome, Page, Refusal, Req, next_link, uuid};
 use super::find;
 use super::view::{self, Zones};
-use crate::world::{Server, State, TaskState};
+use crate::world::{Server, State, TaskState, VmState};
 
 fn in_lost_cell(state: &State, server: &Server) -> bool {
     let host = server.host.as_ref().and_then(|host| state.hosts.get(host));
@@ -148,8 +148,9 @@ impl<'a> Filter<'a> {
             && self.task.is_none_or(|task| server.task_state.is_some_and(|state| state.as_str() == task))
             && self.vm.is_none_or(|vm| server.vm_state.as_str() == vm)
             && self.locked.is_none_or(|locked| server.lock.is_some() == locked)
-            // Deleted servers are forgotten at once here.
+            // Deleted servers are forgotten at once here; those that may be reclaimed are in no list of what there is.
             && !self.deleted
+            && (server.vm_state != VmState::SoftDeleted || self.since.is_some())
     }
 }
 

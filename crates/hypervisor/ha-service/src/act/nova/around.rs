@@ -96,7 +96,11 @@ impl Cloud {
     }
 
     /// An image that is gone says nothing; a Glance that does not answer is no such image.
-    async fn image(&self, id: &ImageId, age: Duration) -> Result<Option<Arc<glance::Image>>, Failure> {
+    pub(super) async fn image(
+        &self,
+        id: &ImageId,
+        age: Duration,
+    ) -> Result<Option<Arc<glance::Image>>, Failure> {
         if let Some(known) = self.known.images.get(id, age) {
             return Ok(known);
         }

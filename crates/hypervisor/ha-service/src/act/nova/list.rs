@@ -8,8 +8,8 @@ use std::time::Duration;
 use cobaltcore_api::names::HostName;
 use cobaltcore_ha_engine::{Answer, MigrationFacts, MigrationId, ServerFacts};
 use cobaltcore_openstack::nova::{MigrationFilter, MigrationType, Server, ServerFilter, ServerStatus};
-use cobaltcore_openstack::{Error, Optional as _, ServerId};
-use futures::future::join_all;
+use cobaltcore_openstack::{Error, ImageId, Optional as _, ServerId};
+use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
 use uuid::Uuid;
 
@@ -19,27 +19,27 @@ use super::{Cloud, Failure};
 
 /// Nothing that moves live has been under way for longer.
 const LIVE_HISTORY: Duration = Duration::from_hours(7 * 24);
-/// Guests that are missing from a list and are asked for one by one. A cell hides all guests of a host or none, so some of
-/// them tell.
-const MOST_ASKED: usize = 16;
+/// Single guests and images that are asked for at one time.
+const AT_ONCE: usize = 16;
 
 impl Cloud {
     /// All guests of a host and the records of their migrations.
     pub(super) async fn list_servers(&self, host: &HostName) -> Result<Answer, Failure> {
         let nova_host = self.nova_host(host)?;
-        // Before and after: a cell that was away in between may be back by now.
+        // Before the first and after the last of it: a cell that was away in between may be back by now.
         let known_before = self.cell_answers(host).await?;
         let listed = self.listed(host, &nova_host).await?;
-        let (servers, told) = self.told_of(host, &listed).await?;
-        let migrations = self.migrations_touching(&nova_host).await?;
-        let complete = told
-            && known_before
-            && self.cell_answers(host).await?
-            && !self.hides_guests(host, &nova_host, &listed).await?;
+        // All at once, because Nova may take long for each; and each to its end, because what it read helps the next try.
+        let (told_of, migrations, hidden) = tokio::join!(
+            self.told_of(host, &listed),
+            self.migrations_touching(&nova_host),
+            self.hides_guests(host, &nova_host, &listed),
+        );
+        let ((servers, told), migrations, hidden) = (told_of?, migrations?, hidden?);
         Ok(Answer::Servers {
             servers,
             migrations,
-            complete,
+            complete: told && known_before && !hidden && self.cell_answers(host).await?,
         })
     }
 
@@ -65,6 +65,15 @@ impl Cloud {
 
     /// What is known of the listed guests, and whether Nova said enough of each.
     async fn told_of(&self, host: &HostName, listed: &[Server]) -> Result<(Vec<ServerFacts>, bool), Failure> {
+        let images: BTreeSet<&ImageId> = listed.iter().filter_map(|server| server.image.as_ref()).collect();
+        let reads: Vec<_> = images
+            .into_iter()
+            .map(|image| self.image(image, FOR_A_PLAN))
+            .collect();
+        let mut read = stream::iter(reads).buffer_unordered(AT_ONCE);
+        while let Some(image) = read.next().await {
+            image?;
+        }
         let mut servers = Vec::with_capacity(listed.len());
         for server in listed {
             if let Some(facts) = self.facts(server, None, FOR_A_PLAN).await? {
@@ -88,9 +97,11 @@ impl Cloud {
             changes_since: Timestamp::now().checked_sub(LIVE_HISTORY).ok(),
             ..MigrationFilter::default()
         };
-        let mut records = self.nova().migrations(&evacuations).await?;
-        records.extend(self.nova().migrations(&recent).await?);
-        let facts = records.iter().filter_map(|record| self.migration(record));
+        let nova = self.nova();
+        let (evacuations, recent) =
+            tokio::try_join!(nova.migrations(&evacuations), nova.migrations(&recent))?;
+        let records = evacuations.iter().chain(&recent);
+        let facts = records.filter_map(|record| self.migration(record));
         let by_id: BTreeMap<MigrationId, MigrationFacts> = facts.map(|facts| (facts.id, facts)).collect();
         Ok(by_id.into_values().collect())
     }
@@ -107,13 +118,13 @@ impl Cloud {
         let mut missing = self.last_known(host);
         missing.retain(|guest| !there.contains(guest.as_str()));
         let nova = self.nova();
-        let looks = missing.iter().take(MOST_ASKED).map(|guest| nova.server(guest));
-        for found in join_all(looks).await {
+        let looks: Vec<_> = missing.iter().map(|guest| nova.server(guest)).collect();
+        let mut looks = stream::iter(looks).buffer_unordered(AT_ONCE);
+        while let Some(found) = looks.next().await {
             let Some(found) = found.optional()? else {
                 continue;
             };
-            let unknown = found.status == ServerStatus::Unknown;
-            if unknown || found.host.as_deref() == Some(nova_host) {
+            if is_hidden(&found, nova_host) {
                 tracing::warn!(%host, server = %found.id, "Nova leaves a guest out of the list of its host");
                 return Ok(true);
             }
@@ -131,5 +142,14 @@ impl Cloud {
             .into_iter()
             .map(|guest| ServerId::from(guest.to_string().as_str()))
             .collect()
+    }
+}
+
+/// Whether a list of this host should have shown the guest. One that its owner deleted is in no list until it is reclaimed.
+fn is_hidden(guest: &Server, nova_host: &str) -> bool {
+    match guest.status {
+        ServerStatus::Deleted | ServerStatus::SoftDeleted => false,
+        ServerStatus::Unknown => true,
+        _ => guest.host.as_deref() == Some(nova_host),
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use cobaltcore_api::names::ServerId;
 use cobaltcore_ha_engine::{Answer, Effect, ServerFacts, Trouble};
 use cobaltcore_sim::cloud::Service;
-use cobaltcore_sim::world::{ApiEffect, ApiFault, ServerGroup};
+use cobaltcore_sim::world::{ApiEffect, ApiFault, ServerGroup, VmState};
 use uuid::Uuid;
 
 use super::{ONE, Rig, TWO, name, uuid};
@@ -107,6 +107,20 @@ async fn a_guest_that_was_there_and_is_not_listed_is_asked_for_by_its_name() {
     assert_eq!(listed(&rig).await, (0, true), "they are elsewhere");
 }
 
+/// Nova lists none that may still be reclaimed, and names its host all the same when it is asked for by its name.
+#[tokio::test]
+async fn a_guest_that_its_owner_deleted_is_not_missing_from_a_list() {
+    let rig = Rig::new().await;
+    let guest = uuid(&rig.server_on(ONE));
+    rig.world.change(|state| {
+        state.servers.get_mut(&guest).unwrap().vm_state = VmState::SoftDeleted;
+    });
+    rig.deps
+        .directory
+        .change(&name(ONE), |entry| entry.guests = [guest].into());
+    assert_eq!(listed(&rig).await, (1, true));
+}
+
 #[tokio::test]
 async fn an_empty_list_of_a_host_that_had_guests_is_asked_for_again() {
     let rig = Rig::new().await;
@@ -137,6 +151,26 @@ async fn what_was_read_for_a_list_that_failed_is_not_read_again_for_the_next() {
     rig.world.heal();
     assert_eq!(listed(&rig).await, (2, true));
     assert_eq!(read(), (2, 1), "nothing of it was asked for again");
+}
+
+/// A guest may be left alone because of what its image says. The 404 of a gateway says nothing of any image.
+#[tokio::test]
+async fn a_glance_that_is_not_there_is_no_image_that_is_gone() {
+    let rig = Rig::new().await;
+    let guest = uuid(&rig.server_on(ONE));
+    rig.world.change(|state| {
+        state.servers.get_mut(&guest).unwrap().image = Some(Uuid::from_u128(1));
+    });
+    let nobody_there = ApiFault::all(ApiEffect::Gateway(404)).service("image");
+    rig.world.break_api(nobody_there);
+    let unknown = rig.act(Effect::ListServers { host: name(ONE) }).await;
+    assert_eq!(unknown.unwrap_err(), Trouble::Unknown);
+    rig.world.heal();
+    assert_eq!(
+        listed(&rig).await,
+        (2, true),
+        "Glance says itself that it has no such image"
+    );
 }
 
 async fn group_of(rig: &Rig, server: &ServerId) -> Option<String> {
