@@ -69,6 +69,15 @@ pub struct Contact {
     pub believes_armed: Option<bool>,
 }
 
+/// How the list of guests stands to what is there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Looks {
+    /// When every guest was last looked at; the list is as of then.
+    pub at: Option<Instant>,
+    /// How often a list was made because somebody asked for it.
+    pub asked: u64,
+}
+
 /// Everything shared.
 #[derive(Default)]
 pub struct Board {
@@ -80,6 +89,7 @@ pub struct Board {
     /// Whether a watchdog is open: until it is closed, the service goes on hearing this host.
     pub guarded: watch::Sender<bool>,
     shutdown: AtomicBool,
+    looks: Mutex<Looks>,
     /// Somebody asked for the list of guests.
     pub resync: Notify,
     /// Somebody has something to tell with a heartbeat.
@@ -226,6 +236,22 @@ impl Board {
             outbox.probes.retain(|probe| !told.probes.contains(probe));
             outbox.results.retain(|result| !told.results.contains(result));
         }
+    }
+
+    /// Every guest was looked at, and the list is as they are. One that somebody asked for is told at once.
+    pub fn looked(&self, asked: bool) {
+        let mut looks = self.looks.lock();
+        looks.at = Some(Instant::now());
+        looks.asked += u64::from(asked);
+        drop(looks);
+        if asked {
+            self.beat_now();
+        }
+    }
+
+    /// How the list of guests stands.
+    pub fn looks(&self) -> Looks {
+        *self.looks.lock()
     }
 
     /// The next heartbeat is now.

@@ -25,6 +25,7 @@ pub mod draft;
 mod error;
 pub mod fence;
 pub mod intake;
+mod kept;
 pub mod libvirt;
 mod logind;
 mod machine;

@@ -5,7 +5,6 @@
 
 mod support;
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use cobaltcore_ha_wire::{
@@ -13,37 +12,9 @@ use cobaltcore_ha_wire::{
     ProbeTarget, Scalar, ServerId,
 };
 use cobaltcore_libvirt::event::EventBody;
-use cobaltcore_sim::hosts::Place as Where;
 use cobaltcore_sim::world::Libvirt;
-use cobaltcore_sim::{Hosts, World};
+use support::scene::Scene;
 use support::{Agent, Known, Place, Service, assert_exactly_once};
-use uuid::Uuid;
-
-struct Scene {
-    world: World,
-    _hosts: Hosts,
-    uri: String,
-    guests: Vec<Uuid>,
-    host: String,
-}
-
-impl Scene {
-    async fn new(guests: usize) -> Self {
-        let world = World::builder().hosts(1).vms_per_host(guests).build();
-        let hosts = Hosts::start(&world, Where::Tcp).await.unwrap();
-        let host = world.read(|state| state.hosts.keys().next().unwrap().to_string());
-        let mut guests: Vec<Uuid> =
-            world.read(|state| state.servers_on(&host).map(|server| server.id).collect());
-        guests.sort();
-        Self {
-            uri: hosts.uri(&host).unwrap(),
-            world,
-            _hosts: hosts,
-            guests,
-            host,
-        }
-    }
-}
 
 fn command(id: &str, kind: CommandKind) -> Command {
     Command {
@@ -709,6 +680,25 @@ async fn commands_are_carried_out_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_list_that_somebody_asks_for_is_told_at_once() {
+    let (scene, service, place) = (Scene::new(2).await, Service::start().await, Place::new());
+    place.configure(&[service.url()], "inventory: {interval: 600s}");
+    let agent = Agent::start(place.start(&scene.uri));
+    connected(&service).await;
+    for n in 0..3 {
+        let before = service.known.lock().inventories.len();
+        let asked = command(&format!("r{n}"), CommandKind::Resync);
+        service.known.lock().commands.push_back(asked);
+        service
+            .until("a list", move |known| {
+                (known.inventories.len() > before).then_some(())
+            })
+            .await;
+    }
+    agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_watchdog_resets_a_guest_only_where_that_is_allowed() {
     let (scene, service, place) = (Scene::new(2).await, Service::start().await, Place::new());
     place.configure(
@@ -750,377 +740,5 @@ async fn a_watchdog_resets_a_guest_only_where_that_is_allowed() {
         })
         .await;
     assert_eq!(service.count("reaction_taken", ""), 1);
-    agent.stop().await;
-}
-
-/// Answers as an agent that still reaches the service.
-fn be_a_peer(listener: tokio::net::TcpListener) {
-    let peer = axum::Router::new().route(
-        "/readyz/service-lease",
-        axum::routing::get(|| async { "[+]service-lease ok\n" }),
-    );
-    tokio::spawn(async move { axum::serve(listener, peer).await.unwrap() });
-}
-
-/// Once its latest sign of life says that its watchdog is armed.
-fn armed(known: &Known) -> Option<()> {
-    let beat = known.heartbeats.last()?;
-    beat.self_fence.armed.then_some(())
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_host_that_is_cut_off_stops_its_guests_and_its_watchdog() {
-    let (scene, service, place) = (Scene::new(2).await, Service::start().await, Place::new());
-    let device = place.path("watchdog");
-    std::fs::write(&device, "").unwrap();
-    // A peer that still reaches the service.
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    service.known.lock().peers = vec![format!("http://{}", listener.local_addr().unwrap())];
-    be_a_peer(listener);
-    let fence = format!(
-        "self_fence: {{enabled: true, device: {}, timeout: 30s, feed_interval: 100ms, lease_ttl: 10s}}",
-        device.display()
-    );
-    place.configure(&[service.url()], &fence);
-    let agent = Agent::start(place.start(&scene.uri));
-    service.until("armed", armed).await;
-    let armed = service.known.lock().heartbeats.last().unwrap().self_fence.clone();
-    assert_eq!((armed.timeout_s, armed.lease_ttl_s), (30, 10));
-    service.known.lock().away = Some(503);
-    let deadline = tokio::time::Instant::now() + support::PATIENCE;
-    let paused = || {
-        scene.world.read(|state| {
-            let host = state.hosts.values().next().unwrap();
-            host.domains
-                .values()
-                .filter(|domain| domain.phase.state() == 3)
-                .count()
-        })
-    };
-    while paused() < 2 {
-        assert!(tokio::time::Instant::now() < deadline, "guests were not stopped");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    let fed = std::fs::read(&device).unwrap();
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    assert_eq!(
-        std::fs::read(&device).unwrap(),
-        fed,
-        "the watchdog is not fed any more"
-    );
-    agent.stop().await;
-    assert_eq!(
-        std::fs::read(&device).unwrap(),
-        fed,
-        "and not disarmed by the end of the agent"
-    );
-}
-
-/// An agent with an armed watchdog, a service, and a peer that still reaches it.
-async fn armed_agent() -> (Scene, Service, Place, Agent) {
-    let (scene, service, place) = (Scene::new(1).await, Service::start().await, Place::new());
-    let device = place.path("watchdog");
-    std::fs::write(&device, "").unwrap();
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    service.known.lock().peers = vec![format!("http://{}", listener.local_addr().unwrap())];
-    be_a_peer(listener);
-    place.configure(&[service.url()], &self_fence(true, &device));
-    let agent = Agent::start(place.start(&scene.uri));
-    service.until("armed", armed).await;
-    (scene, service, place, agent)
-}
-
-fn self_fence(enabled: bool, device: &std::path::Path) -> String {
-    let device = device.display();
-    format!(
-        "self_fence: {{enabled: {enabled}, device: {device}, timeout: 30s, feed_interval: 100ms, lease_ttl: 60s}}"
-    )
-}
-
-async fn until_disarmed(device: &std::path::Path) {
-    let deadline = tokio::time::Instant::now() + support::PATIENCE;
-    while !std::fs::read(device).unwrap().ends_with(b"V") {
-        assert!(tokio::time::Instant::now() < deadline, "it was not disarmed");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-}
-
-/// Files of a spool that take nothing while this lives: whoever writes them waits until somebody reads them, and holds the
-/// spool all the while.
-struct StuckDisk([PathBuf; 2]);
-
-impl StuckDisk {
-    fn new(spool: &std::path::Path) -> Self {
-        std::fs::create_dir_all(spool).unwrap();
-        let files = ["cursors.new", "guests.new"].map(|name| spool.join(name));
-        for file in &files {
-            rustix::fs::mkfifoat(rustix::fs::CWD, file, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
-        }
-        Self(files)
-    }
-}
-
-impl Drop for StuckDisk {
-    fn drop(&mut self) {
-        for file in self.0.clone() {
-            std::thread::spawn(move || std::fs::read(file));
-        }
-    }
-}
-
-/// A disk that stands still must not look like a dead host, nor make it one.
-// More threads than an agent could block, so that one that waits for the disk fails this test instead of stopping it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
-async fn a_disk_that_stands_still_stops_neither_heartbeats_nor_the_feeding_of_the_watchdog() {
-    let (scene, service, place) = (Scene::new(1).await, Service::start().await, Place::new());
-    let device = place.path("watchdog");
-    std::fs::write(&device, "").unwrap();
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    service.known.lock().peers = vec![format!("http://{}", listener.local_addr().unwrap())];
-    be_a_peer(listener);
-    let disk = StuckDisk::new(&place.path("spool"));
-    place.configure(&[service.url()], &with_lease(&device, "10s"));
-    let agent = Agent::start(place.start(&scene.uri));
-    service.until("armed", armed).await;
-    let beats = |count: usize| {
-        let before = service.known.lock().heartbeats.len();
-        service.until("heartbeats", move |known| {
-            (known.heartbeats.len() >= before + count).then_some(())
-        })
-    };
-    let reboots = || {
-        let known = service.known.lock();
-        let reboots = known.events.iter().filter(|event| event.kind == Kind::Reboot);
-        reboots.count()
-    };
-    // Once one is not told, the disk stands still.
-    let mut announced = 0;
-    while announced == reboots() {
-        scene
-            .world
-            .announce(scene.guests[0], EventBody::Reboot {})
-            .unwrap();
-        announced += 1;
-        beats(3).await;
-    }
-    // Longer than the lease: without heartbeats this host would take itself out.
-    let fed = || std::fs::read(&device).unwrap();
-    let before = fed().len();
-    beats(12).await;
-    assert!(fed().len() > before + 12, "it is fed");
-    assert!(!fed().contains(&b'V'));
-    assert!(reboots() < announced, "it stood still all the while");
-    drop(disk);
-    service
-        .until("what happened meanwhile", |known| {
-            let reboots = known.events.iter().filter(|event| event.kind == Kind::Reboot);
-            (reboots.map(|event| event.count as usize).sum::<usize>() == announced).then_some(())
-        })
-        .await;
-    agent.stop().await;
-}
-
-/// A service that believes in an armed watchdog takes silence for a host that has reset itself.
-#[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_stops_disarms_its_watchdog_after_the_service_was_told() {
-    let (_scene, service, place, agent) = armed_agent().await;
-    agent.stop().await;
-    let fed = std::fs::read(place.path("watchdog")).unwrap();
-    assert!(fed.ends_with(b"V"), "it was not disarmed");
-    let last = service.known.lock().heartbeats.last().cloned().unwrap();
-    assert!(
-        !last.self_fence.armed,
-        "the service still believes that it is armed"
-    );
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_stops_leaves_its_watchdog_armed_if_the_service_cannot_be_told() {
-    let (_scene, service, place, agent) = armed_agent().await;
-    service.known.lock().away = Some(503);
-    agent.stop().await;
-    let fed = std::fs::read(place.path("watchdog")).unwrap();
-    assert!(!fed.is_empty() && !fed.contains(&b'V'), "it was disarmed");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_watchdog_that_is_not_configured_any_more_is_disarmed_after_the_service_was_told() {
-    let (_scene, service, place, agent) = armed_agent().await;
-    service.known.lock().away = Some(503);
-    place.configure(&[service.url()], &self_fence(false, &place.path("watchdog")));
-    let fed = || std::fs::read(place.path("watchdog")).unwrap();
-    let before = fed().len();
-    let deadline = tokio::time::Instant::now() + support::PATIENCE;
-    while fed().len() < before + 20 {
-        assert!(tokio::time::Instant::now() < deadline, "it is not fed any more");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    assert!(!fed().contains(&b'V'), "it was disarmed, and nobody knows");
-    service.known.lock().away = None;
-    until_disarmed(&place.path("watchdog")).await;
-    let last = service.known.lock().heartbeats.last().cloned().unwrap();
-    assert!(!last.self_fence.armed);
-    agent.stop().await;
-}
-
-/// It heard that the watchdog is armed, whether its answer arrived or not.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_watchdog_is_not_disarmed_while_a_service_whose_answer_was_lost_believes_in_it() {
-    let (scene, service, place) = (Scene::new(1).await, Service::start().await, Place::new());
-    let device = place.path("watchdog");
-    std::fs::write(&device, "").unwrap();
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    {
-        let mut known = service.known.lock();
-        known.peers = vec![format!("http://{}", listener.local_addr().unwrap())];
-        known.deaf_once_armed = true;
-    }
-    be_a_peer(listener);
-    place.configure(&[service.url()], &self_fence(true, &device));
-    let agent = Agent::start(place.start(&scene.uri));
-    service.until("armed", armed).await;
-    place.configure(&[service.url()], &self_fence(false, &device));
-    let fed = || std::fs::read(&device).unwrap();
-    let before = fed().len();
-    let deadline = tokio::time::Instant::now() + support::PATIENCE;
-    while fed().len() < before + 30 {
-        assert!(tokio::time::Instant::now() < deadline, "it is not fed any more");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    assert!(!fed().contains(&b'V'), "it was disarmed, and nobody knows");
-    service.known.lock().away = None;
-    until_disarmed(&device).await;
-    agent.stop().await;
-}
-
-fn with_lease(device: &std::path::Path, lease: &str) -> String {
-    let device = device.display();
-    format!(
-        "self_fence: {{enabled: true, device: {device}, timeout: 30s, feed_interval: 100ms, lease_ttl: {lease}}}"
-    )
-}
-
-/// The service counts with the lease and the timeout it was told. Others are used once it knows that the old ones are over.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_watchdog_with_other_settings_is_disarmed_and_armed_anew() {
-    let (_scene, service, place, agent) = armed_agent().await;
-    let device = place.path("watchdog");
-    service.known.lock().away = Some(503);
-    place.configure(&[service.url()], &with_lease(&device, "90s"));
-    let fed = || std::fs::read(&device).unwrap();
-    let before = fed().len();
-    let deadline = tokio::time::Instant::now() + support::PATIENCE;
-    while fed().len() < before + 30 {
-        assert!(tokio::time::Instant::now() < deadline, "it is not fed any more");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    assert!(!fed().contains(&b'V'), "it was disarmed, and nobody knows");
-    service.known.lock().away = None;
-    service
-        .until("armed with the new lease", |known| {
-            let told = &known.heartbeats.last()?.self_fence;
-            (told.armed && told.lease_ttl_s == 90).then_some(())
-        })
-        .await;
-    assert!(
-        fed().contains(&b'V') && !fed().ends_with(b"V"),
-        "stopped and begun"
-    );
-    let told: Vec<_> = {
-        let known = service.known.lock();
-        let beats = known.heartbeats.iter().map(|beat| &beat.self_fence);
-        let armed = beats.skip_while(|told| !told.armed);
-        armed.map(|told| (told.armed, told.lease_ttl_s)).collect()
-    };
-    let ended = told.iter().position(|told| !told.0).unwrap();
-    assert!(
-        told[..ended].iter().all(|told| *told == (true, 60)),
-        "one lease for one watchdog: {told:?}"
-    );
-    agent.stop().await;
-}
-
-/// After the old lease and the timeout the service starts the guests elsewhere, whatever this host was configured to since.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_longer_lease_does_not_help_a_host_that_is_cut_off_before_the_service_knows_of_it() {
-    let (scene, service, place) = (Scene::new(1).await, Service::start().await, Place::new());
-    let device = place.path("watchdog");
-    std::fs::write(&device, "").unwrap();
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    service.known.lock().peers = vec![format!("http://{}", listener.local_addr().unwrap())];
-    be_a_peer(listener);
-    place.configure(&[service.url()], &with_lease(&device, "10s"));
-    let agent = Agent::start(place.start(&scene.uri));
-    service.until("armed", armed).await;
-    service.known.lock().away = Some(503);
-    place.configure(&[service.url()], &with_lease(&device, "300s"));
-    let deadline = tokio::time::Instant::now() + support::PATIENCE;
-    let paused = || {
-        scene.world.read(|state| {
-            let host = state.hosts.values().next().unwrap();
-            host.domains.values().any(|domain| domain.phase.state() == 3)
-        })
-    };
-    while !paused() {
-        assert!(
-            tokio::time::Instant::now() < deadline,
-            "the guest was not stopped"
-        );
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    assert!(
-        !std::fs::read(&device).unwrap().contains(&b'V'),
-        "it was disarmed"
-    );
-    agent.stop().await;
-}
-
-/// Where agents do not reach each other, an outage of the service would look like isolation to every host at once.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_watchdog_is_not_armed_while_nobody_could_be_asked() {
-    let (scene, service, place) = (Scene::new(1).await, Service::start().await, Place::new());
-    let device = place.path("watchdog");
-    std::fs::write(&device, "").unwrap();
-    let socket = tokio::net::TcpSocket::new_v4().unwrap();
-    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    // Bound, so that it is nobody else's, and not listening yet.
-    service.known.lock().peers = vec![format!("http://{}", socket.local_addr().unwrap())];
-    let fence = format!(
-        "self_fence: {{enabled: true, device: {}, timeout: 30s, feed_interval: 100ms, lease_ttl: 10s}}",
-        device.display()
-    );
-    place.configure(&[service.url()], &fence);
-    let agent = Agent::start(place.start(&scene.uri));
-    service
-        .until("it would arm its watchdog, and goes on without", |known| {
-            let waiting = known
-                .heartbeats
-                .iter()
-                .filter(|beat| beat.self_fence.timeout_s == 30);
-            (waiting.count() > 3).then_some(())
-        })
-        .await;
-    assert!(
-        service
-            .known
-            .lock()
-            .heartbeats
-            .iter()
-            .all(|beat| !beat.self_fence.armed)
-    );
-    assert_eq!(std::fs::read(&device).unwrap(), b"", "nobody opened it");
-
-    let listener = socket.listen(16).unwrap();
-    be_a_peer(listener);
-    service.until("armed, now that somebody answers", armed).await;
-
-    // When the service names nobody any more, its next outage would reset this host.
-    service.known.lock().peers.clear();
-    service
-        .until("the service is told that it will not be armed", |known| {
-            (!known.heartbeats.last()?.self_fence.armed).then_some(())
-        })
-        .await;
-    until_disarmed(&device).await;
     agent.stop().await;
 }

@@ -431,6 +431,8 @@ pub struct ServerFacts {
     pub user_action_ms: Option<u64>,
     /// And that was after the latest evacuation of it was asked for.
     pub acted_since_move: bool,
+    /// And it was no reboot: its owner does not want it to run.
+    pub user_stops: bool,
 }
 
 /// The states of a server.

@@ -186,6 +186,7 @@ mod tests {
             lock: None,
             user_action_ms: None,
             acted_since_move: false,
+            user_stops: false,
         }
     }
 

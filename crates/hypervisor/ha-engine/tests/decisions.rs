@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 
 use cobaltcore_api::Maintenance;
 use cobaltcore_ha_engine::{
-    Answer, BlockedReason, Command, Config, Decision, Effect, Entry, Epoch, FenceLevel, Gate, Grade,
-    HeldReason, Identity, IncidentId, IncidentState, IncidentStatus, Input, Ledger, Mono, Notice,
-    Observation, Pause, PauseScope, Power, Record, ReplicaId, ServiceChange, ServiceFacts, Trouble, VERSION,
-    VmProgress, allowed,
+    AgentId, Answer, BlockedReason, BootId, Command, Config, Decision, DomainState, Effect, Entry, Epoch,
+    FenceLevel, Gate, Grade, HeldReason, Identity, IncidentId, IncidentState, IncidentStatus, Input,
+    Inventory, Ledger, Mono, Notice, Observation, Pause, PauseScope, Power, Record, ReplicaId, ServiceChange,
+    ServiceFacts, Trouble, VERSION, VmProgress, allowed,
 };
 use play::{Play, at, beat, facts, host, machine, right};
 
@@ -934,6 +934,40 @@ fn a_guest_that_is_paused_waits_for_the_end_of_its_pause() {
     world.play.step(Input::Pauses(Vec::new()));
     world.seconds(30);
     assert!(world.wrote(asked_for) > 0);
+}
+
+/// Its libvirt hangs and it has nothing newer to say. It speaks, so the guest may well run there.
+#[test]
+fn what_a_host_that_speaks_said_last_counts_however_long_ago_that_was() {
+    for (shows, conflict) in [(true, true), (false, false)] {
+        let mut world = World::new();
+        let guest = play::server(0).id;
+        let listed = (guest.clone(), DomainState::Running);
+        world.play.step(Input::Saw(Observation::Inventory(Inventory {
+            host: host(1),
+            agent: AgentId("agent".to_owned()),
+            starts: 2,
+            boot: BootId("boot-1".to_owned()),
+            version: 1,
+            domains: Some(listed).filter(|_| shows).into_iter().collect(),
+            devices: Vec::new(),
+        })));
+        world.seconds(300);
+        world.silent = 1;
+        world.seconds(40);
+        world.power = Some(Power::Off);
+        world.seconds(120);
+        let of_guest =
+            |effect: &Effect| matches!(effect, Effect::Evacuate { server, .. } if *server == guest);
+        assert_eq!(
+            world.wrote(of_guest) == 0,
+            conflict,
+            "the guest is asked for elsewhere"
+        );
+        let incident = &world.play.engine.ledger().incidents[&world.of(0).id];
+        let found = matches!(incident.vms[&guest].progress, VmProgress::Conflict { .. });
+        assert_eq!(found, conflict);
+    }
 }
 
 #[test]

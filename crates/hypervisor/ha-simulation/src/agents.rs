@@ -94,7 +94,8 @@ impl World {
         };
         voice.report(&self.hosts[h], self.now, self.armed);
         let wanted = std::mem::take(&mut self.hosts[h].list_wanted);
-        let listed = self.hosts[h].libvirt && (self.lists_guests(h, &voice) || wanted);
+        let told = wanted || !self.hosts[h].lists_lost && self.lists_guests(h, &voice);
+        let listed = self.hosts[h].libvirt && told;
         if listed {
             self.list_guests(h, &mut voice);
         }

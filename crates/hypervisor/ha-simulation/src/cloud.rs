@@ -79,6 +79,7 @@ impl World {
             lock: server.lock.clone(),
             user_action_ms: server.user_action.map(|at| self.now - at),
             acted_since_move: server.user_action > self.moved_at(n) && self.moved_at(n).is_some(),
+            user_stops: server.user_action.is_some() && !server.owner_wants_it,
         }
     }
 

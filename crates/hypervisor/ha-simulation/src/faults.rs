@@ -122,6 +122,10 @@ pub(crate) enum Fault {
     StorageSilent(usize),
     /// A guest ends wherever it runs, and nobody is told but by lists.
     GuestEnds(usize),
+    /// A guest has arrived on another host, and Nova does not know.
+    Arrives(usize, usize),
+    /// Lists of its guests are lost, but for those that are asked for.
+    ListsLost(usize),
     /// Nova notices that a guest does not run, and writes down that it is stopped.
     NovaNotices(usize),
     /// Each so many milliseconds from now.
@@ -373,6 +377,8 @@ impl World {
             Fault::Meddle(decision) => self.decide_where(decision, |_, _| true),
             Fault::StorageSilent(h) => self.hosts[h].storage_silent = true,
             Fault::GuestEnds(n) => self.servers[n].runs_on.clear(),
+            Fault::ListsLost(h) => self.hosts[h].lists_lost = true,
+            Fault::Arrives(n, h) => self.servers[n].runs_on = [h].into(),
             Fault::NovaNotices(n) => {
                 let server = &mut self.servers[n];
                 if server.runs_on.is_empty() && server.state == VmState::Active && server.task.is_empty() {

@@ -76,6 +76,8 @@ pub(crate) struct Host {
     /// The levels by which whoever looks after the machine was told to keep it off.
     pub(crate) parked: BTreeSet<usize>,
     pub(crate) announced: bool,
+    /// Lists of its guests are lost, but for those that are asked for.
+    pub(crate) lists_lost: bool,
     /// Its watchdog was stopped.
     pub(crate) disarmed: bool,
     /// The storage hears nothing of its guests.
@@ -136,6 +138,7 @@ impl Host {
             unparked: None,
             parked: BTreeSet::new(),
             announced: false,
+            lists_lost: false,
             disarmed: false,
             storage_silent: false,
             repaired: false,

@@ -13,6 +13,10 @@ pub struct Situation {
     pub lease: Duration,
     /// What peers said about their own contact, if they were asked: nothing from those that were not reached.
     pub peers: Option<Vec<Option<bool>>>,
+    /// For how long this host has looked cut off.
+    pub looked_cut_off: Duration,
+    /// How long that must last.
+    pub doubt: Duration,
 }
 
 /// What to do.
@@ -22,6 +26,9 @@ pub enum Verdict {
     Feed,
     /// Ask the peers before deciding.
     Ask,
+    /// This host looks cut off: do not feed, and look again. Leases do not end at one time when the service goes, nor do hosts
+    /// reach it at one time when it is back.
+    Doubt,
     /// This host is cut off: stop the guests, and do not feed any more.
     Fence,
 }
@@ -69,9 +76,17 @@ pub fn decide(situation: &Situation) -> Verdict {
     // cut off as well, and the service takes all of them for dead.
     if neighbours_answer(peers) && lost * 2 >= reached.len() {
         Verdict::Feed
+    } else if situation.looked_cut_off < situation.doubt {
+        Verdict::Doubt
     } else {
         Verdict::Fence
     }
+}
+
+/// How long a host must look cut off before it is taken out: longer than two signs of life are apart and one waits for its
+/// answer, and short enough for a watchdog that is not fed meanwhile.
+pub fn doubt(timeout: Duration) -> Duration {
+    Duration::from_secs(12).min(timeout / 2)
 }
 
 #[cfg(test)]
@@ -80,13 +95,39 @@ mod tests {
     use proptest::prelude::*;
 
     const LEASE: Duration = Duration::from_secs(30);
+    const DOUBT: Duration = Duration::from_secs(12);
 
     fn verdict(ages: &[Option<u64>], peers: Option<&[Option<bool>]>) -> Verdict {
         decide(&Situation {
             contacts: ages.iter().map(|age| age.map(Duration::from_secs)).collect(),
             lease: LEASE,
             peers: peers.map(<[_]>::to_vec),
+            looked_cut_off: DOUBT,
+            doubt: DOUBT,
         })
+    }
+
+    #[test]
+    fn nobody_is_taken_out_before_it_has_looked_cut_off_for_long_enough() {
+        let situation = |looked_cut_off: u64, peers: &[Option<bool>]| Situation {
+            contacts: vec![None],
+            lease: LEASE,
+            peers: Some(peers.to_vec()),
+            looked_cut_off: Duration::from_secs(looked_cut_off),
+            doubt: doubt(Duration::from_secs(60)),
+        };
+        for peers in [&[Some(true)][..], &[None], &[]] {
+            assert_eq!(decide(&situation(0, peers)), Verdict::Doubt, "{peers:?}");
+            assert_eq!(decide(&situation(11, peers)), Verdict::Doubt, "{peers:?}");
+            assert_eq!(decide(&situation(12, peers)), Verdict::Fence, "{peers:?}");
+        }
+        assert_eq!(
+            decide(&situation(12, &[Some(false)])),
+            Verdict::Feed,
+            "they lost it as well"
+        );
+        let short = Duration::from_secs(10);
+        assert!(doubt(short) + short / 3 < short, "the watchdog waits for it");
     }
 
     #[test]

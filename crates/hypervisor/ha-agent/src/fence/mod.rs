@@ -5,6 +5,7 @@
 
 pub mod decide;
 mod device;
+mod left;
 
 use std::time::{Duration, Instant};
 
@@ -14,9 +15,11 @@ use futures::future::join_all;
 
 use crate::board::Context;
 use crate::config;
+use crate::kept::Kept;
 use crate::libvirt::reach;
 use decide::{Situation, Verdict};
 use device::Watchdog;
+use left::Left;
 
 const ASK_TIME: Duration = Duration::from_secs(2);
 const PAUSE_TIME: Duration = Duration::from_secs(5);
@@ -25,7 +28,7 @@ const NOBODY: &str = "the service names no agent that could be asked before this
 /// How often an agent without a watchdog looks whether it should have one.
 const IDLE: Duration = Duration::from_secs(1);
 /// How long an agent that stops waits for the service to know that its watchdog stops as well.
-pub(crate) const STAND_DOWN: Duration = Duration::from_secs(8);
+pub(crate) const STAND_DOWN: Duration = Duration::from_secs(7);
 const LOOK: Duration = Duration::from_millis(100);
 
 /// A watchdog that runs, and the settings the service was told with it. Those count until it is stopped: the service takes
@@ -33,6 +36,10 @@ const LOOK: Duration = Duration::from_millis(100);
 struct Armed {
     watchdog: Watchdog,
     settings: config::SelfFence,
+    /// Whom to ask before this host is taken out, as the service named them last.
+    neighbours: Vec<String>,
+    /// Since when this host looks cut off.
+    doubted: Option<Instant>,
 }
 
 impl Armed {
@@ -43,7 +50,23 @@ impl Armed {
     /// How long until it is fed again. The service is not told of that, so a new one counts at once, as far as the device
     /// that runs can bear it.
     fn pace(&self, settings: &config::SelfFence) -> Duration {
-        settings.feed_interval.0.min(self.watchdog.timeout() / 3)
+        let pace = settings.feed_interval.0.min(self.watchdog.timeout() / 3);
+        if self.doubted.is_some() {
+            pace.min(IDLE)
+        } else {
+            pace
+        }
+    }
+
+    /// What is known of this host, before its neighbours are asked.
+    fn situation(&self, context: &Context) -> Situation {
+        Situation {
+            contacts: contacts(context),
+            lease: self.lease(),
+            peers: None,
+            looked_cut_off: self.doubted.map_or(Duration::ZERO, |since| since.elapsed()),
+            doubt: decide::doubt(self.watchdog.timeout()),
+        }
     }
 
     /// Whether it would be armed like this now.
@@ -56,6 +79,9 @@ impl Armed {
 
 /// Feeds until `stop`.
 pub(crate) async fn run(context: Context, stop: CancellationToken) -> Result<(), BoxError> {
+    let file = context.config().spool.dir.join("watchdog.json");
+    let (kept, left) = Kept::open::<Option<Left>>(file).await;
+    let mut left = left.flatten().filter(|left| left.may_run(&context.boot));
     let mut watchdog: Option<Armed> = None;
     let mut fenced = false;
     let mut refused: Option<String> = None;
@@ -75,13 +101,18 @@ pub(crate) async fn run(context: Context, stop: CancellationToken) -> Result<(),
         let lease = watchdog.as_ref().map_or(settings.lease_ttl.0, Armed::lease);
         let reached = decide::lease_holds(&contacts(&context), lease);
         alone = (reached && peers(&context).is_empty()).then(|| alone.unwrap_or_else(Instant::now));
-        match (&mut watchdog, settings.enabled) {
+        match (&mut watchdog, settings.enabled || left.is_some()) {
             (None, false) => context.board.set_fence(SelfFence::default()),
-            (None, true) => match arm(&context, &settings, alone).await {
+            (None, true) => match take(&context, &settings, alone, left.as_ref()).await {
                 Ok(Some(armed)) => {
                     context.board.guarded.send_replace(true);
+                    kept.keep(&Some(Left::new(
+                        &context.boot,
+                        &armed.settings,
+                        &armed.neighbours,
+                    )));
                     watchdog = Some(armed);
-                    refused = None;
+                    (refused, left) = (None, None);
                 }
                 Ok(None) => {}
                 Err(why) => {
@@ -92,23 +123,33 @@ pub(crate) async fn run(context: Context, stop: CancellationToken) -> Result<(),
                 }
             },
             (Some(armed), _) => {
+                let named = peers(&context);
+                if !named.is_empty() && named != armed.neighbours {
+                    armed.neighbours = named;
+                    kept.keep(&Some(Left::new(
+                        &context.boot,
+                        &armed.settings,
+                        &armed.neighbours,
+                    )));
+                }
                 fenced = feed(&context, armed).await;
                 if !fenced && stand_down(&context, &settings, armed, alone) {
-                    disarm(&context, watchdog.take());
+                    disarm(&context, watchdog.take(), &kept);
                 }
             }
         }
     }
     if let Some(armed) = watchdog.filter(|_| !fenced) {
-        end(&context, armed).await;
+        end(&context, armed, &kept).await;
     }
     context.board.guarded.send_replace(false);
+    kept.finish().await;
     Ok(())
 }
 
 /// The agent stops. Its watchdog is stopped if the service learns of it in time; else it goes on and resets this host unless
 /// an agent feeds it again: whoever was told that it runs takes silence for a reset, and starts the guests elsewhere.
-async fn end(context: &Context, mut armed: Armed) {
+async fn end(context: &Context, mut armed: Armed, kept: &Kept) {
     let lease = armed.lease();
     say(context, &armed, false);
     let known = async {
@@ -120,13 +161,15 @@ async fn end(context: &Context, mut armed: Armed) {
         }
     };
     if tokio::time::timeout(STAND_DOWN, known).await.is_ok() {
-        disarm(context, Some(armed));
+        disarm(context, Some(armed), kept);
     } else {
+        // In an outage of the service the next agent has the whole time to come.
+        feed_if_well(context, &mut armed).await;
         let timeout_s = armed.watchdog.timeout().as_secs();
         tracing::error!(
             timeout_s,
             "the service cannot be told that self-fencing ends, so the watchdog stays armed; it resets this host unless the \
-             agent is started again within its timeout and reaches the service"
+             agent is started again within its timeout, and reaches the service or neighbours that have lost it as well"
         );
     }
 }
@@ -149,6 +192,40 @@ fn contacts(context: &Context) -> Vec<Option<Duration>> {
     contacts
         .map(|contact| contact.at.map(|at| at.elapsed()))
         .collect()
+}
+
+/// Has a watchdog run: the one that an earlier agent left, or one that is started.
+async fn take(
+    context: &Context,
+    settings: &config::SelfFence,
+    alone: Option<Instant>,
+    left: Option<&Left>,
+) -> Result<Option<Armed>, String> {
+    match left {
+        Some(left) => take_over(context, settings, left).await,
+        None => arm(context, settings, alone).await,
+    }
+}
+
+/// Feeds on what an earlier agent left running, also if no watchdog is wanted any more: it is stopped like any other. It needs
+/// the service, or neighbours that have lost it as well; else the watchdog does what it is there for.
+async fn take_over(
+    context: &Context,
+    settings: &config::SelfFence,
+    left: &Left,
+) -> Result<Option<Armed>, String> {
+    let settings = left.settings(settings);
+    let situation = Situation {
+        contacts: contacts(context),
+        lease: settings.lease_ttl.0,
+        peers: Some(ask(&left.neighbours).await),
+        looked_cut_off: Duration::ZERO,
+        doubt: decide::doubt(settings.timeout.0),
+    };
+    if decide::decide(&situation) != Verdict::Feed {
+        return Ok(None);
+    }
+    start(context, settings, left.neighbours.clone()).map(Some)
 }
 
 /// Opens the watchdog once it is safe to: the service is reached, it has named peers, and those answer. Without peers an
@@ -178,6 +255,11 @@ async fn arm(
              see that the port of metrics.listen is open on every host"
         ));
     }
+    start(context, settings.clone(), neighbours).map(Some)
+}
+
+/// Opens the watchdog, which starts it, and tells the service.
+fn start(context: &Context, settings: config::SelfFence, neighbours: Vec<String>) -> Result<Armed, String> {
     let watchdog = Watchdog::open(&settings.device, &context.start.host_root, settings.timeout.0)?;
     let timeout_s = watchdog.timeout().as_secs() as u32;
     tracing::warn!(device = %settings.device.display(), timeout_s, "self-fencing is armed");
@@ -188,10 +270,12 @@ async fn arm(
         lease_ttl_s: settings.lease_ttl.0.as_secs() as u32,
     });
     context.board.beat_now();
-    Ok(Some(Armed {
+    Ok(Armed {
         watchdog,
-        settings: settings.clone(),
-    }))
+        settings,
+        neighbours,
+        doubted: None,
+    })
 }
 
 /// Whether an armed watchdog is to be stopped now: it is not configured any more, or otherwise than the service was told,
@@ -234,12 +318,13 @@ fn service_knows(context: &Context, lease: Duration) -> bool {
     decide::service_knows(&contacts, lease)
 }
 
-fn disarm(context: &Context, armed: Option<Armed>) {
+fn disarm(context: &Context, armed: Option<Armed>, kept: &Kept) {
     if let Some(armed) = armed {
         match armed.watchdog.disarm() {
             Ok(()) => tracing::warn!("self-fencing is disarmed"),
             Err(error) => tracing::error!(%error, "the watchdog cannot be disarmed and may reset this host"),
         }
+        kept.keep(&None::<Left>);
         context.metrics.armed(false);
         context.board.set_fence(SelfFence::default());
         context.board.guarded.send_replace(false);
@@ -248,31 +333,41 @@ fn disarm(context: &Context, armed: Option<Armed>) {
 
 /// Feeds, or fences. Says whether it fenced.
 async fn feed(context: &Context, armed: &mut Armed) -> bool {
-    let mut situation = Situation {
-        contacts: contacts(context),
-        lease: armed.lease(),
-        peers: None,
-    };
+    match feed_if_well(context, armed).await {
+        Verdict::Fence => {
+            tracing::error!("cut off from the service: stopping the guests and this host");
+            pause_all(context).await;
+            true
+        }
+        Verdict::Feed | Verdict::Ask | Verdict::Doubt => false,
+    }
+}
+
+/// Feeds unless this host looks cut off. Gives back how it looks.
+async fn feed_if_well(context: &Context, armed: &mut Armed) -> Verdict {
+    let mut situation = armed.situation(context);
     let mut verdict = decide::decide(&situation);
     if verdict == Verdict::Ask {
-        situation.peers = Some(ask(&peers(context)).await);
+        situation.peers = Some(ask(&armed.neighbours).await);
         // The service may have answered meanwhile.
         situation.contacts = contacts(context);
         verdict = decide::decide(&situation);
     }
     match verdict {
-        Verdict::Feed | Verdict::Ask => {
+        Verdict::Feed => {
+            armed.doubted = None;
             if let Err(error) = armed.watchdog.feed() {
                 tracing::error!(%error, "the watchdog cannot be fed and may reset this host");
             }
-            false
         }
-        Verdict::Fence => {
-            tracing::error!(peers = ?situation.peers, "cut off from the service: stopping the guests and this host");
-            pause_all(context).await;
-            true
+        Verdict::Doubt | Verdict::Fence | Verdict::Ask => {
+            if armed.doubted.is_none() {
+                tracing::warn!(peers = ?situation.peers, "this host looks cut off from the service");
+            }
+            armed.doubted.get_or_insert_with(Instant::now);
         }
     }
+    verdict
 }
 
 /// Asks other agents whether they reach the service.

@@ -15,7 +15,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cobaltcore_ha_wire::{DEVICE_CLASS, DomainEntry, Inventory, Job, Kind, agent};
+use cobaltcore_ha_wire::{
+    DEVICE_CLASS, DomainEntry, DomainState, Inventory, Job, Kind, ServerId, agent, bounds,
+};
 use cobaltcore_kit::{BoxError, CancellationToken};
 use cobaltcore_libvirt::client::Connection;
 use cobaltcore_libvirt::event::{Event, EventId};
@@ -57,6 +59,8 @@ struct Reader {
     touched: BTreeSet<Uuid>,
     /// Nothing was ever known of the guests of this boot.
     first: bool,
+    /// Somebody asked for the list, and none was made since.
+    asked: bool,
     /// The stream was lost and is not yet resumed.
     lost: bool,
     /// There was a connection before.
@@ -92,6 +96,7 @@ pub(crate) async fn run(
         definitions: Definitions::default(),
         touched: BTreeSet::new(),
         first,
+        asked: false,
         lost: false,
         connected_before: false,
         memory,
@@ -137,7 +142,10 @@ impl Reader {
                     self.session.set_events(wanted(&events));
                     self.look_in(SETTLE);
                 }
-                () = self.context.board.resync.notified() => self.due = Some(tokio::time::Instant::now()),
+                () = self.context.board.resync.notified() => {
+                    self.asked = true;
+                    self.due = Some(tokio::time::Instant::now());
+                }
                 () = tokio::time::sleep_until(next) => {
                     self.due = None;
                     sent = tokio::time::Instant::now();
@@ -272,6 +280,7 @@ impl Reader {
         let board = &self.context.board;
         let entries = board.guests(|guests| overtaken(entries, &self.touched, guests));
         self.publish(entries);
+        self.context.board.looked(std::mem::take(&mut self.asked));
         if std::mem::take(&mut self.lost) {
             self.context.intake.put(Draft::agent(agent::STREAM_RESUMED));
         }
@@ -423,9 +432,10 @@ impl Reader {
 
 /// What was read, with what events said since: they know better than answers to questions that were asked before.
 fn overtaken(entries: Vec<DomainEntry>, touched: &BTreeSet<Uuid>, guests: &Guests) -> Vec<DomainEntry> {
+    let mut missing = touched.clone();
     let newest = |mut entry: DomainEntry| {
         let id = Uuid::parse_str(entry.uuid.as_str()).ok();
-        let Some(id) = id.filter(|id| touched.contains(id)) else {
+        let Some(id) = id.filter(|id| missing.remove(id)) else {
             return Some(entry);
         };
         let known = guests.all.get(&id)?;
@@ -433,19 +443,41 @@ fn overtaken(entries: Vec<DomainEntry>, touched: &BTreeSet<Uuid>, guests: &Guest
             entry.state = known.state;
             "unknown".clone_into(&mut entry.reason);
         }
-        if !known.state.active() {
+        // One that runs has arrived, whatever was on its way when it was asked for.
+        let arrived = known.state == DomainState::Running && entry.job == Job::MigrationIn;
+        if arrived || !known.state.active() {
             entry.job = Job::None;
         }
         Some(entry)
     };
-    entries.into_iter().filter_map(newest).collect()
+    let mut entries: Vec<DomainEntry> = entries.into_iter().filter_map(newest).collect();
+    entries.extend(missing.into_iter().filter_map(|id| appeared(id, guests)));
+    entries.sort_by(|one, two| one.uuid.cmp(&two.uuid));
+    entries.truncate(bounds::DOMAINS);
+    entries
+}
+
+/// A guest that came when the list had been read. The next look tells the rest.
+fn appeared(id: Uuid, guests: &Guests) -> Option<DomainEntry> {
+    let known = guests.all.get(&id).filter(|known| known.state.active())?;
+    Some(DomainEntry {
+        uuid: ServerId::new(id.hyphenated().to_string()).ok()?,
+        name: bounds::clip(&known.name, bounds::NAME).to_owned(),
+        state: known.state,
+        reason: "unknown".to_owned(),
+        vcpus: 0,
+        mem_kib: 0,
+        persistent: false,
+        autostart: false,
+        job: Job::None,
+        disks: Vec::new(),
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::draft::Guest;
-    use cobaltcore_ha_wire::{DomainState, ServerId};
 
     #[test]
     fn what_events_said_during_a_look_counts_more_than_what_it_read() {
@@ -466,6 +498,10 @@ mod tests {
             (1, "stopped", "failed"),
             (2, "resumed", "unpaused"),
             (3, "stopped", "failed"),
+            (5, "started", "migrated"),
+            (6, "resumed", "migrated"),
+            (7, "resumed", "migrated"),
+            (8, "stopped", "destroyed"),
         ] {
             let guest = Guest {
                 uuid: Uuid::from_u128(id),
@@ -474,9 +510,16 @@ mod tests {
             };
             guests.heard(&guest, event, detail, 1);
         }
-        // Of the third nothing was heard since; the fourth is gone.
-        let touched = BTreeSet::from([1, 2, 4].map(Uuid::from_u128));
-        let found = overtaken([1, 2, 3, 4].map(entry).into(), &touched, &guests);
+        // Of the third nothing was heard since; the fourth is gone; the fifth arrives and the sixth has; the seventh and the
+        // eighth were not there yet when the list was read.
+        let touched = BTreeSet::from([1, 2, 4, 5, 6, 7, 8].map(Uuid::from_u128));
+        let mut entries: Vec<DomainEntry> = [1, 2, 3, 4].map(entry).into();
+        entries.extend([5, 6].map(|id| DomainEntry {
+            state: DomainState::Paused,
+            job: Job::MigrationIn,
+            ..entry(id)
+        }));
+        let found = overtaken(entries, &touched, &guests);
         let found: Vec<_> = found
             .iter()
             .map(|entry| (entry.name.as_str(), entry.state, entry.reason.as_str(), entry.job))
@@ -487,6 +530,9 @@ mod tests {
                 ("instance-1", DomainState::Shutoff, "unknown", Job::None),
                 ("instance-2", DomainState::Running, "booted", Job::Other),
                 ("instance-3", DomainState::Running, "booted", Job::Other),
+                ("instance-5", DomainState::Paused, "booted", Job::MigrationIn),
+                ("instance-6", DomainState::Running, "unknown", Job::None),
+                ("instance-7", DomainState::Running, "unknown", Job::None),
             ]
         );
     }

@@ -43,8 +43,8 @@ pub(crate) async fn run(context: Context, stop: CancellationToken) -> Result<(),
                 // None of the tasks ends by itself; one that did is begun anew, with the others.
                 talks.retain(|_, talk| talk.tasks.try_join_next().is_none());
             }
-            changed = config.changed() => {
-                if changed.is_err() { break }
+            // That nothing changes any more is no reason to end: whoever reads the configuration ends before the last words.
+            Ok(()) = config.changed() => {
                 let now = config.borrow_and_update().service.clone();
                 if now != service {
                     // Other keys or another token: every conversation begins anew.

@@ -12,7 +12,7 @@ use cobaltcore_kit::CancellationToken;
 use super::commands::Executor;
 use super::envelope;
 use super::link::Link;
-use crate::board::{Context, Outbox};
+use crate::board::{Context, Looks, Outbox};
 use crate::config::MOST_WHILE_GUARDED;
 use crate::machine;
 
@@ -25,9 +25,21 @@ const SHORTEST: Duration = Duration::from_millis(200);
 #[derive(Default)]
 struct Told {
     version: u64,
+    looks: Looks,
     at: Option<Instant>,
     /// Whether the watchdog runs, as the last heartbeat said.
     armed: bool,
+}
+
+impl Told {
+    /// Whether the list of guests is to be told: it changed, somebody asked for it, or it was told long ago. The service takes
+    /// every list for one that was made just now, so one is told again only if the guests were looked at since, and one from
+    /// before the last regular look not at all: a libvirt that hangs makes no list fresh.
+    fn is_due(&self, version: u64, looks: Looks, interval: Duration) -> bool {
+        let made = looks.at.is_some_and(|at| at.elapsed() <= interval);
+        let again = || looks.at != self.looks.at && self.at.is_none_or(|at| at.elapsed() >= interval / 2);
+        version > 0 && made && (version != self.version || looks.asked != self.looks.asked || again())
+    }
 }
 
 /// Beats until `stop`.
@@ -94,11 +106,13 @@ fn pace(interval: Duration, guarded: bool) -> Duration {
 
 async fn send(context: &Context, endpoint: &str, link: &Link, told: &mut Told) -> Answer {
     let outbox = context.board.outbox(endpoint);
+    // In this order: a list is never older than the look that it is told with.
+    let looks = context.board.looks();
     let inventory = context.inventory.borrow().clone();
     let interval = context.config().inventory.interval.0;
-    let due =
-        told.at.is_none_or(|at| at.elapsed() >= interval) || told.version != inventory.inventory_version;
-    let with = (due && inventory.inventory_version > 0).then(|| Inventory::clone(&inventory));
+    let with = told
+        .is_due(inventory.inventory_version, looks, interval)
+        .then(|| Inventory::clone(&inventory));
     let version = with.as_ref().map(|inventory| inventory.inventory_version);
     let beat = heartbeat(context, endpoint, &outbox);
     told.armed = beat.self_fence.armed;
@@ -117,7 +131,7 @@ async fn send(context: &Context, endpoint: &str, link: &Link, told: &mut Told) -
     if matches!(answer, Answer::Acked(_)) {
         context.board.told(endpoint, &outbox);
         if let Some(version) = version {
-            (told.version, told.at) = (version, Some(Instant::now()));
+            (told.version, told.looks, told.at) = (version, looks, Some(Instant::now()));
         }
     }
     answer
@@ -170,6 +184,35 @@ fn heartbeat(context: &Context, endpoint: &str, outbox: &Outbox) -> Heartbeat {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_list_is_told_again_only_if_the_guests_were_looked_at_since() {
+        let minute = Duration::from_secs(60);
+        let ago = |seconds: u64| Instant::now().checked_sub(Duration::from_secs(seconds));
+        let look = |seconds: u64, asked: u64| Looks {
+            at: ago(seconds),
+            asked,
+        };
+        let told = Told {
+            version: 3,
+            looks: look(50, 1),
+            at: ago(50),
+            armed: false,
+        };
+        let fresh = look(1, 1);
+        assert!(told.is_due(3, fresh, minute), "it is time");
+        assert!(!told.is_due(3, told.looks, minute), "nobody has looked since");
+        assert!(told.is_due(4, fresh, minute), "it is another one");
+        assert!(!told.is_due(4, look(70, 1), minute), "that is old by now");
+        let lately = Told { at: ago(5), ..told };
+        assert!(!lately.is_due(3, fresh, minute));
+        assert!(lately.is_due(3, look(1, 2), minute), "somebody asked");
+        assert!(
+            !Told::default().is_due(0, Looks::default(), minute),
+            "nothing is known yet"
+        );
+        assert!(Told::default().is_due(1, fresh, minute));
+    }
 
     #[test]
     fn while_a_watchdog_runs_no_configuration_makes_signs_of_life_rare() {

@@ -2,6 +2,8 @@
 //! A service that speaks the wire and fails on demand, an agent as the binary starts it, and ways to wait.
 #![allow(dead_code)]
 
+pub(crate) mod scene;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -266,9 +268,14 @@ impl Place {
 
     /// The same for an agent whose figures can be read at `listen`.
     pub(crate) fn configure_on(&self, listen: &str, endpoints: &[String], more: &str) {
+        let usual = if more.contains("inventory:") {
+            ""
+        } else {
+            "inventory: {interval: 10s}\n"
+        };
         let text = format!(
             "service: {{endpoints: [{}]}}\nspool: {{dir: {}, max_bytes: 4194304, segment_bytes: 65536}}\n\
-             metrics: {{listen: '{listen}'}}\nheartbeat: {{interval: 1s}}\ninventory: {{interval: 10s}}\n{more}\n",
+             metrics: {{listen: '{listen}'}}\nheartbeat: {{interval: 1s}}\n{usual}{more}\n",
             endpoints.join(", "),
             self.path("spool").display()
         );

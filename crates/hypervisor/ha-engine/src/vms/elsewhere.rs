@@ -5,6 +5,7 @@
 use cobaltcore_api::names::{HostName, ServerId};
 
 use crate::engine::{Engine, Seen};
+use crate::evidence::{Group, Verdict};
 use crate::ids::{IncidentId, Mono, Now};
 use crate::input::{Inventory, MigrationFacts, MigrationKind};
 use crate::journal::Entry;
@@ -76,7 +77,8 @@ impl Engine {
         })
     }
 
-    /// Another host whose fresh inventory shows the guest.
+    /// Another host whose list shows the guest. What a host said last counts as long as it speaks, also if its libvirt hangs and
+    /// it has nothing new to say.
     pub(super) fn runs_elsewhere(&self, server: &ServerId, not: &HostName, now: Now) -> Option<HostName> {
         if self.broken.is(Mutation::IgnoreGuestElsewhere) {
             return None;
@@ -85,8 +87,9 @@ impl Engine {
             let (at, inventory) = host.inventory.as_ref()?;
             let shows = inventory.domains.active(server);
             let fresh = now.mono.since(*at) <= self.config.inventory_fresh;
+            let counts = fresh || host.evidence.of(Group::A).verdict == Verdict::Alive;
             // What a host said before it was switched off is not true any more.
-            (name != not && shows && fresh && !self.kept_off(name, now)).then(|| name.clone())
+            (name != not && shows && counts && !self.kept_off(name, now)).then(|| name.clone())
         })
     }
 

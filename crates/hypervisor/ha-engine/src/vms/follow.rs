@@ -172,11 +172,15 @@ impl Engine {
     /// Whether its owner stopped or restarted it since it was moved: that is theirs to decide. Nova knows which came first,
     /// whoever led then, but a request may have waited there for a while: what its owner did since it left counts as well.
     fn left_to_others(&self, id: &IncidentId, server: &ServerFacts, now: Now) -> bool {
+        self.acted_since(id, server, now) && !self.broken.is(Mutation::ForgetOldWishes)
+    }
+
+    /// Whether its owner acted since it was last asked for.
+    pub(super) fn acted_since(&self, id: &IncidentId, server: &ServerFacts, now: Now) -> bool {
         let run = self.runs.get(id).and_then(|run| run.vms.get(&server.id));
         let left = run.and_then(|run| run.asked_last);
         let acted = |ms| left.is_some_and(|left| now.mono.since(left) >= Duration::from_millis(ms));
-        let since = server.acted_since_move || server.user_action_ms.is_some_and(acted);
-        since && !self.broken.is(Mutation::ForgetOldWishes)
+        server.acted_since_move || server.user_action_ms.is_some_and(acted)
     }
 
     fn recovered(&mut self, id: &IncidentId, vm: &VmRecord, destination: &HostName, now: Now) {

@@ -88,17 +88,22 @@ impl Engine {
     }
 
     /// What a guest is to be, if its owner stopped or started it between the plan and now. What Nova shows of one that failed
-    /// is no wish of anybody; and of one that was asked for before, that it is to stop is.
-    fn wanted_now(&self, id: &IncidentId, vm: &VmRecord, server: &ServerFacts) -> Option<Wanted> {
+    /// is no wish of anybody; and of one that was asked for before, that it is to stop is. What was asked for before may have
+    /// written over what its owner wished since, and whoever leads next would not know.
+    fn wanted_now(&self, id: &IncidentId, vm: &VmRecord, server: &ServerFacts, now: Now) -> Option<Wanted> {
         let careless = [Mutation::ForgetOldWishes, Mutation::StartStopped];
         let careless = careless.into_iter().any(|mutation| self.broken.is(mutation));
         let failed = server.state == VmState::Error;
-        if careless || failed || self.wanted_elsewhere(id, &vm.server).is_some() {
+        if careless || self.wanted_elsewhere(id, &vm.server).is_some() {
             return None;
         }
-        let now = wanted(server);
-        let telling = vm.attempt == 0 || now == Wanted::Stopped;
-        (telling && now != vm.wanted).then_some(now)
+        let stopped = vm.attempt > 0 && server.user_stops && self.acted_since(id, server, now);
+        if failed && !stopped {
+            return None;
+        }
+        let found = if stopped { Wanted::Stopped } else { wanted(server) };
+        let telling = vm.attempt == 0 || found == Wanted::Stopped;
+        (telling && found != vm.wanted).then_some(found)
     }
 
     fn evacuate(&mut self, id: &IncidentId, vm: &VmRecord, seen: &Seen, now: Now) {
@@ -123,7 +128,7 @@ impl Engine {
             wanted: seen
                 .server
                 .as_ref()
-                .and_then(|server| self.wanted_now(id, vm, server)),
+                .and_then(|server| self.wanted_now(id, vm, server, now)),
             anti_affinity: seen
                 .server
                 .as_ref()

@@ -87,6 +87,7 @@ pub(crate) fn server(n: u8) -> ServerFacts {
         lock: None,
         user_action_ms: None,
         acted_since_move: false,
+        user_stops: false,
     }
 }
 

@@ -35,6 +35,8 @@ pub(super) struct Wish {
     pub(super) ago_ms: u64,
     /// It came after the latest evacuation was asked for.
     pub(super) since_move: bool,
+    /// The server is not to run.
+    pub(super) stops: bool,
 }
 
 /// What is known around a server.
@@ -102,6 +104,7 @@ pub(super) fn server(
             .then(|| server.locked_reason.clone().unwrap_or_default()),
         user_action_ms: around.wish.map(|wish| wish.ago_ms),
         acted_since_move: around.wish.is_some_and(|wish| wish.since_move),
+        user_stops: around.wish.is_some_and(|wish| wish.stops),
     })
 }
 
@@ -204,6 +207,7 @@ pub(super) fn by_owner(history: &nova::History, us: &UserId) -> Option<Wish> {
     Some(Wish {
         ago_ms: u64::try_from(ago).unwrap_or(u64::MAX),
         since_move: moved.is_some_and(|moved| last.start_time.is_none_or(|then| then > moved)),
+        stops: last.action != "reboot",
     })
 }
 
@@ -349,5 +353,8 @@ mod tests {
         assert_eq!(since(&[stop(9)]), Some(false));
         assert_eq!(since(&[stop(9), moved(8), moved(3)]), Some(true));
         assert_eq!(since(&[moved(9), stop(8), moved(3)]), Some(false));
+        let stops = |actions: &[nova::InstanceAction]| told(actions, Some(told_at)).map(|wish| wish.stops);
+        assert_eq!(stops(&[stop(9)]), Some(true));
+        assert_eq!(stops(&[action("reboot", Some("u1"), 9), stop(8)]), Some(false));
     }
 }

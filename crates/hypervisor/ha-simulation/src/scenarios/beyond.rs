@@ -297,7 +297,7 @@ pub(super) const BEYOND: &[Scenario] = &[
         |w| { recovered(w, 0)?; ensure(!w.hosts[10].disabled && w.hosts[11].disabled, "not one spare was enabled")?;
               ensure(w.evacuations.len() > 2, "Nova found a place at once")?; state(w, 0, IncidentState::Recovered) }),
     row("p59-lists-are-rare", "hosts are asked for lists before guests are: one that runs elsewhere is a conflict", 2,
-        |w| { w.lists_every = Some(600_000); w.servers[0].runs_on = [1].into(); w.at(300_000, Fault::PowerLoss(0)); }, 700,
+        |w| { w.lists_every = Some(600_000); w.at(280_000, Fault::ListsLost(1)); w.at(285_000, Fault::Arrives(0, 1)); w.at(300_000, Fault::PowerLoss(0)); }, 700,
         |w| { ensure(matches!(progress(w, 0), Some(VmProgress::Conflict { .. })), "no conflict")?;
               ensure(!w.evacuations.iter().any(|(_, n)| *n == 0), "it was asked for")?; ensure(w.servers[1].host != 0, "the other was not moved") }),
     row("p60-signed-and-heard-while-nobody-led", "somebody signed that it is off; it was switched on, spoke and fell silent before anybody led again: nothing more is moved", 8,

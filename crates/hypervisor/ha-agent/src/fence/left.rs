@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A watchdog that runs, as the next start of the agent reads it. Whether a host is cut off is told by its neighbours while
+//! the service is away, and the service alone names those: an agent that begins in an outage and did not know them could not
+//! feed what the one before it left running, and a rollout would reset one healthy host after the other.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use cobaltcore_ha_wire::BootId;
+use cobaltcore_kit::config::HumanDuration;
+use serde::{Deserialize, Serialize};
+
+use crate::config;
+
+/// A watchdog that was left running.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Left {
+    boot: String,
+    device: PathBuf,
+    timeout: Duration,
+    lease_ttl: Duration,
+    /// Whom to ask before this host is taken out.
+    pub(super) neighbours: Vec<String>,
+}
+
+impl Left {
+    /// One that runs with these settings in this boot.
+    pub(super) fn new(boot: &BootId, settings: &config::SelfFence, neighbours: &[String]) -> Self {
+        Self {
+            boot: boot.0.clone(),
+            device: settings.device.clone(),
+            timeout: settings.timeout.0,
+            lease_ttl: settings.lease_ttl.0,
+            neighbours: neighbours.to_vec(),
+        }
+    }
+
+    /// Whether it can still run: a boot ends every watchdog.
+    pub(super) fn may_run(&self, boot: &BootId) -> bool {
+        self.boot == boot.0
+    }
+
+    /// The settings that the service was told; the pace is nobody's business but ours.
+    pub(super) fn settings(&self, now: &config::SelfFence) -> config::SelfFence {
+        config::SelfFence {
+            enabled: true,
+            device: self.device.clone(),
+            timeout: HumanDuration(self.timeout),
+            lease_ttl: HumanDuration(self.lease_ttl),
+            feed_interval: now.feed_interval,
+        }
+    }
+}
