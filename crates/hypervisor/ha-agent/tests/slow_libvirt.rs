@@ -90,7 +90,7 @@ impl Handler for Slow {
 }
 
 /// Starts it, and an agent beside it.
-async fn begin(host: &Arc<Slow>, service: &Service, place: &Place) -> Agent {
+fn begin(host: &Arc<Slow>, service: &Service, place: &Place) -> Agent {
     let socket = place.path("libvirt-sock");
     let listener = Listener::unix(&socket).unwrap();
     let handler = Arc::clone(host);
@@ -120,7 +120,7 @@ async fn a_guest_that_hangs_keeps_no_list_from_being_told() {
     let (service, place) = (Service::start().await, Place::new());
     let host = Arc::new(Slow::default());
     *host.manner.lock() = Manner::OneHangs;
-    let agent = begin(&host, &service, &place).await;
+    let agent = begin(&host, &service, &place);
     let guests = service
         .until("a list", |known| {
             known.inventories.last().map(|list| list.domains.len())
@@ -136,7 +136,7 @@ async fn a_list_is_not_told_again_while_libvirt_does_not_answer() {
     let (service, place) = (Service::start().await, Place::new());
     let host = Arc::new(Slow::default());
     *host.manner.lock() = Manner::OneHangs;
-    let agent = begin(&host, &service, &place).await;
+    let agent = begin(&host, &service, &place);
     service
         .until("a list", |known| known.inventories.last().map(|_| ()))
         .await;
@@ -154,7 +154,7 @@ async fn a_list_is_not_told_again_while_libvirt_does_not_answer() {
 async fn an_event_is_told_while_libvirt_still_answers_what_it_was_asked_before() {
     let (service, place) = (Service::start().await, Place::new());
     let host = Arc::new(Slow::default());
-    let agent = begin(&host, &service, &place).await;
+    let agent = begin(&host, &service, &place);
     while host.asked.load(Ordering::Relaxed) == 0 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
