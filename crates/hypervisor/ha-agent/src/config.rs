@@ -453,7 +453,7 @@ fn check(config: &Config, mistakes: &mut Mistakes<'_>) {
     between("heartbeat.interval", config.heartbeat.interval, 1, 30);
     between("inventory.interval", config.inventory.interval, 10, 600);
     let fence = &config.self_fence;
-    between("self_fence.timeout", fence.timeout, 10, 600);
+    between("self_fence.timeout", fence.timeout, 20, 600);
     between("self_fence.lease_ttl", fence.lease_ttl, 10, 300);
     if fence.feed_interval.0.is_zero() || fence.feed_interval.0 * 3 > fence.timeout.0 {
         mistakes.add(
@@ -644,9 +644,9 @@ mod tests {
             ("inventory: {interval", "10s", "600s", "9s", "601s"),
             (
                 "self_fence: {feed_interval: 1s, timeout",
-                "10s",
+                "20s",
                 "600s",
-                "9s",
+                "19s",
                 "601s",
             ),
             ("self_fence: {lease_ttl", "10s", "300s", "9s", "301s"),

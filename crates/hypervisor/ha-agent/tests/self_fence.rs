@@ -70,6 +70,12 @@ async fn a_host_that_is_cut_off_stops_its_guests_and_its_watchdog() {
     assert_eq!(fed(&place), before, "the watchdog is not fed any more");
     agent.stop().await;
     assert_eq!(fed(&place), before, "and not disarmed by the end of the agent");
+    // The next one reaches the service, and its guests stand still all the same.
+    service.known.lock().away = None;
+    let agent = Agent::start(place.start(&scene.uri));
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert_eq!(fed(&place), before, "nothing takes it back");
+    agent.stop().await;
 }
 
 /// An agent with an armed watchdog, a service, and a peer that still reaches it.

@@ -90,12 +90,12 @@ impl Handler for Slow {
 }
 
 /// Starts it, and an agent beside it.
-fn begin(host: &Arc<Slow>, service: &Service, place: &Place) -> Agent {
+fn begin(host: &Arc<Slow>, service: &Service, place: &Place, more: &str) -> Agent {
     let socket = place.path("libvirt-sock");
     let listener = Listener::unix(&socket).unwrap();
     let handler = Arc::clone(host);
     tokio::spawn(async move { listener.run(handler, ServerOptions::default(), |_| {}).await });
-    place.configure(&[service.url()], "");
+    place.configure(&[service.url()], more);
     let uri = format!("qemu+unix:///system?socket={}", socket.display());
     Agent::start(place.start(&uri))
 }
@@ -120,7 +120,7 @@ async fn a_guest_that_hangs_keeps_no_list_from_being_told() {
     let (service, place) = (Service::start().await, Place::new());
     let host = Arc::new(Slow::default());
     *host.manner.lock() = Manner::OneHangs;
-    let agent = begin(&host, &service, &place);
+    let agent = begin(&host, &service, &place, "");
     let guests = service
         .until("a list", |known| {
             known.inventories.last().map(|list| list.domains.len())
@@ -136,14 +136,14 @@ async fn a_list_is_not_told_again_while_libvirt_does_not_answer() {
     let (service, place) = (Service::start().await, Place::new());
     let host = Arc::new(Slow::default());
     *host.manner.lock() = Manner::OneHangs;
-    let agent = begin(&host, &service, &place);
+    let agent = begin(&host, &service, &place, "inventory: {interval: 20s}");
     service
         .until("a list", |known| known.inventories.last().map(|_| ()))
         .await;
     *host.manner.lock() = Manner::Hangs;
     beats(&service, 3).await;
     let before = lists(&service);
-    beats(&service, 14).await;
+    beats(&service, 24).await;
     assert_eq!(lists(&service), before, "more than the interval later");
     agent.stop().await;
 }
@@ -154,7 +154,7 @@ async fn a_list_is_not_told_again_while_libvirt_does_not_answer() {
 async fn an_event_is_told_while_libvirt_still_answers_what_it_was_asked_before() {
     let (service, place) = (Service::start().await, Place::new());
     let host = Arc::new(Slow::default());
-    let agent = begin(&host, &service, &place);
+    let agent = begin(&host, &service, &place, "");
     while host.asked.load(Ordering::Relaxed) == 0 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

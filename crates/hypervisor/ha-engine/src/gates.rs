@@ -432,7 +432,7 @@ impl Engine {
         let canaries = self.canaries.is_some_and(|(at, ok, total)| {
             now.since(at) <= self.config.silent_after && ok * 100 >= total * self.config.canary_percent
         });
-        let fleet = self.hearing(about, now);
+        let fleet = self.hearing(about, |host| host.signals.fresh_here(now, &self.config));
         // Where all that could be heard are excused, nothing says that anything can be.
         let nobody = fleet.others == 0 && fleet.vouched_for == 0 && fleet.excused > 0;
         if majority && canaries && self.enough(fleet.here, fleet.others) && !nobody {
@@ -442,13 +442,25 @@ impl Engine {
         }
     }
 
-    /// Remembers until when this replica heard too little of the fleet. Agents that lost the service together with their
-    /// neighbours keep their hosts alive: the silence of that time says nothing about watchdogs.
+    /// Remembers until when most replicas heard too little of the fleet, whoever leads. Agents that lost most of the service
+    /// together with their neighbours keep their hosts alive: the silence of that time says nothing about watchdogs.
     pub(crate) fn watch_hearing(&mut self, now: Mono) {
-        let fleet = self.hearing(None, now);
-        // One that is silent may be the one in question.
-        let silent = fleet.others - fleet.here;
-        if !self.enough(fleet.here, fleet.here + silent.saturating_sub(1)) {
+        let lately = |at: Mono| now.since(at) < Duration::from_secs(1);
+        if !self.watchdogs || self.hearing_at.is_some_and(lately) {
+            return;
+        }
+        self.hearing_at = Some(now);
+        let enough = |fleet: Hearing| {
+            // One that is silent may be the one in question.
+            let silent = fleet.others - fleet.here;
+            self.enough(fleet.here, fleet.here + silent.saturating_sub(1))
+        };
+        let here = enough(self.hearing(None, |host| host.signals.fresh_here(now, &self.config)));
+        let there = |replica: &&ReplicaId| {
+            enough(self.hearing(None, |host| host.signals.fresh_at(**replica, now, &self.config)))
+        };
+        let hear = usize::from(here) + self.peers_heard.keys().filter(there).count();
+        if hear <= usize::from(self.config.replicas) / 2 {
             self.deaf_until = Some(now);
         }
     }
@@ -462,8 +474,8 @@ impl Engine {
         heard * 100 >= all * self.config.fresh_percent
     }
 
-    /// How many hosts are heard here, of those that could be.
-    fn hearing(&self, about: Option<&HostName>, now: Mono) -> Hearing {
+    /// How many hosts are heard, of those that could be.
+    fn hearing(&self, about: Option<&HostName>, heard: impl Fn(&Host) -> bool) -> Hearing {
         let open: Vec<&Incident> = self
             .ledger
             .incidents
@@ -484,7 +496,7 @@ impl Engine {
                 hearing.vouched_for += usize::from(host.facts.is_some() && about != Some(name));
                 continue;
             }
-            let fresh = host.signals.fresh_here(now, &self.config);
+            let fresh = heard(host);
             if fresh || !self.may_be_silent(name, host) {
                 hearing.others += 1;
                 hearing.here += usize::from(fresh);

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use cobaltcore_api::Maintenance;
 use cobaltcore_ha_engine::{
-    Answer, Assessment, CapacityCheck, Command, Config, Decision, Effect, Group, HeldReason, HostFacts,
-    IncidentKind, IncidentState, IncidentStatus, Input, Notice, Observation, Power, Request, Reserved, Room,
-    Verdict,
+    Answer, Assessment, CapacityCheck, Command, Config, Decision, Effect, Epoch, Group, HeldReason,
+    HostFacts, IncidentKind, IncidentState, IncidentStatus, Input, Mono, Notice, Observation, Power, Request,
+    Reserved, Room, Verdict,
 };
 use play::{Play, at, facts, host};
 
@@ -52,12 +52,39 @@ fn a_watchdog_has_fired_after_its_own_time_and_not_before() {
     assert_eq!(watchdog(&play, 0), Verdict::Unknown, "one without a watchdog");
 }
 
-/// In an outage of the service agents that ask each other keep their hosts alive.
+/// In an outage of the service agents that ask each other keep their hosts alive. It may have taken the leadership as well.
 #[test]
 fn a_watchdog_counts_from_when_the_fleet_is_heard_again() {
+    for led in [true, false] {
+        counts_from_when_the_fleet_is_heard_again(led);
+    }
+}
+
+/// An agent that has lost most of the service goes on if its neighbours have as well, whoever leads.
+#[test]
+fn a_leader_that_alone_hears_the_fleet_believes_no_watchdog() {
     let mut play = calm(Some(Duration::from_secs(105)));
+    play.others_deaf = true;
     for _ in 0..300 {
-        play.second(0b11_1111, true);
+        play.second(1, true);
+        assert_eq!(watchdog(&play, 0), Verdict::Unknown);
+    }
+}
+
+fn counts_from_when_the_fleet_is_heard_again(led: bool) {
+    let mut play = calm(Some(Duration::from_secs(105)));
+    if !led {
+        play.step(Input::LeaseLost);
+    }
+    for _ in 0..300 {
+        play.second(0b11_1111, led);
+    }
+    if !led {
+        play.step(Input::Lead {
+            epoch: Epoch(2),
+            sent_at: Mono(play.now),
+            journal: play.journal.clone(),
+        });
     }
     for after in 1..=105 {
         play.second(1, true);

@@ -321,6 +321,15 @@ impl Config {
         self.levels.iter().chain(own).flatten()
     }
 
+    /// How long one look at all levels of a host may take: each may have to wait for its turn to say whose it is, and again to
+    /// say whether that is on.
+    pub fn longest_look(&self) -> Duration {
+        let longest = self.devices().map(DeviceConfig::limit).max().unwrap_or_default();
+        let own = self.hosts.values().map(|host| host.levels.len());
+        let levels = own.chain([self.levels.len()]).max().unwrap_or_default();
+        longest * 4 * u32::try_from(levels).unwrap_or(u32::MAX)
+    }
+
     /// Whether a password goes to a BMC in the open, where others than this machine could read it.
     pub(crate) fn unencrypted(&self) -> bool {
         let here = |host: url::Host<&str>| match host {

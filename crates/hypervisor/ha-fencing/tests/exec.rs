@@ -265,7 +265,7 @@ async fn a_check_that_never_has_its_turn_is_no_device_that_does_not_answer() {
     let well = "{driver: exec, command: 'true', protocol: json, timeout: 300ms}";
     let rig = Rig::new(
         "echo >>begun; exec sleep 1000",
-        ", protocol: json, timeout: 30s",
+        ", protocol: json, timeout: 10s",
         &format!("hosts: {{well: {{levels: [[{well}]]}}}}"),
     );
     let level = |name: String| {

@@ -84,9 +84,10 @@ pub fn decide(situation: &Situation) -> Verdict {
 }
 
 /// How long a host must look cut off before it is taken out: longer than two signs of life are apart and one waits for its
-/// answer, and short enough for a watchdog that is not fed meanwhile.
-pub fn doubt(timeout: Duration) -> Duration {
-    Duration::from_secs(12).min(timeout / 2)
+/// answer, where a watchdog that is not fed meanwhile gives it that time. `spent` is what it has used by then: the time since
+/// it was last fed, and that of two questions.
+pub fn doubt(timeout: Duration, spent: Duration) -> Duration {
+    Duration::from_secs(12).min(timeout.saturating_sub(spent))
 }
 
 #[cfg(test)]
@@ -114,7 +115,7 @@ mod tests {
             lease: LEASE,
             peers: Some(peers.to_vec()),
             looked_cut_off: Duration::from_secs(looked_cut_off),
-            doubt: doubt(Duration::from_secs(60)),
+            doubt: doubt(Duration::from_secs(60), Duration::from_secs(10)),
         };
         for peers in [&[Some(true)][..], &[None], &[]] {
             assert_eq!(decide(&situation(0, peers)), Verdict::Doubt, "{peers:?}");
@@ -126,8 +127,8 @@ mod tests {
             Verdict::Feed,
             "they lost it as well"
         );
-        let short = Duration::from_secs(10);
-        assert!(doubt(short) + short / 3 < short, "the watchdog waits for it");
+        let (short, spent) = (Duration::from_secs(20), Duration::from_secs(12));
+        assert_eq!(doubt(short, spent) + spent, short, "the watchdog waits for it");
     }
 
     #[test]

@@ -21,17 +21,26 @@ pub(super) struct Left {
     lease_ttl: Duration,
     /// Whom to ask before this host is taken out.
     pub(super) neighbours: Vec<String>,
+    /// This host was taken out, and its guests stand still: it must end.
+    #[serde(default)]
+    pub(super) fenced: bool,
 }
 
 impl Left {
     /// One that runs with these settings in this boot.
-    pub(super) fn new(boot: &BootId, settings: &config::SelfFence, neighbours: &[String]) -> Self {
+    pub(super) fn new(
+        boot: &BootId,
+        settings: &config::SelfFence,
+        neighbours: &[String],
+        fenced: bool,
+    ) -> Self {
         Self {
             boot: boot.0.clone(),
             device: settings.device.clone(),
             timeout: settings.timeout.0,
             lease_ttl: settings.lease_ttl.0,
             neighbours: neighbours.to_vec(),
+            fenced,
         }
     }
 

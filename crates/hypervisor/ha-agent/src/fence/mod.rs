@@ -58,6 +58,19 @@ impl Armed {
         }
     }
 
+    /// For how long it may look cut off. Before that it was fed and asked, and it is asked again at the end.
+    fn doubt(&self, settings: &config::SelfFence) -> Duration {
+        let timeout = self.watchdog.timeout();
+        let fed = settings.feed_interval.0.min(timeout / 3);
+        decide::doubt(timeout, fed + ASK_TIME * 2 + IDLE)
+    }
+
+    /// Tells the next start of the agent what runs.
+    fn remember(&self, context: &Context, fenced: bool, kept: &Kept) {
+        let left = Left::new(&context.boot, &self.settings, &self.neighbours, fenced);
+        kept.keep(&Some(left));
+    }
+
     /// What is known of this host, before its neighbours are asked.
     fn situation(&self, context: &Context) -> Situation {
         Situation {
@@ -65,7 +78,7 @@ impl Armed {
             lease: self.lease(),
             peers: None,
             looked_cut_off: self.doubted.map_or(Duration::ZERO, |since| since.elapsed()),
-            doubt: decide::doubt(self.watchdog.timeout()),
+            doubt: self.doubt(&context.config().self_fence),
         }
     }
 
@@ -82,8 +95,8 @@ pub(crate) async fn run(context: Context, stop: CancellationToken) -> Result<(),
     let file = context.config().spool.dir.join("watchdog.json");
     let (kept, left) = Kept::open::<Option<Left>>(file).await;
     let mut left = left.flatten().filter(|left| left.may_run(&context.boot));
+    let mut fenced = left.as_ref().is_some_and(|left| left.fenced);
     let mut watchdog: Option<Armed> = None;
-    let mut fenced = false;
     let mut refused: Option<String> = None;
     // Since when the service is reached and names nobody who could be asked.
     let mut alone: Option<Instant> = None;
@@ -95,7 +108,7 @@ pub(crate) async fn run(context: Context, stop: CancellationToken) -> Result<(),
             () = tokio::time::sleep(pause) => {}
         }
         if fenced {
-            // The decision is taken; nothing takes it back.
+            // The decision is taken; nothing takes it back, nor does an agent that begins after this one.
             continue;
         }
         let lease = watchdog.as_ref().map_or(settings.lease_ttl.0, Armed::lease);
@@ -106,11 +119,7 @@ pub(crate) async fn run(context: Context, stop: CancellationToken) -> Result<(),
             (None, true) => match take(&context, &settings, alone, left.as_ref()).await {
                 Ok(Some(armed)) => {
                     context.board.guarded.send_replace(true);
-                    kept.keep(&Some(Left::new(
-                        &context.boot,
-                        &armed.settings,
-                        &armed.neighbours,
-                    )));
+                    armed.remember(&context, false, &kept);
                     watchdog = Some(armed);
                     (refused, left) = (None, None);
                 }
@@ -126,13 +135,9 @@ pub(crate) async fn run(context: Context, stop: CancellationToken) -> Result<(),
                 let named = peers(&context);
                 if !named.is_empty() && named != armed.neighbours {
                     armed.neighbours = named;
-                    kept.keep(&Some(Left::new(
-                        &context.boot,
-                        &armed.settings,
-                        &armed.neighbours,
-                    )));
+                    armed.remember(&context, false, &kept);
                 }
-                fenced = feed(&context, armed).await;
+                fenced = feed(&context, armed, &kept).await;
                 if !fenced && stand_down(&context, &settings, armed, alone) {
                     disarm(&context, watchdog.take(), &kept);
                 }
@@ -150,12 +155,15 @@ pub(crate) async fn run(context: Context, stop: CancellationToken) -> Result<(),
 /// The agent stops. Its watchdog is stopped if the service learns of it in time; else it goes on and resets this host unless
 /// an agent feeds it again: whoever was told that it runs takes silence for a reset, and starts the guests elsewhere.
 async fn end(context: &Context, mut armed: Armed, kept: &Kept) {
-    let lease = armed.lease();
+    let (lease, pace) = (armed.lease(), armed.pace(&context.config().self_fence));
     say(context, &armed, false);
     let known = async {
+        let mut fed: Option<Instant> = None;
         while !service_knows(context, lease) {
-            if decide::lease_holds(&contacts(context), lease) {
-                let _ = armed.watchdog.feed();
+            // In an outage of the service the next agent has the whole time to come.
+            if fed.is_none_or(|at| at.elapsed() >= pace) {
+                fed = Some(Instant::now());
+                feed_if_well(context, &mut armed).await;
             }
             tokio::time::sleep(LOOK).await;
         }
@@ -163,8 +171,6 @@ async fn end(context: &Context, mut armed: Armed, kept: &Kept) {
     if tokio::time::timeout(STAND_DOWN, known).await.is_ok() {
         disarm(context, Some(armed), kept);
     } else {
-        // In an outage of the service the next agent has the whole time to come.
-        feed_if_well(context, &mut armed).await;
         let timeout_s = armed.watchdog.timeout().as_secs();
         tracing::error!(
             timeout_s,
@@ -220,7 +226,7 @@ async fn take_over(
         lease: settings.lease_ttl.0,
         peers: Some(ask(&left.neighbours).await),
         looked_cut_off: Duration::ZERO,
-        doubt: decide::doubt(settings.timeout.0),
+        doubt: Duration::ZERO,
     };
     if decide::decide(&situation) != Verdict::Feed {
         return Ok(None);
@@ -332,9 +338,10 @@ fn disarm(context: &Context, armed: Option<Armed>, kept: &Kept) {
 }
 
 /// Feeds, or fences. Says whether it fenced.
-async fn feed(context: &Context, armed: &mut Armed) -> bool {
+async fn feed(context: &Context, armed: &mut Armed, kept: &Kept) -> bool {
     match feed_if_well(context, armed).await {
         Verdict::Fence => {
+            armed.remember(context, true, kept);
             tracing::error!("cut off from the service: stopping the guests and this host");
             pause_all(context).await;
             true

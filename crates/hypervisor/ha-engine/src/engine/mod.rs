@@ -82,8 +82,11 @@ pub struct Engine {
     /// Since when we have been awake, and when we last were.
     pub(crate) awake: Mono,
     stepped: Option<Mono>,
-    /// Until when we heard too little of the fleet.
+    /// Until when most replicas heard too little of the fleet, and when that was last looked at.
     pub(crate) deaf_until: Option<Mono>,
+    pub(crate) hearing_at: Option<Mono>,
+    /// Some agent has a watchdog.
+    pub(crate) watchdogs: bool,
     out: Output,
 }
 
@@ -117,6 +120,8 @@ impl Engine {
             round_at: None,
             awake: Mono(0),
             deaf_until: None,
+            hearing_at: None,
+            watchdogs: false,
             stepped: None,
             out: Output::default(),
         }
@@ -368,6 +373,7 @@ impl Engine {
     // --- input
 
     fn tick(&mut self, now: Now) {
+        self.watch_hearing(now.mono);
         if !self.may_act(now.mono) {
             return;
         }

@@ -74,9 +74,12 @@ impl Engine {
                     return;
                 }
                 self.peers_heard.insert(*replica, now.mono);
+                let mut watchdogs = self.watchdogs;
                 self.hosts.for_each_known(hosts, |host, seen| {
+                    watchdogs |= seen.resets_after.is_some();
                     host.signals.peer(*replica, seen, now.mono);
                 });
+                self.watchdogs = watchdogs;
             }
             Observation::Canaries { ok, total } => self.canaries = Some((now.mono, *ok, *total)),
             Observation::OwnHost(host) => self.own_host = Some(host.clone()),
@@ -101,6 +104,7 @@ impl Engine {
         let Some(host) = self.hosts.get_mut(&beat.host) else {
             return;
         };
+        self.watchdogs |= beat.resets_after.is_some();
         let libvirt = host.signals.agent.libvirt;
         let silence = self.config.silent_after;
         let heard = host.signals.agent.hear(beat, silence, now.mono, self.broken);

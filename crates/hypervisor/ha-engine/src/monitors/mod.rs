@@ -79,7 +79,6 @@ pub(crate) struct HostMonitors {
 impl Engine {
     /// One round over all hosts. Those that are well and of which only signs of life were heard are well.
     pub(crate) fn round(&mut self, now: Now) {
-        self.watch_hearing(now.mono);
         let judged = self.count_deaths(now);
         self.watch_groups(now);
         for (name, evidence) in judged {

@@ -162,6 +162,10 @@ pub(crate) struct Play {
     pub(crate) armed: Option<Duration>,
     /// When the whole fleet was switched on, if that was lately.
     pub(crate) switched_on: Option<u64>,
+    /// The other replicas hear no host.
+    pub(crate) others_deaf: bool,
+    /// When the others last heard each host.
+    pub(crate) heard: [Option<u64>; 6],
 }
 
 impl Play {
@@ -182,6 +186,8 @@ impl Play {
             notices: Vec::new(),
             armed: None,
             switched_on: None,
+            others_deaf: false,
+            heard: [None; 6],
         };
         for n in 0..6 {
             play.step(Input::Saw(Observation::Host(facts(n))));
@@ -227,15 +233,18 @@ impl Play {
                 ..beat
             };
             self.step(Input::Saw(Observation::Heartbeat(beat)));
+            if !self.others_deaf {
+                self.heard[usize::from(n)] = Some(self.now);
+            }
         }
         let view = (0..6)
             .map(|n| {
                 (
                     host(n),
                     PeerHost {
-                        age_ms: None,
-                        boot: None,
-                        resets_after: None,
+                        age_ms: self.heard[usize::from(n)].map(|at| self.now - at),
+                        boot: self.heard[usize::from(n)].map(|_| beat(n, 1, 0).boot),
+                        resets_after: self.armed,
                     },
                 )
             })

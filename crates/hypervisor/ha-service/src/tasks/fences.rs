@@ -21,8 +21,8 @@ use crate::settings::InForce;
 const GOOD_FOR: Duration = Duration::from_secs(24 * 3600);
 const BAD_FOR: Duration = Duration::from_secs(15);
 const EVERY: Duration = Duration::from_secs(5);
-/// Enough for a program that identifies a machine and one that reads its power, each of which may wait for its turn.
-const ANSWER_TIME: Duration = Duration::from_secs(25);
+/// What a look takes besides what devices do.
+const ANSWER_TIME: Duration = Duration::from_secs(5);
 /// Devices asked in one round.
 const AT_ONCE: usize = 16;
 
@@ -160,14 +160,15 @@ pub async fn check(
         }
         let in_cluster = config.kubernetes.enabled;
         let due = checks.next(ours(&directory, in_cluster));
+        let limit = config.fencing.longest_look().saturating_add(ANSWER_TIME);
         let looks = due.iter().map(|(host, machine)| async {
-            let found = tokio::time::timeout(ANSWER_TIME, executor.check_fence(host)).await;
+            let found = tokio::time::timeout(limit, executor.check_fence(host)).await;
             match found {
                 Ok(Ok(())) => checks.note(host, machine, Ok(())),
                 Ok(Err(Unfit::Because(why))) => checks.note(host, machine, Err(why)),
                 // It is asked first in the next round.
                 Ok(Err(Unfit::NotAsked)) => {}
-                Err(_) => checks.note(host, machine, Err(format!("no answer within {ANSWER_TIME:?}"))),
+                Err(_) => checks.note(host, machine, Err(format!("no answer within {limit:?}"))),
             }
         });
         futures::future::join_all(looks).await;
@@ -194,7 +195,7 @@ mod tests {
                 seen.insert(host);
             }
             // As long as a round takes in which nobody answers.
-            tokio::time::advance(ANSWER_TIME + EVERY).await;
+            tokio::time::advance(Duration::from_secs(25) + EVERY).await;
         }
         assert_eq!(seen.len(), 100);
     }
