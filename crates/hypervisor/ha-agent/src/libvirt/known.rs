@@ -3,6 +3,7 @@
 //! listens to libvirt passes in events and lists and reports what comes back.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use cobaltcore_ha_wire::{DomainState, Kind};
 use serde::{Deserialize, Serialize};
@@ -12,6 +13,10 @@ use crate::draft::{Draft, Guest};
 
 /// A derived record and the announcement of the same thing may both come within this.
 const SAME_NS: u64 = 30_000_000_000;
+/// An event that nothing kept from coming has this long to tell what a look showed.
+const PATIENCE_NS: u64 = 2_000_000_000;
+/// libvirt's word for a guest of which it announces in a moment what became of it.
+pub(super) const STARTING: &str = "starting_up";
 
 /// One guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,19 +48,35 @@ pub struct Listed {
     pub reason: String,
 }
 
+/// What came before a look at every guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Before {
+    /// Nothing was ever known: nothing that it shows is news.
+    Nothing,
+    /// Events may be missing: what differs is told.
+    Gap,
+    /// Every event: one is about to tell what differs, because libvirt changes first and announces then.
+    Events,
+}
+
 /// All guests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Guests {
     /// By UUID.
     pub all: BTreeMap<Uuid, Known>,
+    /// Guests that looks show otherwise than events told, and until when those have time to tell it.
+    #[serde(skip)]
+    untold: BTreeMap<Uuid, u64>,
 }
 
 impl Guests {
     /// Takes a lifecycle event. Says whether it is news: an announcement of what was derived already is not.
     pub fn heard(&mut self, guest: &Guest, event: &str, detail: &str, now_ns: u64) -> bool {
+        self.untold.remove(&guest.uuid);
         let known = self.all.get(&guest.uuid);
-        let told = known.and_then(|known| known.derived.as_ref());
-        let again = told.is_some_and(|(what, at)| what == event && now_ns.saturating_sub(*at) < SAME_NS);
+        let derived = known.and_then(|known| known.derived.clone());
+        let derived = derived.filter(|(_, at)| now_ns.saturating_sub(*at) < SAME_NS);
+        let again = derived.as_ref().is_some_and(|(what, _)| what == event);
         if event == "undefined" {
             let active = known.is_some_and(|known| known.state.active());
             if !active {
@@ -75,11 +96,12 @@ impl Guests {
             ("crashed", _) => DomainState::Crashed,
             _ => before,
         };
-        self.set(guest, state, now_ns, None);
+        let awaited = derived.filter(|(what, _)| !again && comes_still(what, event));
+        self.set(guest, state, now_ns, awaited);
         !again
     }
 
-    fn set(&mut self, guest: &Guest, state: DomainState, now_ns: u64, derived: Option<String>) {
+    fn set(&mut self, guest: &Guest, state: DomainState, now_ns: u64, derived: Option<(String, u64)>) {
         let known = self.all.get(&guest.uuid);
         let (before, ran) = known.map_or((None, None), |known| (known.since_ns, known.ran_ns));
         let runs = state.active();
@@ -93,50 +115,51 @@ impl Guests {
                 _ if runs => None,
                 _ => ran,
             },
-            derived: derived.map(|what| (what, now_ns)),
+            derived,
         };
         self.all.insert(guest.uuid, known);
     }
 
     /// Takes libvirt's list. Guests in `touched` had events since the list was asked for and are left to them. Gives
-    /// back what must have happened meanwhile, unless this is the very first look.
+    /// back what must have happened without an event.
     pub fn listed(
         &mut self,
         list: &[Listed],
         touched: &BTreeSet<Uuid>,
-        first: bool,
+        came: Before,
         now_ns: u64,
     ) -> Vec<Draft> {
         let mut drafts = Vec::new();
         let mut seen = BTreeSet::new();
+        let untold = std::mem::take(&mut self.untold);
         for listed in list {
-            seen.insert(listed.guest.uuid);
-            if touched.contains(&listed.guest.uuid) {
+            let uuid = listed.guest.uuid;
+            seen.insert(uuid);
+            if touched.contains(&uuid) || listed.reason == STARTING {
                 continue;
             }
-            let before = self.all.get(&listed.guest.uuid).map(|known| known.state);
-            let what = difference(before, listed.state, &listed.reason);
-            if let (Some((event, detail)), false) = (what, first) {
+            let known = self.all.get(&uuid);
+            let what = difference(known.map(|known| known.state), listed.state, &listed.reason);
+            let mut told = known.and_then(|known| known.derived.clone());
+            if let (Some((event, detail)), Before::Gap | Before::Events) = (what, came) {
+                if self.gives_time(uuid, &untold, came, now_ns) {
+                    continue;
+                }
                 drafts.push(derived(&listed.guest, &event, &detail, now_ns));
-                self.set(&listed.guest, listed.state, now_ns, Some(event));
-                continue;
+                told = Some((event, now_ns));
             }
-            let told = self
-                .all
-                .get(&listed.guest.uuid)
-                .and_then(|known| known.derived.clone());
-            self.set(&listed.guest, listed.state, now_ns, None);
-            if let Some(known) = self.all.get_mut(&listed.guest.uuid) {
-                known.derived = told;
-            }
+            self.set(&listed.guest, listed.state, now_ns, told);
         }
-        let gone: Vec<Uuid> = self
+        let missing: Vec<Uuid> = self
             .all
             .keys()
             .copied()
             .filter(|id| !seen.contains(id) && !touched.contains(id))
             .collect();
-        for uuid in gone {
+        for uuid in missing {
+            if self.gives_time(uuid, &untold, came, now_ns) {
+                continue;
+            }
             let Some(known) = self.all.remove(&uuid) else {
                 continue;
             };
@@ -145,14 +168,33 @@ impl Guests {
                 name: known.name,
                 id: -1,
             };
-            if !first && known.state.active() {
+            if came != Before::Nothing && known.state.active() {
                 drafts.push(derived(&guest, "stopped", "unknown", now_ns));
             }
-            if !first {
+            if came != Before::Nothing {
                 drafts.push(derived(&guest, "undefined", "removed", now_ns));
             }
         }
         drafts
+    }
+
+    /// Whether an event may still tell what a look showed of a guest.
+    fn gives_time(&mut self, guest: Uuid, untold: &BTreeMap<Uuid, u64>, came: Before, now_ns: u64) -> bool {
+        if came != Before::Events {
+            return false;
+        }
+        let until = untold.get(&guest).copied().unwrap_or(now_ns + PATIENCE_NS);
+        let waits = now_ns < until;
+        if waits {
+            self.untold.insert(guest, until);
+        }
+        waits
+    }
+
+    /// How long until the first event that is waited for is late.
+    pub fn patience(&self, now_ns: u64) -> Option<Duration> {
+        let until = self.untold.values().min()?;
+        Some(Duration::from_nanos(until.saturating_sub(now_ns)))
     }
 
     /// How long a guest that does not run ran before.
@@ -167,6 +209,16 @@ impl Guests {
             *counts.entry(known.state).or_insert(0) += 1;
         }
         counts
+    }
+}
+
+/// Whether what was derived may be announced after this event: libvirt tells of what happens on the way before it tells of
+/// a start or a stop itself.
+fn comes_still(derived: &str, event: &str) -> bool {
+    match derived {
+        "started" => event != "stopped",
+        "stopped" => event != "started",
+        _ => false,
     }
 }
 
@@ -250,10 +302,7 @@ fn difference(before: Option<DomainState>, after: DomainState, reason: &str) -> 
         ),
         Paused => (
             "started".to_owned(),
-            detail(
-                &[("migration", "migrated"), ("starting_up", "migrated")],
-                "booted",
-            ),
+            detail(&[("migration", "migrated")], "booted"),
         ),
         Crashed => ("crashed".to_owned(), "panicked".to_owned()),
         Pmsuspended => ("pmsuspended".to_owned(), "memory".to_owned()),
@@ -265,6 +314,7 @@ fn difference(before: Option<DomainState>, after: DomainState, reason: &str) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use Before::{Events, Gap, Nothing};
     use DomainState::{Crashed, Paused, Running, Shutoff};
     use proptest::prelude::*;
 
@@ -323,8 +373,8 @@ mod tests {
     fn the_first_look_is_no_news() {
         let mut guests = Guests::default();
         let list = [entry(1, Running, "booted"), entry(2, Shutoff, "")];
-        assert!(guests.listed(&list, &BTreeSet::new(), true, 5).is_empty());
-        assert!(guests.listed(&list, &BTreeSet::new(), false, 6).is_empty());
+        assert!(guests.listed(&list, &BTreeSet::new(), Nothing, 5).is_empty());
+        assert!(guests.listed(&list, &BTreeSet::new(), Gap, 6).is_empty());
         assert_eq!(guests.counts(), [(Running, 1), (Shutoff, 1)].into());
         assert_eq!(guests.all[&Uuid::from_u128(1)].since_ns, Some(5));
     }
@@ -332,8 +382,8 @@ mod tests {
     #[test]
     fn a_transient_guest_that_vanished_stopped_and_is_gone() {
         let mut guests = Guests::default();
-        guests.listed(&[entry(1, Running, "booted")], &BTreeSet::new(), true, 1);
-        let drafts = guests.listed(&[], &BTreeSet::new(), false, 2);
+        guests.listed(&[entry(1, Running, "booted")], &BTreeSet::new(), Nothing, 1);
+        let drafts = guests.listed(&[], &BTreeSet::new(), Gap, 2);
         assert_eq!(
             words(&drafts),
             [
@@ -346,8 +396,8 @@ mod tests {
     #[test]
     fn a_late_announcement_of_what_was_derived_is_no_news() {
         let mut guests = Guests::default();
-        guests.listed(&[entry(1, Running, "booted")], &BTreeSet::new(), true, 1);
-        let drafts = guests.listed(&[entry(1, Shutoff, "crashed")], &BTreeSet::new(), false, 2);
+        guests.listed(&[entry(1, Running, "booted")], &BTreeSet::new(), Nothing, 1);
+        let drafts = guests.listed(&[entry(1, Shutoff, "crashed")], &BTreeSet::new(), Gap, 2);
         assert_eq!(words(&drafts), [("stopped".into(), "crashed".into())]);
         assert!(!guests.heard(&guest(1), "stopped", "failed", 3), "the same thing");
         assert!(guests.heard(&guest(1), "started", "booted", 4));
@@ -358,15 +408,88 @@ mod tests {
     }
 
     #[test]
+    fn a_start_is_announced_after_what_happened_on_the_way() {
+        let mut guests = Guests::default();
+        let drafts = guests.listed(&[entry(1, Running, "booted")], &BTreeSet::new(), Gap, 1);
+        assert_eq!(words(&drafts), [("started".into(), "booted".into())]);
+        assert!(guests.heard(&guest(1), "resumed", "unpaused", 2));
+        assert!(!guests.heard(&guest(1), "started", "booted", 3), "the same start");
+        assert!(guests.heard(&guest(1), "stopped", "failed", 4));
+        assert!(guests.heard(&guest(1), "started", "booted", 5), "another one");
+        let drafts = guests.listed(&[entry(1, Paused, "user")], &BTreeSet::new(), Gap, 6);
+        assert_eq!(words(&drafts), [("suspended".into(), "paused".into())]);
+        assert!(guests.heard(&guest(1), "resumed", "unpaused", 7));
+        assert!(guests.heard(&guest(1), "suspended", "paused", 8), "a second time");
+    }
+
+    #[test]
+    fn what_an_event_is_about_to_tell_is_left_to_it() {
+        let none = BTreeSet::new();
+        let mut guests = Guests::default();
+        guests.listed(&[entry(1, Running, "booted")], &none, Nothing, 1);
+        // Both changed, and a third guest appeared; libvirt has yet to say so.
+        let changed = [entry(1, Shutoff, "failed"), entry(3, Running, "booted")];
+        assert!(guests.listed(&changed, &none, Events, 10).is_empty());
+        assert_eq!(guests.patience(10), Some(Duration::from_nanos(PATIENCE_NS)));
+        assert!(guests.heard(&guest(3), "started", "booted", 20));
+        assert!(guests.listed(&changed, &none, Events, 30).is_empty());
+        // One of them it never told.
+        let late = 10 + PATIENCE_NS;
+        assert_eq!(guests.patience(late), Some(Duration::ZERO));
+        let drafts = guests.listed(&changed, &none, Events, late);
+        assert_eq!(words(&drafts), [("stopped".into(), "failed".into())]);
+        assert_eq!(guests.patience(late), None);
+        assert!(
+            !guests.heard(&guest(1), "stopped", "failed", late + 1),
+            "the same stop"
+        );
+    }
+
+    #[test]
+    fn a_guest_that_is_not_listed_any_more_has_its_event_first() {
+        let none = BTreeSet::new();
+        let mut guests = Guests::default();
+        let both = [entry(1, Running, "booted"), entry(2, Running, "booted")];
+        guests.listed(&both, &none, Nothing, 1);
+        assert!(guests.listed(&[], &none, Events, 10).is_empty());
+        assert!(guests.heard(&guest(1), "stopped", "migrated", 11));
+        // The first has its own time again, for the end of its definition.
+        let drafts = guests.listed(&[], &none, Events, 10 + PATIENCE_NS);
+        let told: Vec<_> = drafts
+            .iter()
+            .map(|draft| (draft.domain.as_ref().unwrap().name.as_str(), draft.event.as_str()))
+            .collect();
+        assert_eq!(told, [("instance-2", "stopped"), ("instance-2", "undefined")]);
+        // What is there again was only out of sight.
+        assert!(guests.listed(&both[..1], &none, Gap, 20 + PATIENCE_NS).len() == 1);
+        assert_eq!(guests.patience(0), None);
+    }
+
+    #[test]
+    fn a_start_under_way_is_told_when_it_is_known_what_it_became() {
+        let none = BTreeSet::new();
+        for came in [Nothing, Gap, Events] {
+            let mut guests = Guests::default();
+            let under_way = [entry(1, Paused, STARTING)];
+            assert!(guests.listed(&under_way, &none, came, 1).is_empty(), "{came:?}");
+            assert_eq!(guests.patience(1), None);
+            assert!(guests.heard(&guest(1), "resumed", "unpaused", 2));
+            assert!(guests.heard(&guest(1), "started", "booted", 3), "{came:?}");
+            let runs = [entry(1, Running, "booted")];
+            assert!(guests.listed(&runs, &none, Gap, 4).is_empty());
+        }
+    }
+
+    #[test]
     fn guests_with_events_are_left_to_them() {
         let mut guests = Guests::default();
-        guests.listed(&[entry(1, Running, "booted")], &BTreeSet::new(), true, 1);
+        guests.listed(&[entry(1, Running, "booted")], &BTreeSet::new(), Nothing, 1);
         assert!(guests.heard(&guest(1), "stopped", "destroyed", 2));
         let touched = BTreeSet::from([Uuid::from_u128(1)]);
         // The list was made before the event.
         assert!(
             guests
-                .listed(&[entry(1, Running, "booted")], &touched, false, 3)
+                .listed(&[entry(1, Running, "booted")], &touched, Gap, 3)
                 .is_empty()
         );
         assert_eq!(guests.all[&Uuid::from_u128(1)].state, Shutoff);
@@ -381,8 +504,8 @@ mod tests {
             for (id, state) in states {
                 list.insert(id, entry(id, DomainState::ALL[state], "unknown"));
                 let now: Vec<Listed> = list.values().cloned().collect();
-                guests.listed(&now, &BTreeSet::new(), false, 1);
-                prop_assert!(guests.listed(&now, &BTreeSet::new(), false, 2).is_empty());
+                guests.listed(&now, &BTreeSet::new(), Gap, 1);
+                prop_assert!(guests.listed(&now, &BTreeSet::new(), Gap, 2).is_empty());
             }
         }
     }

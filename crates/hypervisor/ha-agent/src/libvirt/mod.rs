@@ -30,7 +30,7 @@ use crate::clock;
 use crate::config::Events;
 use crate::draft::Draft;
 use crate::reaction::Incident;
-use known::{Guests, Listed};
+use known::{Before, Guests, Listed};
 use look::{Found, Look};
 use memory::Memory;
 use read::{Definitions, Row};
@@ -397,13 +397,21 @@ impl Reader {
             }
         }
         let listed: Vec<Listed> = list.iter().map(|(_, listed, ..)| listed.clone()).collect();
-        let (touched, first) = (&self.touched, std::mem::take(&mut self.first));
-        let drafts = self
-            .context
-            .board
-            .guests(|guests| guests.listed(&listed, touched, first, clock::boot_ns()));
-        if !gap && !drafts.is_empty() {
+        let came = match (std::mem::take(&mut self.first), gap) {
+            (true, _) => Before::Nothing,
+            (false, true) => Before::Gap,
+            (false, false) => Before::Events,
+        };
+        let (touched, now) = (&self.touched, clock::boot_ns());
+        let (drafts, patience) = self.context.board.guests(|guests| {
+            let drafts = guests.listed(&listed, touched, came, now);
+            (drafts, guests.patience(now))
+        });
+        if came == Before::Events && !drafts.is_empty() {
             tracing::warn!(count = drafts.len(), "guests changed without an event");
+        }
+        if let Some(patience) = patience {
+            self.look_in(patience);
         }
         for draft in drafts {
             self.report(draft);
@@ -438,7 +446,12 @@ fn overtaken(entries: Vec<DomainEntry>, touched: &BTreeSet<Uuid>, guests: &Guest
         let Some(id) = id.filter(|id| missing.remove(id)) else {
             return Some(entry);
         };
-        let known = guests.all.get(&id)?;
+        let known = guests.all.get(&id);
+        // One that is being started is there, whatever it was before.
+        if entry.reason == known::STARTING && !known.is_some_and(|known| known.state.active()) {
+            return Some(entry);
+        }
+        let known = known?;
         if known.state != entry.state {
             entry.state = known.state;
             "unknown".clone_into(&mut entry.reason);
@@ -502,6 +515,7 @@ mod tests {
             (6, "resumed", "migrated"),
             (7, "resumed", "migrated"),
             (8, "stopped", "destroyed"),
+            (9, "defined", "added"),
         ] {
             let guest = Guest {
                 uuid: Uuid::from_u128(id),
@@ -511,14 +525,19 @@ mod tests {
             guests.heard(&guest, event, detail, 1);
         }
         // Of the third nothing was heard since; the fourth is gone; the fifth arrives and the sixth has; the seventh and the
-        // eighth were not there yet when the list was read.
-        let touched = BTreeSet::from([1, 2, 4, 5, 6, 7, 8].map(Uuid::from_u128));
+        // eighth were not there yet when the list was read; the ninth is being started.
+        let touched = BTreeSet::from([1, 2, 4, 5, 6, 7, 8, 9].map(Uuid::from_u128));
         let mut entries: Vec<DomainEntry> = [1, 2, 3, 4].map(entry).into();
         entries.extend([5, 6].map(|id| DomainEntry {
             state: DomainState::Paused,
             job: Job::MigrationIn,
             ..entry(id)
         }));
+        entries.push(DomainEntry {
+            state: DomainState::Paused,
+            reason: known::STARTING.to_owned(),
+            ..entry(9)
+        });
         let found = overtaken(entries, &touched, &guests);
         let found: Vec<_> = found
             .iter()
@@ -533,6 +552,7 @@ mod tests {
                 ("instance-5", DomainState::Paused, "booted", Job::MigrationIn),
                 ("instance-6", DomainState::Running, "unknown", Job::None),
                 ("instance-7", DomainState::Running, "unknown", Job::None),
+                ("instance-9", DomainState::Paused, "starting_up", Job::Other),
             ]
         );
     }
