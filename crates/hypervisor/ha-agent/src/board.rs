@@ -171,10 +171,13 @@ impl Board {
         }
     }
 
-    /// An endpoint answered a heartbeat that told it whether the watchdog runs.
-    pub fn reached(&self, endpoint: &str, hold: bool, peers: Vec<String>, armed: bool) {
+    /// An endpoint answered a heartbeat that was sent at that time and told it whether the watchdog runs. The service counts
+    /// from when it came there, so a lease counts from before that, however late the answer is read.
+    pub fn reached(&self, endpoint: &str, sent: Instant, hold: bool, peers: Vec<String>, armed: bool) {
+        let mut peers = peers;
+        peers.truncate(bounds::PEERS);
         let contact = Contact {
-            at: Some(Instant::now()),
+            at: Some(sent),
             hold,
             peers,
             believes_armed: Some(armed),
@@ -294,13 +297,13 @@ mod tests {
             let contacts = board.contacts().into_iter();
             contacts.map(|contact| contact.believes_armed).collect::<Vec<_>>()
         };
-        board.reached("a", false, Vec::new(), false);
+        board.reached("a", Instant::now(), false, Vec::new(), false);
         assert_eq!(believes(), [Some(false), None]);
         board.says_armed("a");
         assert_eq!(believes(), [Some(true), None]);
         board.says_armed("b");
         assert_eq!(believes(), [Some(true), Some(true)]);
-        board.reached("a", false, Vec::new(), false);
+        board.reached("a", Instant::now(), false, Vec::new(), false);
         assert_eq!(believes(), [Some(false), Some(true)]);
     }
 }

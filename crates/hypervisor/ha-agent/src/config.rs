@@ -340,6 +340,8 @@ impl Default for Log {
 /// How far signs of life are apart at most while a watchdog depends on their answers. They vary by a tenth; the service takes
 /// one for alive that was heard within seven seconds.
 pub(crate) const MOST_WHILE_GUARDED: HumanDuration = seconds(5);
+/// A faster watchdog would reset hosts before anybody can tell whether they are cut off.
+pub(crate) const SHORTEST_WATCHDOG: Duration = Duration::from_secs(30);
 
 const fn seconds(count: u64) -> HumanDuration {
     HumanDuration(Duration::from_secs(count))
@@ -453,7 +455,12 @@ fn check(config: &Config, mistakes: &mut Mistakes<'_>) {
     between("heartbeat.interval", config.heartbeat.interval, 1, 30);
     between("inventory.interval", config.inventory.interval, 10, 600);
     let fence = &config.self_fence;
-    between("self_fence.timeout", fence.timeout, 20, 600);
+    between(
+        "self_fence.timeout",
+        fence.timeout,
+        SHORTEST_WATCHDOG.as_secs(),
+        600,
+    );
     between("self_fence.lease_ttl", fence.lease_ttl, 10, 300);
     if fence.feed_interval.0.is_zero() || fence.feed_interval.0 * 3 > fence.timeout.0 {
         mistakes.add(
@@ -644,9 +651,9 @@ mod tests {
             ("inventory: {interval", "10s", "600s", "9s", "601s"),
             (
                 "self_fence: {feed_interval: 1s, timeout",
-                "20s",
+                "30s",
                 "600s",
-                "19s",
+                "29s",
                 "601s",
             ),
             ("self_fence: {lease_ttl", "10s", "300s", "9s", "301s"),

@@ -72,7 +72,13 @@ async fn a_host_that_is_cut_off_stops_its_guests_and_its_watchdog() {
     assert_eq!(fed(&place), before, "and not disarmed by the end of the agent");
     // The next one reaches the service, and its guests stand still all the same.
     service.known.lock().away = None;
+    let beats = service.known.lock().heartbeats.len();
     let agent = Agent::start(place.start(&scene.uri));
+    service
+        .until("the next one is heard", move |known| {
+            (known.heartbeats.len() > beats + 2).then_some(())
+        })
+        .await;
     tokio::time::sleep(Duration::from_secs(4)).await;
     assert_eq!(fed(&place), before, "nothing takes it back");
     agent.stop().await;

@@ -324,13 +324,11 @@ impl Engine {
         let known = || self.hosts.values().filter(|host| host.facts.is_some());
         let heard = |who: &dyn Fn(&Host) -> bool| known().filter(|host| who(host)).count();
         let all = known().count();
-        let here = heard(&|host| host.signals.fresh_here(now, &self.config));
-        let hears = |replica: &ReplicaId| {
-            self.enough(
-                heard(&|host| host.signals.fresh_at(*replica, now, &self.config)),
-                all,
-            )
-        };
+        let silence = self.config.silent_after;
+        let here = heard(&|host| host.signals.fresh_here(now, silence));
+        let there =
+            |replica: ReplicaId| heard(&|host| host.signals.fresh_at(replica, now, silence, &self.config));
+        let hears = |replica: &ReplicaId| self.enough(there(*replica), all);
         !self.enough(here, all) && self.peers_heard.keys().any(hears)
     }
 
@@ -432,7 +430,8 @@ impl Engine {
         let canaries = self.canaries.is_some_and(|(at, ok, total)| {
             now.since(at) <= self.config.silent_after && ok * 100 >= total * self.config.canary_percent
         });
-        let fleet = self.hearing(about, |host| host.signals.fresh_here(now, &self.config));
+        let silence = self.config.silent_after;
+        let fleet = self.hearing(about, |host| host.signals.fresh_here(now, silence));
         // Where all that could be heard are excused, nothing says that anything can be.
         let nobody = fleet.others == 0 && fleet.vouched_for == 0 && fleet.excused > 0;
         if majority && canaries && self.enough(fleet.here, fleet.others) && !nobody {
@@ -449,20 +448,26 @@ impl Engine {
         if !self.watchdogs || self.hearing_at.is_some_and(lately) {
             return;
         }
-        self.hearing_at = Some(now);
+        // What was heard before anybody looked is not known.
+        if self.hearing_at.replace(now).is_none() {
+            self.deaf_until = Some(now);
+        }
         let enough = |fleet: Hearing| {
             // One that is silent may be the one in question.
             let silent = fleet.others - fleet.here;
             self.enough(fleet.here, fleet.here + silent.saturating_sub(1))
         };
-        let here = enough(self.hearing(None, |host| host.signals.fresh_here(now, &self.config)));
+        let silence = self.outage();
+        let here = enough(self.hearing(None, |host| host.signals.fresh_here(now, silence)));
         let there = |replica: &&ReplicaId| {
-            enough(self.hearing(None, |host| host.signals.fresh_at(**replica, now, &self.config)))
+            let heard = |host: &Host| host.signals.fresh_at(**replica, now, silence, &self.config);
+            enough(self.hearing(None, heard))
         };
         let hear = usize::from(here) + self.peers_heard.keys().filter(there).count();
         if hear <= usize::from(self.config.replicas) / 2 {
             self.deaf_until = Some(now);
         }
+        self.watch_company(now);
     }
 
     /// Since when we have been awake and heard the fleet.
@@ -584,7 +589,7 @@ struct Hearing {
     vouched_for: usize,
 }
 
-fn proven(host: &Host) -> bool {
+pub(crate) fn proven(host: &Host) -> bool {
     let evidence = &host.evidence;
     evidence.powered_off() && !evidence.proof_contradicted && !evidence.any_alive()
 }

@@ -33,6 +33,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod action;
+mod company;
 mod config;
 mod domains;
 mod doubles;
@@ -58,6 +59,7 @@ mod status;
 mod vms;
 
 pub use action::{Action, Effect, LOCK_PREFIX, ServiceChange, lock_reason};
+pub use company::{NEAR_NEIGHBOURS, NEIGHBOURS};
 pub use config::{
     AgentSilent, CapacityCheck, Config, DwellResponse, FenceLevel, HostRebooted, InstanceCrashed,
     IoErrorStorm, LocalDisk, MemoryFailure, Monitors, Response, ServiceGone, VmPolicy, WatchdogStorm,

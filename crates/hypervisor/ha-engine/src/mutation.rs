@@ -111,6 +111,8 @@ pub enum Mutation {
     TrustOldIdentity,
     /// A watchdog that was armed once is taken to have fired, whoever heard or saw the host since.
     TrustOldWatchdog,
+    /// Hosts that are cut off together are taken to have reset themselves, though each finds others that lost the service.
+    IgnoreCompany,
 }
 
 #[cfg(feature = "mutants")]
@@ -166,6 +168,7 @@ impl Mutation {
         Self::TrustOldPlans,
         Self::TrustOldFence,
         Self::TrustOldWatchdog,
+        Self::IgnoreCompany,
         Self::AgeAnswersByAsking,
         Self::ResendEarly,
         Self::TrustOldIdentity,

@@ -323,6 +323,10 @@ pub(crate) struct Signals {
     reached: Option<Mono>,
     /// When the host last answered a probe, or monitoring or storage last saw it live.
     lived: Option<Mono>,
+    /// Until when its neighbours may have kept it alive although it was cut off.
+    kept: Option<Mono>,
+    /// When its watchdog was last found to have fired.
+    fired: Option<Mono>,
 }
 
 impl Signals {
@@ -479,18 +483,16 @@ impl Signals {
     }
 
     /// Whether this replica itself hears the host.
-    pub(crate) fn fresh_here(&self, now: Mono, config: &Config) -> bool {
-        self.agent
-            .last
-            .is_some_and(|last| now.since(last) <= config.silent_after)
+    pub(crate) fn fresh_here(&self, now: Mono, silence: Duration) -> bool {
+        self.agent.last.is_some_and(|last| now.since(last) <= silence)
     }
 
     /// Whether another replica says that it hears the host, and said so just now.
-    pub(crate) fn fresh_at(&self, replica: ReplicaId, now: Mono, config: &Config) -> bool {
+    pub(crate) fn fresh_at(&self, replica: ReplicaId, now: Mono, silence: Duration, config: &Config) -> bool {
         self.peers.get(&replica).is_some_and(|(at, seen)| {
             let said = now.since(*at) <= config.answer_fresh;
             let age = |ms: u64| Duration::from_millis(ms) + now.since(*at);
-            said && seen.age_ms.is_some_and(|ms| age(ms) <= config.silent_after)
+            said && seen.age_ms.is_some_and(|ms| age(ms) <= silence)
         })
     }
 
@@ -606,22 +608,39 @@ impl Signals {
         }
     }
 
-    /// Whether the watchdog has fired by now. A silence that we slept through, or in which hardly anybody was heard, says nothing: it is
-    /// counted from when we began to listen. A host that showed life after it must have reset was not reset.
-    fn self_fenced(&self, now: Mono, listening: Mono, config: &Config, broken: Broken) -> bool {
+    /// Whether the watchdog has fired by now. A silence that we slept through, in which hardly anybody was heard, or in which
+    /// neighbours may have kept the host alive says nothing: it is counted from the end of that. Once it has fired, we need
+    /// only have listened for as long as a host that came back would say nothing. One that showed life after it must have
+    /// reset was not reset.
+    pub(crate) fn self_fenced(&self, now: Mono, listening: Mono, config: &Config, broken: Broken) -> bool {
         let Some((last, after)) = self.told_of_watchdog(config, broken) else {
             return false;
         };
         let spared = self.lived_after(last.after(after)) && !broken.is(Mutation::TrustOldWatchdog);
+        let quiet = if self.fired.is_some_and(|at| last < at) {
+            now.since(listening) > config.silent_after
+        } else {
+            now.since(self.kept.map_or(listening, |kept| kept.max(listening))) > after
+        };
         self.voices(now, config) > usize::from(config.replicas) / 2
-            && now.since(listening) > after
+            && quiet
             && now.since(last) > after
             && !spared
     }
 
+    /// Its neighbours may keep it alive now, or its watchdog has fired.
+    pub(crate) fn watch_neighbours(&mut self, kept: bool, fired: bool, now: Mono) {
+        if kept {
+            self.kept = Some(now);
+        }
+        if fired {
+            self.fired = Some(now);
+        }
+    }
+
     /// When the host was heard last, and how long after that its watchdog has reset it. An agent that stops its watchdog tells
     /// whom it reaches, so all count that heard it about as late as anybody did, and all of them must say that it runs.
-    fn told_of_watchdog(&self, config: &Config, broken: Broken) -> Option<(Mono, Duration)> {
+    pub(crate) fn told_of_watchdog(&self, config: &Config, broken: Broken) -> Option<(Mono, Duration)> {
         let own = self.agent.last.map(|last| (last, self.agent.resets_after));
         if broken.is(Mutation::TrustOldWatchdog) {
             return own.and_then(|(last, after)| Some((last, after?)));

@@ -96,6 +96,66 @@ fn counts_from_when_the_fleet_is_heard_again(led: bool) {
     assert_eq!(watchdog(&play, 0), Verdict::Dead);
 }
 
+/// Seconds of an outage, and then of a fleet that is heard again but for one host: until its watchdog counts.
+fn counts_after(play: &mut Play, outage: u64) -> u64 {
+    for _ in 0..outage {
+        play.second(0b11_1111, true);
+        assert_eq!(watchdog(play, 0), Verdict::Unknown, "nobody hears anything");
+    }
+    (1..300)
+        .find(|_| {
+            play.second(1, true);
+            watchdog(play, 0) == Verdict::Dead
+        })
+        .unwrap()
+}
+
+#[test]
+fn a_replica_that_knew_of_no_watchdog_has_heard_nothing_before() {
+    let mut play = calm(Some(Duration::from_secs(105)));
+    for _ in 0..60 {
+        play.second(0b11_1111, true);
+    }
+    // It begins anew, and hears neither hosts nor its peers.
+    let heard = play.heard;
+    let peers = play.restart();
+    for _ in 0..200 {
+        play.second(0b11_1111, true);
+    }
+    (play.heard, play.armed) = (heard, peers);
+    assert_eq!(counts_after(&mut play, 0), 107, "from when it learned of it");
+}
+
+#[test]
+fn an_outage_that_is_shorter_than_the_silence_of_dead_hosts_counts_as_one() {
+    let mut play = calm(Some(Duration::from_secs(105)));
+    play.step(Input::Configure(Box::new(Config {
+        silent_after: Duration::from_secs(60),
+        ..Config::default()
+    })));
+    assert_eq!(counts_after(&mut play, 50), 106);
+}
+
+/// Nothing brings back a host that was reset but its own word, and for that nobody need listen as long as for the reset.
+#[test]
+fn what_a_watchdog_did_is_not_undone_by_a_moment_in_which_nobody_hears() {
+    let mut play = calm(Some(Duration::from_secs(105)));
+    assert_eq!(counts_after(&mut play, 0), 106);
+    for second in 0..60 {
+        play.second(0b11_1111, true);
+        let known = watchdog(&play, 0) == Verdict::Dead;
+        assert!(!known || second < 20, "it may have come back unheard");
+    }
+    assert_eq!(
+        counts_after(&mut play, 0),
+        16,
+        "as long as it could not come back in silence"
+    );
+    play.second(0, true);
+    assert_eq!(watchdog(&play, 0), Verdict::Unknown);
+    assert_eq!(counts_after(&mut play, 0), 106, "another time");
+}
+
 #[test]
 fn a_host_is_suspected_at_the_very_moment_its_silence_is_too_long() {
     let mut play = calm(None);

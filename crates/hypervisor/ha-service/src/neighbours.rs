@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whom an agent asks before its host takes itself out: agents of other hosts, most of them in
-//! other racks, so that a host whose rack is cut off does not find its own opinion there. Chosen
-//! anew with every answer from those that were heard lately; the same host asks the same neighbours
-//! as long as they live.
+//! Whom an agent asks before its host takes itself out: agents of other hosts, all but one of them in
+//! other racks, so that a host whose rack is cut off does not find its own opinion there, and those in racks
+//! far apart, because what stands side by side is cut off together. Chosen anew with every answer from
+//! those that were heard lately; the same host asks the same neighbours as long as they live. Where hosts
+//! find each other all the same, the engine believes no silence of theirs.
+
+use std::collections::{BTreeMap, VecDeque};
 
 use cobaltcore_api::names::HostName;
-use cobaltcore_ha_wire::bounds::PEERS;
+use cobaltcore_ha_engine::{NEAR_NEIGHBOURS, NEIGHBOURS};
 
 /// A host that may be asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,9 +20,6 @@ pub struct Neighbour {
     /// Its address in the management network.
     pub address: std::net::IpAddr,
 }
-
-/// How many of the neighbours may share the rack of the one who asks.
-const NEAR: usize = 2;
 
 /// The agents that the one of `host` may ask, as base addresses; none where its rack is not known. `all` are those
 /// that live, in the order of their names.
@@ -34,16 +34,49 @@ pub fn choose(host: &HostName, rack: Option<&str>, all: &[Neighbour], port: u16)
     };
     let others = || ring().filter(|other| other.host != *host && other.rack.is_some());
     let near = |other: &&Neighbour| other.rack.as_deref() == Some(rack);
-    let far: Vec<&Neighbour> = others().filter(|other| !near(other)).take(PEERS).collect();
+    let far: Vec<&Neighbour> = others().filter(|other| !near(other)).collect();
     // Few racks: then from one's own.
-    let from_here = PEERS.saturating_sub(far.len()).max(NEAR);
+    let from_here = NEIGHBOURS.saturating_sub(far.len()).max(NEAR_NEIGHBOURS);
     let mut chosen: Vec<&Neighbour> = others().filter(near).take(from_here).collect();
-    let left = PEERS - chosen.len();
-    chosen.extend(far.into_iter().take(left));
+    let left = NEIGHBOURS - chosen.len();
+    // Everybody of a rack begins with somebody else there.
+    let nth = all
+        .iter()
+        .filter(|other| near(other) && other.host < *host)
+        .count();
+    chosen.extend(apart(far, rack, nth, left));
     chosen
         .into_iter()
         .map(|other| format!("http://{}", std::net::SocketAddr::new(other.address, port)))
         .collect()
+}
+
+/// So many of these, from racks as far apart as there are, seen from one's own, and the `nth` of each.
+fn apart<'a>(far: Vec<&'a Neighbour>, own: &str, nth: usize, count: usize) -> Vec<&'a Neighbour> {
+    let mut racks: BTreeMap<&str, VecDeque<&Neighbour>> = BTreeMap::new();
+    for other in far {
+        racks
+            .entry(other.rack.as_deref().unwrap_or_default())
+            .or_default()
+            .push_back(other);
+    }
+    let mut racks: Vec<(&str, VecDeque<&Neighbour>)> = racks.into_iter().collect();
+    let start = racks.partition_point(|(rack, _)| *rack < own);
+    racks.rotate_left(start);
+    for (_, hosts) in &mut racks {
+        hosts.rotate_left(nth % hosts.len());
+    }
+    let mut chosen = Vec::with_capacity(count);
+    while chosen.len() < count && !racks.is_empty() {
+        // The middle of each of so many parts of the ring.
+        let (all, parts) = (racks.len(), (count - chosen.len()).min(racks.len()));
+        for part in 0..parts {
+            let place = (2 * part + 1) * all / (2 * parts);
+            chosen.extend(racks.get_mut(place).and_then(|(_, hosts)| hosts.pop_front()));
+        }
+        racks.retain(|(_, hosts)| !hosts.is_empty());
+    }
+    chosen
 }
 
 #[cfg(test)]
@@ -74,17 +107,20 @@ mod tests {
         for host in &all {
             let rack = host.rack.as_deref().unwrap();
             let found = asked(host.host.as_str(), rack, &all);
-            assert_eq!(found.len(), PEERS, "{host:?}");
+            assert_eq!(found.len(), NEIGHBOURS, "{host:?}");
             let own = format!("http://{}:9184", host.address);
             assert!(!found.contains(&own), "{found:?}");
             let third = format!("http://10.0.{}.", &rack[3..]);
-            assert_eq!(found.iter().filter(|url| url.starts_with(&third)).count(), NEAR);
+            assert_eq!(
+                found.iter().filter(|url| url.starts_with(&third)).count(),
+                NEAR_NEIGHBOURS
+            );
         }
     }
 
     #[test]
     fn few_racks_and_few_hosts_are_better_than_nobody() {
-        assert_eq!(asked("r0n0", "bb=0", &fleet(&[6])).len(), PEERS);
+        assert_eq!(asked("r0n0", "bb=0", &fleet(&[6])).len(), NEIGHBOURS);
         assert_eq!(asked("r0n0", "bb=0", &fleet(&[2, 1])).len(), 2);
         assert_eq!(asked("r0n0", "bb=0", &fleet(&[1])), Vec::<String>::new());
         assert_eq!(
@@ -92,6 +128,20 @@ mod tests {
             4,
             "one that is not listed yet"
         );
+    }
+
+    #[test]
+    fn the_racks_that_are_asked_stand_far_apart() {
+        let all = fleet(&[10; 8]);
+        let racks = |host: &str, rack: &str| -> Vec<String> {
+            let found = asked(host, rack, &all);
+            found
+                .iter()
+                .map(|url| url.split('.').nth(2).unwrap().to_owned())
+                .collect()
+        };
+        assert_eq!(racks("r0n3", "bb=0"), ["0", "1", "3", "5", "7"]);
+        assert_eq!(racks("r5n0", "bb=5"), ["5", "6", "0", "2", "4"]);
     }
 
     #[test]
@@ -124,6 +174,6 @@ mod tests {
             }
         }
         assert_eq!(times.len(), all.len(), "everybody is somebody's neighbour");
-        assert!(times.values().all(|count| *count <= 2 * PEERS), "{times:?}");
+        assert!(times.values().all(|count| *count <= 2 * NEIGHBOURS), "{times:?}");
     }
 }

@@ -80,6 +80,7 @@ fn all() -> Vec<Mutant> {
         TrustOldPlans,
         TrustOldFence,
         TrustOldWatchdog,
+        IgnoreCompany,
         AgeAnswersByAsking,
         ResendEarly,
         TrustOldIdentity,

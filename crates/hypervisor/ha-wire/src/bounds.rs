@@ -31,7 +31,7 @@ pub const RESULTS: usize = 64;
 /// Commands handed out at once.
 pub const COMMANDS: usize = 64;
 /// Peers an agent may ask whether they still reach the service.
-pub const PEERS: usize = 5;
+pub const PEERS: usize = cobaltcore_ha_engine::NEIGHBOURS;
 /// Seconds a poll for commands may wait.
 pub const WAIT_S: u64 = 30;
 

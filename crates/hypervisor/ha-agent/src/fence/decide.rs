@@ -83,13 +83,6 @@ pub fn decide(situation: &Situation) -> Verdict {
     }
 }
 
-/// How long a host must look cut off before it is taken out: longer than two signs of life are apart and one waits for its
-/// answer, where a watchdog that is not fed meanwhile gives it that time. `spent` is what it has used by then: the time since
-/// it was last fed, and that of two questions.
-pub fn doubt(timeout: Duration, spent: Duration) -> Duration {
-    Duration::from_secs(12).min(timeout.saturating_sub(spent))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -115,7 +108,7 @@ mod tests {
             lease: LEASE,
             peers: Some(peers.to_vec()),
             looked_cut_off: Duration::from_secs(looked_cut_off),
-            doubt: doubt(Duration::from_secs(60), Duration::from_secs(10)),
+            doubt: DOUBT,
         };
         for peers in [&[Some(true)][..], &[None], &[]] {
             assert_eq!(decide(&situation(0, peers)), Verdict::Doubt, "{peers:?}");
@@ -127,8 +120,6 @@ mod tests {
             Verdict::Feed,
             "they lost it as well"
         );
-        let (short, spent) = (Duration::from_secs(20), Duration::from_secs(12));
-        assert_eq!(doubt(short, spent) + spent, short, "the watchdog waits for it");
     }
 
     #[test]

@@ -18,8 +18,13 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Starts it. `longest` is what the service is told to wait at most.
-    pub(super) fn open(device: &Path, root: &Path, longest: Duration) -> Result<Self, String> {
+    /// Starts it. `longest` is what the service is told to wait at most; one that is faster than `shortest` is not started.
+    pub(super) fn open(
+        device: &Path,
+        root: &Path,
+        shortest: Duration,
+        longest: Duration,
+    ) -> Result<Self, String> {
         check_closing(device, root)?;
         let timeout = match timeout(device, root) {
             Some(timeout) => timeout,
@@ -36,6 +41,13 @@ impl Watchdog {
             return Err(format!(
                 "{} has a timeout of {timeout:?}, more than the {longest:?} of self_fence.timeout; set it with the \
                  driver's module parameter",
+                device.display()
+            ));
+        }
+        if timeout < shortest {
+            return Err(format!(
+                "{} has a timeout of {timeout:?}: it would reset this host before it is known whether it is cut off, which \
+                 takes {shortest:?}; set it with the driver's module parameter, or use another device, for example softdog",
                 device.display()
             ));
         }
@@ -107,19 +119,22 @@ fn attribute(device: &Path, root: &Path, attribute: &str) -> Option<String> {
 mod tests {
     use super::*;
 
+    const SHORT: Duration = Duration::from_secs(30);
+    const LONG: Duration = Duration::from_secs(60);
+
     #[test]
     fn it_is_fed_and_disarmed() {
         let folder = tempfile::tempdir().unwrap();
         let device = folder.path().join("watchdog0");
         std::fs::write(&device, "").unwrap();
-        let mut watchdog = Watchdog::open(&device, folder.path(), Duration::from_secs(60)).unwrap();
+        let mut watchdog = Watchdog::open(&device, folder.path(), SHORT, LONG).unwrap();
         watchdog.feed().unwrap();
         watchdog.disarm().unwrap();
         assert_eq!(std::fs::read_to_string(&device).unwrap(), "..V");
     }
 
     #[test]
-    fn a_slower_device_is_not_used() {
+    fn a_slower_or_a_hasty_device_is_not_used() {
         let folder = tempfile::tempdir().unwrap();
         let (device, sysfs) = (
             folder.path().join("watchdog"),
@@ -127,18 +142,23 @@ mod tests {
         );
         std::fs::create_dir_all(&sysfs).unwrap();
         std::fs::write(&device, "").unwrap();
-        std::fs::write(sysfs.join("timeout"), "120\n").unwrap();
-        let error = Watchdog::open(&device, folder.path(), Duration::from_secs(60))
-            .err()
-            .unwrap();
-        assert!(error.contains("120s"), "{error}");
-        assert_eq!(
-            std::fs::read_to_string(&device).unwrap(),
-            "",
-            "it was not started"
-        );
+        for (timeout, words) in [
+            ("120\n", "120s"),
+            ("61\n", "61s"),
+            ("29\n", "29s"),
+            ("10\n", "10s"),
+        ] {
+            std::fs::write(sysfs.join("timeout"), timeout).unwrap();
+            let error = Watchdog::open(&device, folder.path(), SHORT, LONG).err().unwrap();
+            assert!(error.contains(words), "{error}");
+            assert_eq!(
+                std::fs::read_to_string(&device).unwrap(),
+                "",
+                "it was not started"
+            );
+        }
         std::fs::write(sysfs.join("timeout"), "30\n").unwrap();
-        let watchdog = Watchdog::open(&device, folder.path(), Duration::from_secs(60)).unwrap();
+        let watchdog = Watchdog::open(&device, folder.path(), SHORT, LONG).unwrap();
         assert_eq!(watchdog.timeout(), Duration::from_secs(30));
     }
 
@@ -172,7 +192,7 @@ mod tests {
                     std::fs::write(sysfs.join(name), text).unwrap();
                 }
             }
-            let opened = Watchdog::open(&device, folder.path(), Duration::from_secs(60));
+            let opened = Watchdog::open(&device, folder.path(), SHORT, LONG);
             let refused = opened.err();
             match wanted {
                 None => assert_eq!(refused, None, "{options:?} {nowayout:?}"),

@@ -49,6 +49,11 @@ impl Left {
         self.boot == boot.0
     }
 
+    /// Whether this boot outlived it: an agent that began so long ago and did not feed it still runs.
+    pub(super) fn is_over(&self, unfed: Duration) -> bool {
+        !self.fenced && unfed > self.timeout
+    }
+
     /// The settings that the service was told; the pace is nobody's business but ours.
     pub(super) fn settings(&self, now: &config::SelfFence) -> config::SelfFence {
         config::SelfFence {
@@ -58,5 +63,26 @@ impl Left {
             lease_ttl: HumanDuration(self.lease_ttl),
             feed_interval: now.feed_interval,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_watchdog_that_this_boot_outlived_does_not_run_but_what_was_decided_stays() {
+        let boot = BootId("boot".to_owned());
+        let settings = config::SelfFence::default();
+        let left = |fenced: bool| Left::new(&boot, &settings, &[], fenced);
+        let timeout = settings.timeout.0;
+        for (fenced, unfed, wanted) in [
+            (false, timeout, false),
+            (false, timeout + Duration::from_secs(1), true),
+            (true, timeout * 10, false),
+        ] {
+            assert_eq!(left(fenced).is_over(unfed), wanted, "{fenced} {unfed:?}");
+        }
+        assert!(left(false).may_run(&boot) && !left(false).may_run(&BootId("next".to_owned())));
     }
 }

@@ -14,7 +14,7 @@ use cobaltcore_kit::{BoxError, CancellationToken};
 use futures::future::join_all;
 
 use crate::board::Context;
-use crate::config;
+use crate::config::{self, SHORTEST_WATCHDOG};
 use crate::kept::Kept;
 use crate::libvirt::reach;
 use decide::{Situation, Verdict};
@@ -23,6 +23,8 @@ use left::Left;
 
 const ASK_TIME: Duration = Duration::from_secs(2);
 const PAUSE_TIME: Duration = Duration::from_secs(5);
+/// By then all agents have found a service that is back, also one with other addresses.
+const MOST_DOUBT: Duration = Duration::from_secs(30);
 const NOBODY: &str = "the service names no agent that could be asked before this host is taken out; see that the Node has \
     the label of its rack (the last of kubernetes.failure_domains), and that agents in other racks report";
 /// How often an agent without a watchdog looks whether it should have one.
@@ -30,6 +32,8 @@ const IDLE: Duration = Duration::from_secs(1);
 /// How long an agent that stops waits for the service to know that its watchdog stops as well.
 pub(crate) const STAND_DOWN: Duration = Duration::from_secs(7);
 const LOOK: Duration = Duration::from_millis(100);
+/// How often people are told of a host that was taken out and goes on.
+const REMIND: Duration = Duration::from_secs(60);
 
 /// A watchdog that runs, and the settings the service was told with it. Those count until it is stopped: the service takes
 /// silence for a reset after that lease and that timeout, whatever the configuration says by then.
@@ -58,13 +62,6 @@ impl Armed {
         }
     }
 
-    /// For how long it may look cut off. Before that it was fed and asked, and it is asked again at the end.
-    fn doubt(&self, settings: &config::SelfFence) -> Duration {
-        let timeout = self.watchdog.timeout();
-        let fed = settings.feed_interval.0.min(timeout / 3);
-        decide::doubt(timeout, fed + ASK_TIME * 2 + IDLE)
-    }
-
     /// Tells the next start of the agent what runs.
     fn remember(&self, context: &Context, fenced: bool, kept: &Kept) {
         let left = Left::new(&context.boot, &self.settings, &self.neighbours, fenced);
@@ -78,7 +75,10 @@ impl Armed {
             lease: self.lease(),
             peers: None,
             looked_cut_off: self.doubted.map_or(Duration::ZERO, |since| since.elapsed()),
-            doubt: self.doubt(&context.config().self_fence),
+            doubt: doubt(
+                self.watchdog.timeout(),
+                context.config().self_fence.feed_interval.0,
+            ),
         }
     }
 
@@ -90,12 +90,28 @@ impl Armed {
     }
 }
 
+/// For how long a host may look cut off before it is taken out, with a watchdog that is not fed meanwhile. Before that it was
+/// fed, and neighbours were asked; the last two questions may begin just before the end and after it; and guests are stopped
+/// before the watchdog does it.
+fn doubt(timeout: Duration, feed_interval: Duration) -> Duration {
+    let fed = feed_interval.min(timeout / 3);
+    let spent = fed + ASK_TIME * 3 + IDLE + PAUSE_TIME;
+    MOST_DOUBT.min(timeout.saturating_sub(spent))
+}
+
 /// Feeds until `stop`.
 pub(crate) async fn run(context: Context, stop: CancellationToken) -> Result<(), BoxError> {
     let file = context.config().spool.dir.join("watchdog.json");
     let (kept, left) = Kept::open::<Option<Left>>(file).await;
     let mut left = left.flatten().filter(|left| left.may_run(&context.boot));
     let mut fenced = left.as_ref().is_some_and(|left| left.fenced);
+    if left.is_some() && !fenced {
+        tracing::warn!(
+            "an earlier agent left its watchdog running; it is fed once the service is reached, or neighbours have lost it too"
+        );
+    }
+    let began = Instant::now();
+    let mut reminded: Option<Instant> = None;
     let mut watchdog: Option<Armed> = None;
     let mut refused: Option<String> = None;
     // Since when the service is reached and names nobody who could be asked.
@@ -109,11 +125,22 @@ pub(crate) async fn run(context: Context, stop: CancellationToken) -> Result<(),
         }
         if fenced {
             // The decision is taken; nothing takes it back, nor does an agent that begins after this one.
+            if reminded.is_none_or(|at| at.elapsed() >= REMIND) {
+                tracing::error!(
+                    "this host was taken out and its guests stand still: if its watchdog does not reset it, do"
+                );
+                reminded = Some(Instant::now());
+            }
             continue;
+        }
+        if left.as_ref().is_some_and(|left| left.is_over(began.elapsed())) {
+            tracing::warn!("the watchdog that an earlier agent left does not run any more");
+            kept.keep(&None::<Left>);
+            left = None;
         }
         let lease = watchdog.as_ref().map_or(settings.lease_ttl.0, Armed::lease);
         let reached = decide::lease_holds(&contacts(&context), lease);
-        alone = (reached && peers(&context).is_empty()).then(|| alone.unwrap_or_else(Instant::now));
+        alone = (reached && peers(&context, &[]).is_empty()).then(|| alone.unwrap_or_else(Instant::now));
         match (&mut watchdog, settings.enabled || left.is_some()) {
             (None, false) => context.board.set_fence(SelfFence::default()),
             (None, true) => match take(&context, &settings, alone, left.as_ref()).await {
@@ -132,7 +159,7 @@ pub(crate) async fn run(context: Context, stop: CancellationToken) -> Result<(),
                 }
             },
             (Some(armed), _) => {
-                let named = peers(&context);
+                let named = peers(&context, &armed.neighbours);
                 if !named.is_empty() && named != armed.neighbours {
                     armed.neighbours = named;
                     armed.remember(&context, false, &kept);
@@ -160,7 +187,7 @@ async fn end(context: &Context, mut armed: Armed, kept: &Kept) {
     let known = async {
         let mut fed: Option<Instant> = None;
         while !service_knows(context, lease) {
-            // In an outage of the service the next agent has the whole time to come.
+            // In an outage of the service the next agent has what is left of the timeout to come.
             if fed.is_none_or(|at| at.elapsed() >= pace) {
                 fed = Some(Instant::now());
                 feed_if_well(context, &mut armed).await;
@@ -180,17 +207,16 @@ async fn end(context: &Context, mut armed: Armed, kept: &Kept) {
     }
 }
 
-fn peers(context: &Context) -> Vec<String> {
-    let mut peers: Vec<String> = context
-        .board
-        .contacts()
-        .into_iter()
-        .flat_map(|contact| contact.peers)
-        .collect();
-    peers.sort();
-    peers.dedup();
-    peers.truncate(cobaltcore_ha_wire::bounds::PEERS);
-    peers
+/// Whom to ask before this host is taken out, as the service names them: what was named before, while any replica still
+/// says so, else what was said last. Names of several are not mixed, because each names hosts in racks far apart.
+fn peers(context: &Context, before: &[String]) -> Vec<String> {
+    let mut contacts = context.board.contacts();
+    contacts.retain(|contact| !contact.peers.is_empty());
+    if contacts.iter().any(|contact| contact.peers == before) {
+        return before.to_vec();
+    }
+    let latest = contacts.into_iter().max_by_key(|contact| contact.at);
+    latest.map(|contact| contact.peers).unwrap_or_default()
 }
 
 fn contacts(context: &Context) -> Vec<Option<Duration>> {
@@ -231,7 +257,8 @@ async fn take_over(
     if decide::decide(&situation) != Verdict::Feed {
         return Ok(None);
     }
-    start(context, settings, left.neighbours.clone()).map(Some)
+    // What runs already is fed, however hasty it is.
+    start(context, settings, Duration::ZERO, left.neighbours.clone()).map(Some)
 }
 
 /// Opens the watchdog once it is safe to: the service is reached, it has named peers, and those answer. Without peers an
@@ -247,7 +274,7 @@ async fn arm(
         timeout_s: settings.timeout.0.as_secs() as u32,
         lease_ttl_s: settings.lease_ttl.0.as_secs() as u32,
     });
-    let neighbours = peers(context);
+    let neighbours = peers(context, &[]);
     if alone.is_some_and(|since| since.elapsed() > settings.lease_ttl.0) {
         return Err(NOBODY.to_owned());
     }
@@ -261,12 +288,18 @@ async fn arm(
              see that the port of metrics.listen is open on every host"
         ));
     }
-    start(context, settings.clone(), neighbours).map(Some)
+    start(context, settings.clone(), SHORTEST_WATCHDOG, neighbours).map(Some)
 }
 
 /// Opens the watchdog, which starts it, and tells the service.
-fn start(context: &Context, settings: config::SelfFence, neighbours: Vec<String>) -> Result<Armed, String> {
-    let watchdog = Watchdog::open(&settings.device, &context.start.host_root, settings.timeout.0)?;
+fn start(
+    context: &Context,
+    settings: config::SelfFence,
+    shortest: Duration,
+    neighbours: Vec<String>,
+) -> Result<Armed, String> {
+    let (root, longest) = (&context.start.host_root, settings.timeout.0);
+    let watchdog = Watchdog::open(&settings.device, root, shortest, longest)?;
     let timeout_s = watchdog.timeout().as_secs() as u32;
     tracing::warn!(device = %settings.device.display(), timeout_s, "self-fencing is armed");
     context.metrics.armed(true);
@@ -413,5 +446,31 @@ async fn pause_all(context: &Context) {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::error!(%error, "guests cannot be stopped; the watchdog will"),
         Err(_) => tracing::error!("guests are not stopped in time; the watchdog will"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_may_look_cut_off_for_as_long_as_its_watchdog_gives_it() {
+        for (timeout, feed_interval, wanted) in [
+            (30, 5, 13),
+            (30, 10, 8),
+            (30, 60, 8),
+            (40, 5, 23),
+            (60, 5, 30),
+            (60, 20, 28),
+            (600, 5, 30),
+        ] {
+            let found = doubt(Duration::from_secs(timeout), Duration::from_secs(feed_interval));
+            assert_eq!(found.as_secs(), wanted, "{timeout} {feed_interval}");
+            let fed = feed_interval.min(timeout / 3);
+            assert!(
+                fed + 2 + wanted + 1 + 2 + 2 + 5 <= timeout,
+                "guests are stopped in time"
+            );
+        }
     }
 }

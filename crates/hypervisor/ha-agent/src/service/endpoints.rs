@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 use url::Url;
 
 use super::commands::Executor;
+use super::heartbeat::BEAT_TIME;
 use super::link::{Endpoint, Link};
 use super::{commands, heartbeat, sender};
 use crate::board::Context;
@@ -18,6 +19,8 @@ use crate::config::{Discover, Service};
 
 /// How often names are resolved and conversations are looked after.
 const RESOLVE: Duration = Duration::from_secs(10);
+/// How often while no replica answers: they may be elsewhere by now, and a watchdog may wait for their answer.
+const RESOLVE_LOST: Duration = Duration::from_secs(2);
 const RESOLVE_TIME: Duration = Duration::from_secs(5);
 /// How long conversations may go on after the end was asked for, so that the last record still arrives.
 const LAST_WORDS: Duration = Duration::from_secs(3);
@@ -37,9 +40,12 @@ pub(crate) async fn run(context: Context, stop: CancellationToken) -> Result<(),
         if let Some(endpoints) = resolve(&service).await {
             follow(&context, &executor, &service, &endpoints, &mut talks);
         }
+        let lately = context.config().heartbeat.interval.0 * 2 + BEAT_TIME;
+        let answered = context.board.last_contact().is_some_and(|ago| ago <= lately);
+        let pause = if answered { RESOLVE } else { RESOLVE_LOST };
         tokio::select! {
             () = stop.cancelled() => break,
-            () = tokio::time::sleep(RESOLVE) => {
+            () = tokio::time::sleep(pause) => {
                 // None of the tasks ends by itself; one that did is begun anew, with the others.
                 talks.retain(|_, talk| talk.tasks.try_join_next().is_none());
             }

@@ -68,7 +68,7 @@ pub(super) async fn run(
                 }
                 context
                     .board
-                    .reached(&endpoint, answer.hold, answer.peers, told.armed);
+                    .reached(&endpoint, began, answer.hold, answer.peers, told.armed);
                 executor.take(&endpoint, answer.commands);
             }
             other => {

@@ -446,4 +446,8 @@ pub(super) const BEYOND: &[Scenario] = &[
     row("p95-forced-down-long-after-it-was-off", "that Nova wrote this down is no report of its compute service: the fence holds", 2,
         |w| { w.at(T, Fault::PowerLoss(0)); w.at(T, Fault::NovaRefusesService(true)); w.at(T + 120_000, Fault::NovaRefusesService(false)); }, 700,
         |w| { ensure(written(w, fence_lost).is_empty(), "its fence was lost")?; recovered(w, 0) }),
+    row("p96-hosts-of-two-racks-cut-off-together", "each finds another that lost the service and goes on: no silence of theirs proves a reset", 2,
+        |w| { w.armed = true; for h in [0, 1, 3] { w.at(T, Fault::Bmc(h, false)); w.at(T, Fault::Mgmt(h, false)); } }, 900,
+        |w| { nothing(w)?; ensure(written(w, |e| matches!(e, Entry::Fenced { .. })).is_empty(), "one is taken to have reset itself")?;
+              held(w, HeldReason::FenceFailed) }),
 ];

@@ -67,12 +67,17 @@ pub fn run_scenario(name: &str, options: Options) -> Option<Run> {
             grade: Grade::Power,
         });
     }
-    if row.name.starts_with("p91") {
+    if ["p91", "p96"].iter().any(|name| row.name.starts_with(name)) {
         config.required_grade = Grade::SelfFence;
         config.fence_levels = vec![FenceLevel {
             name: "watchdog-lease".to_owned(),
             grade: Grade::SelfFence,
         }];
+    }
+    if row.name.starts_with("p96") {
+        // As in a fleet of hundreds, where three hosts are few.
+        (config.fresh_percent, config.storm_percent) = (50, 50);
+        (config.max_domain_hosts, config.domain_percent) = (4, 100);
     }
     if row.name.starts_with("p3") {
         config.capacity = CapacityCheck::Hold;
