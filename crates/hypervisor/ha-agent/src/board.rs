@@ -288,6 +288,14 @@ impl Board {
 mod tests {
     use super::*;
 
+    #[test]
+    fn a_contact_is_as_old_as_the_heartbeat_that_was_answered() {
+        let board = Board::default();
+        let sent = Instant::now().checked_sub(Duration::from_secs(40)).unwrap();
+        board.reached("a", sent, false, Vec::new(), false);
+        assert!(board.last_contact().unwrap() >= Duration::from_secs(40));
+    }
+
     /// It may have heard it, and its answer was lost.
     #[test]
     fn a_service_that_may_have_heard_of_the_watchdog_believes_in_it_until_it_answers_otherwise() {

@@ -461,7 +461,7 @@ fn check(config: &Config, mistakes: &mut Mistakes<'_>) {
         SHORTEST_WATCHDOG.as_secs(),
         600,
     );
-    between("self_fence.lease_ttl", fence.lease_ttl, 10, 300);
+    between("self_fence.lease_ttl", fence.lease_ttl, 20, 300);
     if fence.feed_interval.0.is_zero() || fence.feed_interval.0 * 3 > fence.timeout.0 {
         mistakes.add(
             "self_fence.feed_interval",
@@ -656,7 +656,7 @@ mod tests {
                 "29s",
                 "601s",
             ),
-            ("self_fence: {lease_ttl", "10s", "300s", "9s", "301s"),
+            ("self_fence: {lease_ttl", "20s", "300s", "19s", "301s"),
             (
                 "self_fence: {timeout: 30s, feed_interval",
                 "1ms",
@@ -834,8 +834,8 @@ mod tests {
             ("5s", "30s", None),
             ("5s", "20s", None),
             ("5s", "19s", Some("self_fence.lease_ttl")),
-            ("1s", "10s", None),
-            ("2s", "10s", Some("self_fence.lease_ttl")),
+            ("1s", "20s", None),
+            ("1s", "19s", Some("self_fence.lease_ttl")),
             ("30s", "30s", Some("self_fence.lease_ttl")),
             ("30s", "30s", Some("heartbeat.interval")),
             ("5001ms", "300s", Some("heartbeat.interval")),

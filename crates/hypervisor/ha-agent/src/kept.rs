@@ -33,11 +33,15 @@ impl Kept {
         (Self { newest, writer }, read)
     }
 
-    /// This is what the next start may read. Returns at once.
+    /// This is what the next start may read. Returns at once; what is known already is not written again.
     pub(crate) fn keep<T: Serialize>(&self, what: &T) {
         match serde_json::to_vec(what) {
             Ok(text) => {
-                self.newest.send_replace(text);
+                self.newest.send_if_modified(|known| {
+                    let news = *known != text;
+                    *known = text;
+                    news
+                });
             }
             Err(error) => tracing::warn!(%error, "this cannot be kept for the next start"),
         }

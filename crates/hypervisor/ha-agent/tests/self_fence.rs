@@ -60,9 +60,9 @@ async fn a_host_that_is_cut_off_stops_its_guests_and_its_watchdog() {
     let (scene, service, place) = (Scene::new(2).await, Service::start().await, Place::new());
     // It still reaches the service.
     let _peer = Peer::of(&service).await;
-    let agent = arm(&scene, &service, &place, "10s").await;
+    let agent = arm(&scene, &service, &place, "20s").await;
     let told = service.known.lock().heartbeats.last().unwrap().self_fence.clone();
-    assert_eq!((told.timeout_s, told.lease_ttl_s), (30, 10));
+    assert_eq!((told.timeout_s, told.lease_ttl_s), (30, 20));
     service.known.lock().away = Some(503);
     until_paused(&scene, 2).await;
     let before = fed(&place);
@@ -166,7 +166,7 @@ async fn until_paused(scene: &Scene, guests: usize) {
 async fn a_host_whose_lease_ends_before_those_of_its_neighbours_goes_on() {
     let (scene, service, place) = (Scene::new(1).await, Service::start().await, Place::new());
     let peer = Peer::of(&service).await;
-    let agent = arm(&scene, &service, &place, "10s").await;
+    let agent = arm(&scene, &service, &place, "20s").await;
     service.known.lock().away = Some(503);
     until_hungry(&place).await;
     peer.loses_the_service();
@@ -180,7 +180,7 @@ async fn a_host_whose_lease_ends_before_those_of_its_neighbours_goes_on() {
 async fn an_agent_that_begins_in_an_outage_of_the_service_feeds_what_the_one_before_it_left() {
     let (scene, service, place) = (Scene::new(1).await, Service::start().await, Place::new());
     let peer = Peer::of(&service).await;
-    let agent = arm(&scene, &service, &place, "10s").await;
+    let agent = arm(&scene, &service, &place, "20s").await;
     service.known.lock().away = Some(503);
     peer.loses_the_service();
     agent.stop().await;
@@ -204,7 +204,7 @@ async fn an_agent_that_begins_in_an_outage_of_the_service_feeds_what_the_one_bef
 async fn an_agent_that_begins_alone_does_not_feed_what_the_one_before_it_left() {
     let (scene, service, place) = (Scene::new(1).await, Service::start().await, Place::new());
     let _peer = Peer::of(&service).await;
-    let agent = arm(&scene, &service, &place, "10s").await;
+    let agent = arm(&scene, &service, &place, "20s").await;
     service.known.lock().away = Some(503);
     agent.stop().await;
     let before = fed(&place).len();
@@ -252,7 +252,7 @@ async fn a_disk_that_stands_still_stops_neither_heartbeats_nor_the_feeding_of_th
     let (scene, service, place) = (Scene::new(1).await, Service::start().await, Place::new());
     let _peer = Peer::of(&service).await;
     let disk = StuckDisk::new(&place.path("spool"));
-    let agent = arm(&scene, &service, &place, "10s").await;
+    let agent = arm(&scene, &service, &place, "20s").await;
     let beats = |count: usize| {
         let before = service.known.lock().heartbeats.len();
         service.until("heartbeats", move |known| {
@@ -383,7 +383,7 @@ async fn a_watchdog_with_other_settings_is_disarmed_and_armed_anew() {
 async fn a_longer_lease_does_not_help_a_host_that_is_cut_off_before_the_service_knows_of_it() {
     let (scene, service, place) = (Scene::new(1).await, Service::start().await, Place::new());
     let _peer = Peer::of(&service).await;
-    let agent = arm(&scene, &service, &place, "10s").await;
+    let agent = arm(&scene, &service, &place, "20s").await;
     service.known.lock().away = Some(503);
     place.configure(&[service.url()], &with_lease(&place, "300s"));
     until_paused(&scene, 1).await;
@@ -400,7 +400,7 @@ async fn a_watchdog_is_not_armed_while_nobody_could_be_asked() {
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     // Bound, so that it is nobody else's, and not listening yet.
     service.known.lock().peers = vec![format!("http://{}", socket.local_addr().unwrap())];
-    place.configure(&[service.url()], &with_lease(&place, "10s"));
+    place.configure(&[service.url()], &with_lease(&place, "20s"));
     let agent = Agent::start(place.start(&scene.uri));
     service
         .until("it would arm its watchdog, and goes on without", |known| {

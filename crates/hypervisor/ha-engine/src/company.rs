@@ -3,6 +3,7 @@
 //! out, and goes on if half of those that it reaches have lost the service as well: that is an outage. Hosts that are cut
 //! off together find each other in the same way and go on too, so the silence of such a host proves no reset.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use cobaltcore_api::names::HostName;
@@ -10,51 +11,56 @@ use cobaltcore_api::names::HostName;
 use crate::engine::{Engine, Host};
 use crate::gates::proven;
 use crate::ids::{Domain, Mono, ReplicaId};
-use crate::ledger::Incident;
 use crate::mutation::Mutation;
 
-/// How many neighbours an agent asks at most.
+/// How many neighbours an agent asks, no fewer.
 pub const NEIGHBOURS: usize = 5;
-/// How many of them may stand in its own rack, where enough stand elsewhere. One alone keeps nobody alive, and a rack is
-/// what is cut off most often.
+/// How many of them stand in its own rack at most.
 pub const NEAR_NEIGHBOURS: usize = 1;
-/// Only hosts that are heard are named. Whoever was named to a host in its last contact had been heard this long before, and
-/// the silence that is allowed, at the latest.
-const NAMED: Duration = Duration::from_secs(45);
 /// Silence longer than this may be an outage in which agents lose their leases.
 const OUTAGE: Duration = Duration::from_secs(15);
 
-/// A host as others may find it.
-struct Other<'a> {
-    rack: &'a Domain,
+/// A host that has lost most of the service, as others may find it: nothing says that it is off.
+struct Lost<'a> {
+    name: &'a HostName,
+    rack: Option<&'a Domain>,
     heard: Mono,
-    /// Most of the service does not hear it, and nothing says that it is off.
-    lost: bool,
-}
-
-/// How many of so many neighbours must have lost the service so that whoever asks them goes on: half of those that it
-/// reaches, which are half of them.
-fn keep_alive(asked: usize) -> usize {
-    asked.div_ceil(2).div_ceil(2).max(1)
 }
 
 impl Engine {
     /// Remembers of every silent host with a watchdog until when its neighbours may have kept it alive, and whether its
     /// watchdog has fired.
     pub(crate) fn watch_company(&mut self, now: Mono) {
-        let found = self.hosts.iter();
-        let others: Vec<_> = found
-            .filter_map(|(name, host)| self.as_found(name, host, now))
+        let silent: Vec<(&HostName, &Host)> = self
+            .hosts
+            .iter()
+            .filter(|(_, host)| !self.heard_by_most(host, now))
             .collect();
-        let named = self.config.silent_after + NAMED;
+        let incidents = self.ledger.incidents.values();
+        let signed: BTreeSet<&HostName> = incidents
+            .filter(|incident| incident.state.open() && incident.by_word())
+            .map(|incident| &incident.id.host)
+            .collect();
+        let lost: Vec<Lost<'_>> = silent
+            .iter()
+            .filter(|(name, host)| !proven(host) && !signed.contains(name))
+            .filter_map(|(name, host)| {
+                Some(Lost {
+                    name,
+                    rack: host.rack(),
+                    heard: host.signals.last_heard()?,
+                })
+            })
+            .collect();
         let blind = self.broken.is(Mutation::IgnoreCompany);
         let mut found = Vec::new();
-        for (name, host) in self.hosts.iter() {
-            let watched = host.signals.told_of_watchdog(&self.config, self.broken);
-            let Some((last, _)) = watched.filter(|_| !self.heard_by_most(host, now)) else {
+        for (name, host) in silent {
+            let Some((last, after)) = host.signals.told_of_watchdog(&self.config, self.broken) else {
                 continue;
             };
-            let kept = !blind && is_kept(host.rack(), last.before(named), &others);
+            // Those that were named had been heard shortly before, and it had been told within its lease.
+            let since = last.before(after);
+            let kept = !blind && is_kept(name, host.rack(), since, &lost);
             let fired = host
                 .signals
                 .self_fenced(now, self.listening(), &self.config, self.broken);
@@ -67,15 +73,6 @@ impl Engine {
                 host.signals.watch_neighbours(kept, fired, now);
             }
         }
-    }
-
-    fn as_found<'a>(&self, name: &HostName, host: &'a Host, now: Mono) -> Option<Other<'a>> {
-        let signed = || self.ledger.open_incident(name).is_some_and(Incident::by_word);
-        Some(Other {
-            rack: host.rack()?,
-            heard: host.signals.last_heard()?,
-            lost: !self.heard_by_most(host, now) && !proven(host) && !signed(),
-        })
     }
 
     /// For how long a host may say nothing and yet have its lease.
@@ -92,42 +89,42 @@ impl Engine {
     }
 }
 
-/// Whether a host of this rack may be kept alive by others as they are now: those that were heard at `since` or later.
-fn is_kept(rack: Option<&Domain>, since: Mono, others: &[Other<'_>]) -> bool {
-    let (mut near, mut far, mut lost_near, mut lost_far) = (0_usize, 0_usize, 0_usize, 0_usize);
-    for other in others.iter().filter(|other| other.heard >= since) {
-        let (all, lost) = if Some(other.rack) == rack {
-            (&mut near, &mut lost_near)
-        } else {
-            (&mut far, &mut lost_far)
-        };
-        *all += 1;
-        *lost += usize::from(other.lost);
-    }
-    // The host is one of those of its rack.
-    (near, lost_near) = (near.saturating_sub(1), lost_near.saturating_sub(1));
-    let from_here = NEIGHBOURS.saturating_sub(far).max(NEAR_NEIGHBOURS);
-    let asked = (near.min(from_here) + far).min(NEIGHBOURS);
-    lost_near.min(from_here) + lost_far >= keep_alive(asked)
+/// Whether others that are lost may keep this host alive. It goes on if it reaches three of its five neighbours and two of
+/// those have lost the service, and only one of them stands in its own rack. Whose rack is not known stands elsewhere.
+fn is_kept(host: &HostName, rack: Option<&Domain>, since: Mono, lost: &[Lost<'_>]) -> bool {
+    let others = lost
+        .iter()
+        .filter(|other| other.name != host && other.heard >= since);
+    let (near, far): (Vec<_>, Vec<_>) = others.partition(|other| rack.is_some() && other.rack == rack);
+    near.len().min(NEAR_NEIGHBOURS) + far.len() >= NEIGHBOURS.div_ceil(2).div_ceil(2)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Whether a host of the first rack is kept alive among racks of so many hosts, of which so many are lost; it is one of
-    /// those of the first.
-    fn kept(racks: &[(usize, usize)]) -> bool {
-        let names: Vec<Domain> = (0..racks.len()).map(domain).collect();
-        let mut others = Vec::new();
-        for (rack, (all, lost)) in names.iter().zip(racks) {
-            others.extend((0..*all).map(|n| Other {
-                rack,
-                heard: Mono(100_000),
-                lost: n < *lost,
-            }));
-        }
-        is_kept(Some(&names[0]), Mono(40_000), &others)
+    fn name(rack: usize, n: usize) -> HostName {
+        HostName::new(format!("r{rack}n{n}")).unwrap()
+    }
+
+    /// Whether the first host of the first rack is kept alive, where so many hosts of each rack are lost, itself included.
+    fn kept(racks: &[usize]) -> bool {
+        let named: Vec<(Domain, Vec<HostName>)> = racks
+            .iter()
+            .enumerate()
+            .map(|(rack, lost)| (domain(rack), (0..*lost).map(|n| name(rack, n)).collect()))
+            .collect();
+        let lost: Vec<Lost<'_>> = named
+            .iter()
+            .flat_map(|(rack, names)| {
+                names.iter().map(move |name| Lost {
+                    name,
+                    rack: Some(rack),
+                    heard: Mono(100_000),
+                })
+            })
+            .collect();
+        is_kept(&name(0, 0), Some(&domain(0)), Mono(40_000), &lost)
     }
 
     fn domain(n: usize) -> Domain {
@@ -135,50 +132,65 @@ mod tests {
     }
 
     #[test]
-    fn who_is_cut_off_with_hosts_of_another_rack_may_be_kept_alive() {
+    fn who_is_cut_off_with_hosts_of_other_racks_may_be_kept_alive() {
         for (racks, wanted) in [
-            (&[(20, 1), (20, 0), (20, 0)][..], false),
-            // Its whole rack, which is most often what is cut off.
-            (&[(20, 20), (20, 0), (20, 0)], false),
-            (&[(20, 1), (20, 1), (20, 0)], false),
-            (&[(20, 2), (20, 1), (20, 0)], true),
-            (&[(20, 1), (20, 1), (20, 1)], true),
-            (&[(20, 1), (20, 2), (20, 0)], true),
-            // Where few stand elsewhere, more of its own rack are asked.
-            (&[(20, 2), (3, 0)], false),
-            (&[(20, 3), (3, 0)], true),
-            (&[(20, 3), (4, 0)], false),
-            // And where there are few at all, one is enough.
-            (&[(2, 1), (2, 0)], false),
-            (&[(2, 2), (2, 0)], true),
-            (&[(2, 1), (2, 1)], true),
-            (&[(1, 1)], false),
+            (&[1, 0, 0][..], false),
+            // Its whole rack, which is what is cut off most often.
+            (&[20, 0, 0], false),
+            (&[1, 1, 0], false),
+            (&[2, 1, 0], true),
+            (&[1, 1, 1], true),
+            (&[1, 2, 0], true),
+            (&[20, 20, 20], true),
         ] {
             assert_eq!(kept(racks), wanted, "{racks:?}");
         }
     }
 
     #[test]
-    fn whoever_was_silent_long_before_was_not_named() {
-        let (here, there) = (domain(0), domain(1));
-        let other = |rack, heard: u64, lost| Other {
-            rack,
+    fn whose_rack_is_not_known_may_stand_anywhere() {
+        let (own, other, third) = (name(0, 0), name(0, 1), name(0, 2));
+        let lost = |name, heard: u64| Lost {
+            name,
+            rack: None,
             heard: Mono(heard * 1000),
-            lost,
         };
-        for (heard, wanted) in [(0, false), (39, false), (40, true), (100, true), (150, true)] {
-            let mut others = vec![other(&here, 100, true)];
-            others.extend((0..10).map(|_| other(&there, 300, false)));
-            others.extend((0..2).map(|_| other(&there, heard, true)));
-            assert_eq!(is_kept(Some(&here), Mono(40_000), &others), wanted, "{heard}");
-        }
+        let kept = |lost: &[Lost<'_>]| is_kept(&own, None, Mono(40_000), lost);
+        assert!(kept(&[lost(&own, 100), lost(&other, 100), lost(&third, 40)]));
+        assert!(
+            !kept(&[lost(&own, 100), lost(&other, 100), lost(&third, 39)]),
+            "it was silent long before"
+        );
+        assert!(!kept(&[lost(&own, 100), lost(&other, 100)]));
     }
 
+    /// Whatever its neighbours are and say, a host that goes on is one that is taken to be kept alive.
     #[test]
-    fn as_many_neighbours_as_the_agent_counts() {
-        let wanted = [(1, 1), (2, 1), (3, 1), (4, 1), (5, 2)];
-        for (asked, lost) in wanted {
-            assert_eq!(keep_alive(asked), lost, "{asked}");
+    fn nobody_goes_on_of_whom_it_is_not_believed() {
+        let own = name(0, 0);
+        for near in [0, 1] {
+            // Each of them is away, or reached and has the service, or reached and has lost it.
+            for states in 0..3_usize.pow(5) {
+                let state = |n: usize| states / 3_usize.pow(n as u32) % 3;
+                let rack = |n: usize| if n < near { 0 } else { n + 1 };
+                let reached = (0..5).filter(|n| state(*n) > 0).count();
+                let without = (0..5).filter(|n| state(*n) == 2).count();
+                let goes_on = reached * 2 >= 5 && without * 2 >= reached;
+                let hosts: Vec<(HostName, Domain)> = (0..5)
+                    .filter(|n| state(*n) == 2)
+                    .map(|n| (name(rack(n), n + 1), domain(rack(n))))
+                    .collect();
+                let lost: Vec<Lost<'_>> = hosts
+                    .iter()
+                    .map(|(name, rack)| Lost {
+                        name,
+                        rack: Some(rack),
+                        heard: Mono(100_000),
+                    })
+                    .collect();
+                let kept = is_kept(&own, Some(&domain(0)), Mono(40_000), &lost);
+                assert!(kept || !goes_on, "{near} {states}");
+            }
         }
     }
 }

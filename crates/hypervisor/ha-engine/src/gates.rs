@@ -466,8 +466,9 @@ impl Engine {
         let hear = usize::from(here) + self.peers_heard.keys().filter(there).count();
         if hear <= usize::from(self.config.replicas) / 2 {
             self.deaf_until = Some(now);
+        } else {
+            self.watch_company(now);
         }
-        self.watch_company(now);
     }
 
     /// Since when we have been awake and heard the fleet.

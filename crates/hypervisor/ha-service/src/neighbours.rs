@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whom an agent asks before its host takes itself out: agents of other hosts, all but one of them in
-//! other racks, so that a host whose rack is cut off does not find its own opinion there, and those in racks
-//! far apart, because what stands side by side is cut off together. Chosen anew with every answer from
-//! those that were heard lately; the same host asks the same neighbours as long as they live. Where hosts
-//! find each other all the same, the engine believes no silence of theirs.
+//! Whom an agent asks before its host takes itself out: one agent of its own rack and four in other racks, so that a host
+//! whose rack is cut off does not find its own opinion there, and those in racks far apart, because what stands side by side
+//! is cut off together. Where there are not as many, nobody: what the engine believes of silent hosts counts on it. Chosen
+//! anew with every answer from those that were heard lately; the same host asks the same neighbours as long as they live.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -21,30 +20,27 @@ pub struct Neighbour {
     pub address: std::net::IpAddr,
 }
 
-/// The agents that the one of `host` may ask, as base addresses; none where its rack is not known. `all` are those
-/// that live, in the order of their names.
+/// The agents that the one of `host` may ask, as base addresses; none where its rack is not known, or too few stand in others.
+/// `all` are those that live, in the order of their names.
 pub fn choose(host: &HostName, rack: Option<&str>, all: &[Neighbour], port: u16) -> Vec<String> {
-    // Everybody begins with whom comes after him, so that nobody is asked by all.
-    let start = all.partition_point(|other| other.host <= *host);
-    let ring = || all.iter().cycle().skip(start).take(all.len());
     // Whose rack is not known may be cut off together with whoever asks it. They would find each other, go on, and be
     // taken for reset: nobody is better than one of those.
     let Some(rack) = rack else {
         return Vec::new();
     };
-    let others = || ring().filter(|other| other.host != *host && other.rack.is_some());
-    let near = |other: &&Neighbour| other.rack.as_deref() == Some(rack);
-    let far: Vec<&Neighbour> = others().filter(|other| !near(other)).collect();
-    // Few racks: then from one's own.
-    let from_here = NEIGHBOURS.saturating_sub(far.len()).max(NEAR_NEIGHBOURS);
-    let mut chosen: Vec<&Neighbour> = others().filter(near).take(from_here).collect();
+    let others = || all.iter().filter(|other| other.host != *host);
+    let (near, far): (Vec<&Neighbour>, Vec<&Neighbour>) = others()
+        .filter(|other| other.rack.is_some())
+        .partition(|other| other.rack.as_deref() == Some(rack));
+    // Everybody begins with whom comes after him in his rack, and with somebody else than the others elsewhere.
+    let nth = near.partition_point(|other| other.host < *host);
+    let after = near.iter().cycle().skip(nth).take(near.len());
+    let mut chosen: Vec<&Neighbour> = after.take(NEAR_NEIGHBOURS).copied().collect();
     let left = NEIGHBOURS - chosen.len();
-    // Everybody of a rack begins with somebody else there.
-    let nth = all
-        .iter()
-        .filter(|other| near(other) && other.host < *host)
-        .count();
     chosen.extend(apart(far, rack, nth, left));
+    if chosen.len() < NEIGHBOURS {
+        return Vec::new();
+    }
     chosen
         .into_iter()
         .map(|other| format!("http://{}", std::net::SocketAddr::new(other.address, port)))
@@ -119,15 +115,21 @@ mod tests {
     }
 
     #[test]
-    fn few_racks_and_few_hosts_are_better_than_nobody() {
-        assert_eq!(asked("r0n0", "bb=0", &fleet(&[6])).len(), NEIGHBOURS);
-        assert_eq!(asked("r0n0", "bb=0", &fleet(&[2, 1])).len(), 2);
-        assert_eq!(asked("r0n0", "bb=0", &fleet(&[1])), Vec::<String>::new());
-        assert_eq!(
-            asked("new", "bb=9", &fleet(&[2, 2])).len(),
-            4,
-            "one that is not listed yet"
-        );
+    fn too_few_in_other_racks_are_nobody() {
+        let count = |host: &str, rack: &str, racks: &[usize]| asked(host, rack, &fleet(racks)).len();
+        for (racks, wanted) in [
+            (&[20][..], 0),
+            (&[20, 3], 0),
+            (&[20, 4], 5),
+            (&[1, 4], 0),
+            (&[1, 5], 5),
+            (&[2, 2, 2], 5),
+            (&[2, 2, 1], 0),
+            (&[1], 0),
+        ] {
+            assert_eq!(count("r0n0", "bb=0", racks), wanted, "{racks:?}");
+        }
+        assert_eq!(count("new", "bb=9", &[3, 2]), 5, "one that is not listed yet");
     }
 
     #[test]
@@ -146,21 +148,20 @@ mod tests {
 
     #[test]
     fn whose_rack_nobody_knows_asks_nobody_and_is_asked_by_nobody() {
-        let mut all = fleet(&[4, 4]);
+        let mut all = fleet(&[4, 4, 4]);
         let own = HostName::new("r0n0").unwrap();
         assert_eq!(choose(&own, None, &all, 9184), Vec::<String>::new());
-        for unknown in all.iter_mut().filter(|other| other.host.as_str() != "r1n2") {
+        for unknown in all
+            .iter_mut()
+            .filter(|other| other.host.as_str().starts_with("r1"))
+        {
             unknown.rack = None;
         }
-        assert_eq!(
-            choose(&own, None, &all, 9184),
-            Vec::<String>::new(),
-            "no labels at all"
-        );
-        assert_eq!(
-            choose(&own, Some("bb=0"), &all, 9184),
-            ["http://10.0.1.2:9184"],
-            "the others may stand in its rack"
+        let found = choose(&own, Some("bb=0"), &all, 9184);
+        assert_eq!(found.len(), NEIGHBOURS);
+        assert!(
+            !found.iter().any(|url| url.contains("10.0.1.")),
+            "they may stand in its rack: {found:?}"
         );
     }
 

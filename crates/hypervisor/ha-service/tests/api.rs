@@ -5,12 +5,12 @@
 
 mod common;
 
-use cobaltcore_ha_wire::Packing;
+use cobaltcore_ha_wire::{Packing, SelfFence};
 use cobaltcore_sim::{Cloud, World};
 use common::{
     AGENT, ALONE, Agent, N1, OPERATOR, Running, SENDER, VIEWER, base, fixture, fixture_of, session, until,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_legacy_call_works_as_operators_send_it() {
@@ -551,35 +551,79 @@ async fn what_people_decided_outlives_a_restart() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_fences_itself_is_told_whom_to_ask() {
     // What is cut off together must be known: without a cluster, zones are all that is.
-    let world = World::builder().hosts(3).zones(["a", "b"]).build();
+    let world = World::builder().hosts(6).zones(["a", "b", "c"]).build();
+    let folder = tempfile::tempdir().unwrap();
+    let token = folder.path().join("token");
+    std::fs::write(&token, "token-of-peers").unwrap();
     let fixture = fixture_of(world, |text| {
         let zones = "kubernetes: {enabled: false, failure_domains: [topology.kubernetes.io/zone]}";
         let text = text.replace("kubernetes: {enabled: false}", zones);
+        let peers = format!(
+            "leader: {{enabled: false, peer_token_file: '{}'}}",
+            token.display()
+        );
+        let text = text.replace("leader: {enabled: false}", &peers);
         format!("{text}openstack: {{services_interval: 1s, hypervisors_interval: 1s}}\n")
     })
     .await;
     let service = &fixture.service;
-    let mut agents: Vec<Agent> = (1..=3).map(|n| Agent::new(&format!("node00{n}-bb1"))).collect();
+    let mut agents: Vec<Agent> = (1..=6).map(|n| Agent::new(&format!("node00{n}-bb1"))).collect();
+    let said = async |agent: &Agent| {
+        // A clone starts over; the boot clock must not.
+        let mut agent = agent.clone();
+        agent.mono_ns = u64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap();
+        let mut beat = agent.beat();
+        beat.heartbeat.as_mut().unwrap().self_fence = SelfFence {
+            armed: true,
+            timeout_s: 60,
+            lease_ttl_s: 30,
+        };
+        let (code, answer) = agent.report(service, &beat).await;
+        assert_eq!(code, 200, "{answer}");
+        answer["peers"].as_array().cloned().unwrap_or_default()
+    };
+    let seen = async || {
+        let (code, answer) = service
+            .send(
+                "GET",
+                "/internal/v1/observe?hosts=node001-bb1",
+                Some("token-of-peers"),
+                None,
+            )
+            .await;
+        assert_eq!(code, 200, "{answer}");
+        answer["hosts"][0].clone()
+    };
+    until("its host is known", async || {
+        assert_eq!(
+            said(&agents[0]).await,
+            Vec::<Value>::new(),
+            "nobody else was heard"
+        );
+        seen().await.get("age_ms").cloned()
+    })
+    .await;
+    assert_eq!(
+        seen().await.get("resets_after_ms"),
+        None,
+        "nobody knows whom it would ask"
+    );
     let peers = until(
         "the others were heard and their addresses are known",
         async || {
-            let mut last = None;
-            for agent in &mut agents.clone() {
-                // A clone starts over; the boot clock must not.
-                agent.mono_ns = u64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap();
-                let mut beat = agent.beat();
-                beat.heartbeat.as_mut().unwrap().self_fence.timeout_s = 60;
-                let (code, answer) = agent.report(service, &beat).await;
-                assert_eq!(code, 200, "{answer}");
-                last = answer["peers"].as_array().cloned();
+            for agent in &agents {
+                said(agent).await;
             }
-            last.filter(|peers| peers.len() == 2)
+            let peers = said(&agents[0]).await;
+            (!peers.is_empty()).then_some(peers)
         },
     )
     .await;
+    assert_eq!(peers.len(), 5);
     for url in &peers {
         assert!(url.as_str().unwrap().ends_with(":9184"), "{peers:?}");
     }
+    assert_eq!(seen().await["resets_after_ms"], json!(105_000));
     let mut plain = agents.pop().unwrap();
     plain.mono_ns = u64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap();
     let beat = plain.beat();

@@ -54,6 +54,17 @@ pub fn service_knows(contacts: &[(Option<Duration>, Option<bool>)], lease: Durat
         .all(|(age, armed)| told(armed) || !in_contact(age))
 }
 
+/// Whom to ask, of what each replica said and how long ago: what was known before while any of them says so, else what was
+/// said last. Names of several are not mixed, because those of one are chosen to stand far apart.
+pub fn named(said: impl Iterator<Item = (Duration, Vec<String>)>, before: &[String]) -> Vec<String> {
+    let said: Vec<_> = said.filter(|(_, names)| !names.is_empty()).collect();
+    if said.iter().any(|(_, names)| names == before) {
+        return before.to_vec();
+    }
+    let latest = said.into_iter().min_by_key(|(age, _)| *age);
+    latest.map(|(_, names)| names).unwrap_or_default()
+}
+
 /// Whether enough neighbours answer to be asked one day. Where they cannot be reached, an outage of the service would look
 /// to every host as if it were cut off itself, and all would reset at once.
 pub fn neighbours_answer(peers: &[Option<bool>]) -> bool {
@@ -145,6 +156,23 @@ mod tests {
         ] {
             assert_eq!(verdict(ages, peers), wanted, "{ages:?} {peers:?}");
         }
+    }
+
+    #[test]
+    fn neighbours_are_those_that_one_replica_names() {
+        let names = |list: &[&str]| -> Vec<String> { list.iter().map(|name| (*name).to_owned()).collect() };
+        let (old, new, other) = (names(&["a", "b"]), names(&["b", "c"]), names(&["d"]));
+        let found = |said: &[(u64, &Vec<String>)]| {
+            let said = said
+                .iter()
+                .map(|(age, names)| (Duration::from_secs(*age), (*names).clone()));
+            named(said, &old)
+        };
+        assert_eq!(found(&[(1, &new), (9, &old)]), old, "somebody says so still");
+        assert_eq!(found(&[(5, &other), (1, &new)]), new);
+        assert_eq!(found(&[(5, &other), (1, &names(&[]))]), other);
+        assert_eq!(found(&[(1, &names(&[]))]), names(&[]));
+        assert_eq!(found(&[]), names(&[]));
     }
 
     #[test]

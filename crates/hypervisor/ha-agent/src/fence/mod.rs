@@ -25,8 +25,9 @@ const ASK_TIME: Duration = Duration::from_secs(2);
 const PAUSE_TIME: Duration = Duration::from_secs(5);
 /// By then all agents have found a service that is back, also one with other addresses.
 const MOST_DOUBT: Duration = Duration::from_secs(30);
-const NOBODY: &str = "the service names no agent that could be asked before this host is taken out; see that the Node has \
-    the label of its rack (the last of kubernetes.failure_domains), and that agents in other racks report";
+const NOBODY: &str = "the service names no agents that could be asked before this host is taken out; see that the Node has \
+    the label of its rack (the last of kubernetes.failure_domains), and that agents of five hosts report, four of them in \
+    other racks";
 /// How often an agent without a watchdog looks whether it should have one.
 const IDLE: Duration = Duration::from_secs(1);
 /// How long an agent that stops waits for the service to know that its watchdog stops as well.
@@ -140,7 +141,8 @@ pub(crate) async fn run(context: Context, stop: CancellationToken) -> Result<(),
         }
         let lease = watchdog.as_ref().map_or(settings.lease_ttl.0, Armed::lease);
         let reached = decide::lease_holds(&contacts(&context), lease);
-        alone = (reached && peers(&context, &[]).is_empty()).then(|| alone.unwrap_or_else(Instant::now));
+        alone =
+            (reached && named(&context, lease, &[]).is_empty()).then(|| alone.unwrap_or_else(Instant::now));
         match (&mut watchdog, settings.enabled || left.is_some()) {
             (None, false) => context.board.set_fence(SelfFence::default()),
             (None, true) => match take(&context, &settings, alone, left.as_ref()).await {
@@ -159,9 +161,9 @@ pub(crate) async fn run(context: Context, stop: CancellationToken) -> Result<(),
                 }
             },
             (Some(armed), _) => {
-                let named = peers(&context, &armed.neighbours);
-                if !named.is_empty() && named != armed.neighbours {
-                    armed.neighbours = named;
+                let neighbours = named(&context, lease, &armed.neighbours);
+                if !neighbours.is_empty() && neighbours != armed.neighbours {
+                    armed.neighbours = neighbours;
                     armed.remember(&context, false, &kept);
                 }
                 fenced = feed(&context, armed, &kept).await;
@@ -207,16 +209,11 @@ async fn end(context: &Context, mut armed: Armed, kept: &Kept) {
     }
 }
 
-/// Whom to ask before this host is taken out, as the service names them: what was named before, while any replica still
-/// says so, else what was said last. Names of several are not mixed, because each names hosts in racks far apart.
-fn peers(context: &Context, before: &[String]) -> Vec<String> {
-    let mut contacts = context.board.contacts();
-    contacts.retain(|contact| !contact.peers.is_empty());
-    if contacts.iter().any(|contact| contact.peers == before) {
-        return before.to_vec();
-    }
-    let latest = contacts.into_iter().max_by_key(|contact| contact.at);
-    latest.map(|contact| contact.peers).unwrap_or_default()
+/// Whom to ask before this host is taken out, as the replicas name them that were reached within the lease.
+fn named(context: &Context, lease: Duration, before: &[String]) -> Vec<String> {
+    let contacts = context.board.contacts().into_iter();
+    let reached = contacts.filter_map(|contact| Some((contact.at?.elapsed(), contact.peers)));
+    decide::named(reached.filter(|(age, _)| *age <= lease), before)
 }
 
 fn contacts(context: &Context) -> Vec<Option<Duration>> {
@@ -274,7 +271,7 @@ async fn arm(
         timeout_s: settings.timeout.0.as_secs() as u32,
         lease_ttl_s: settings.lease_ttl.0.as_secs() as u32,
     });
-    let neighbours = peers(context, &[]);
+    let neighbours = named(context, settings.lease_ttl.0, &[]);
     if alone.is_some_and(|since| since.elapsed() > settings.lease_ttl.0) {
         return Err(NOBODY.to_owned());
     }

@@ -419,7 +419,7 @@ impl Reader {
     }
 
     fn publish(&self, domains: Vec<cobaltcore_ha_wire::DomainEntry>) {
-        let changed = self.inventory.send_if_modified(|inventory| {
+        self.inventory.send_if_modified(|inventory| {
             let changed = inventory.domains != domains || inventory.inventory_version == 0;
             if changed {
                 let inventory_version = inventory.inventory_version + 1;
@@ -430,11 +430,11 @@ impl Reader {
             }
             changed
         });
-        let counts = self.context.board.guests(|guests| guests.counts());
-        self.context.metrics.instances(&counts);
-        if changed {
-            self.context.board.guests(|guests| self.memory.keep(guests));
-        }
+        self.context.board.guests(|guests| {
+            self.context.metrics.instances(&guests.counts());
+            // Events may have changed them although the list is as it was.
+            self.memory.keep(guests);
+        });
     }
 }
 

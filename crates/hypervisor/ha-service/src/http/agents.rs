@@ -37,7 +37,7 @@ impl Call {
 pub(super) async fn report(call: Call) -> Answer {
     let host = call.own_host()?;
     let app = &call.app;
-    let batch = Batch::decode(&call.body).map_err(|error| {
+    let mut batch = Batch::decode(&call.body).map_err(|error| {
         app.count_refused("report", "malformed");
         match error {
             WireError::TooLarge { .. } => problem(413, "Too large", error.to_string()),
@@ -47,10 +47,16 @@ pub(super) async fn report(call: Call) -> Answer {
             }
         }
     })?;
-    let fences_itself = batch
+    let mut peers = Vec::new();
+    if let Some(beat) = batch
         .heartbeat
-        .as_ref()
-        .is_some_and(|beat| beat.self_fence.timeout_s > 0);
+        .as_mut()
+        .filter(|beat| beat.self_fence.timeout_s > 0)
+    {
+        peers = neighbours_of(app, &host);
+        // Whom its agent would ask by now nobody knows, so nobody counts on its watchdog.
+        beat.self_fence.armed &= !peers.is_empty();
+    }
     let acked_seq = ingest::take(app, &host, batch, call.place.clone()).await?;
     let asked = host.clone();
     let hold = app
@@ -71,11 +77,7 @@ pub(super) async fn report(call: Call) -> Answer {
             .take(bounds::COMMANDS)
             .map(|waiting| ingest::on_the_wire(waiting, now))
             .collect(),
-        peers: if fences_itself {
-            neighbours_of(app, &host)
-        } else {
-            Vec::new()
-        },
+        peers,
     })
 }
 

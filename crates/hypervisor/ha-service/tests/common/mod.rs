@@ -237,7 +237,7 @@ impl Running {
     }
 }
 
-/// A service alone with a cloud of three hosts, all of them known to it.
+/// A service alone with a cloud, all of whose hosts are known to it.
 pub(crate) struct Fixture {
     pub(crate) service: Running,
     _cloud: Cloud,
@@ -254,16 +254,17 @@ pub(crate) async fn fixture_with(change: impl Fn(String) -> String) -> Fixture {
     fixture_of(world, change).await
 }
 
-/// One in front of a world of three hosts.
+/// One in front of a world.
 pub(crate) async fn fixture_of(world: World, change: impl Fn(String) -> String) -> Fixture {
     let folder = tempfile::tempdir().unwrap();
+    let hosts = world.read(|state| state.hosts.len());
     let cloud = Cloud::start(world).await.unwrap();
     let session = session(&cloud, folder.path());
     let text = change(format!("{}{ALONE}", base(folder.path())));
     let service = Running::start(&text, Some(session), None).await;
     until("the hosts of Nova are known", async || {
         let (_, page) = service.get("/api/v1/hosts").await;
-        (page["items"].as_array()?.len() == 3).then_some(())
+        (page["items"].as_array()?.len() == hosts).then_some(())
     })
     .await;
     Fixture {
