@@ -236,8 +236,8 @@ async fn a_watchdog_is_armed_once_the_service_has_named_neighbours() {
     let place = Place::new();
     // What is cut off together must be known: without a cluster, zones are all that is.
     let world = World::builder()
-        .hosts(4)
-        .zones(["a", "b"])
+        .hosts(6)
+        .zones(["a", "b", "c"])
         .vms_per_host(2)
         .build();
     world.change(|state| {
@@ -267,7 +267,7 @@ async fn a_watchdog_is_armed_once_the_service_has_named_neighbours() {
     place.write_config(&format!(
         "service: {{endpoints: [\"http://{address}\"], token_file: {}}}\nspool: {{dir: {}}}\n\
          metrics: {{listen: \"\"}}\nheartbeat: {{interval: 1s}}\n\
-         self_fence: {{enabled: true, device: {}, timeout: 30s, feed_interval: 100ms, lease_ttl: 10s}}\n",
+         self_fence: {{enabled: true, device: {}, timeout: 30s, feed_interval: 100ms, lease_ttl: 20s}}\n",
         token.display(),
         place.path("spool").display(),
         device.display()
