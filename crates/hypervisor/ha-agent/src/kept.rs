@@ -10,6 +10,8 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+/// How long until a disk that did not take it is tried again.
+const AGAIN: Duration = Duration::from_secs(10);
 /// How long the end of the agent waits for the last writing.
 const LAST: Duration = Duration::from_secs(2);
 
@@ -58,15 +60,21 @@ impl Kept {
 }
 
 async fn write(file: PathBuf, mut newest: watch::Receiver<Vec<u8>>) {
-    while newest.changed().await.is_ok() {
+    let mut failed = false;
+    loop {
+        tokio::select! {
+            changed = newest.changed() => if changed.is_err() { return },
+            () = tokio::time::sleep(AGAIN), if failed => {}
+        }
         let (file, text) = (file.clone(), newest.borrow_and_update().clone());
         let name = file.display().to_string();
         let written = match tokio::task::spawn_blocking(move || replace(&file, &text)).await {
             Ok(written) => written,
             Err(error) => Err(std::io::Error::other(error)),
         };
+        failed = written.is_err();
         if let Err(error) = written {
-            tracing::warn!(file = name, %error, "cannot be written");
+            tracing::warn!(file = name, %error, "cannot be written, and is tried again");
         }
     }
 }

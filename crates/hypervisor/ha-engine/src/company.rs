@@ -3,14 +3,13 @@
 //! out, and goes on if half of those that it reaches have lost the service as well: that is an outage. Hosts that are cut
 //! off together find each other in the same way and go on too, so the silence of such a host proves no reset.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use cobaltcore_api::names::HostName;
 
 use crate::engine::{Engine, Host};
-use crate::gates::proven;
-use crate::ids::{Domain, Mono, ReplicaId};
+use crate::ids::{Domain, Mono, Now, ReplicaId};
 use crate::mutation::Mutation;
 
 /// How many neighbours an agent asks, no fewer.
@@ -20,7 +19,14 @@ pub const NEAR_NEIGHBOURS: usize = 1;
 /// Silence longer than this may be an outage in which agents lose their leases.
 const OUTAGE: Duration = Duration::from_secs(15);
 
-/// A host that has lost most of the service, as others may find it: nothing says that it is off.
+/// Longer than any watchdog takes.
+const LONG: Duration = Duration::from_secs(20 * 60);
+
+/// Hosts of which nobody tells any more: the racks where they stood, and when they were heard last.
+pub(crate) type Gone = BTreeMap<HostName, (Option<Domain>, Mono)>;
+
+/// A host that has lost most of the service, as others may find it: nothing says that it is off. Where it stands is what was
+/// known when it was named: what is said of racks since is unknown to whoever does not hear it.
 struct Lost<'a> {
     name: &'a HostName,
     rack: Option<&'a Domain>,
@@ -30,7 +36,8 @@ struct Lost<'a> {
 impl Engine {
     /// Remembers of every silent host with a watchdog until when its neighbours may have kept it alive, and whether its
     /// watchdog has fired.
-    pub(crate) fn watch_company(&mut self, now: Mono) {
+    pub(crate) fn watch_company(&mut self, time: Now) {
+        let now = time.mono;
         let silent: Vec<(&HostName, &Host)> = self
             .hosts
             .iter()
@@ -41,38 +48,68 @@ impl Engine {
             .filter(|incident| incident.state.open() && incident.by_word())
             .map(|incident| &incident.id.host)
             .collect();
-        let lost: Vec<Lost<'_>> = silent
+        let mut lost: Vec<Lost<'_>> = silent
             .iter()
-            .filter(|(name, host)| !proven(host) && !signed.contains(name))
+            .filter(|(name, host)| !signed.contains(name) && !self.is_off(host, time))
             .filter_map(|(name, host)| {
                 Some(Lost {
                     name,
-                    rack: host.rack(),
+                    rack: host.stood_in.as_ref(),
                     heard: host.signals.last_heard()?,
                 })
             })
             .collect();
+        lost.extend(self.gone.iter().map(|(name, (rack, heard))| Lost {
+            name,
+            rack: rack.as_ref(),
+            heard: *heard,
+        }));
         let blind = self.broken.is(Mutation::IgnoreCompany);
         let mut found = Vec::new();
+        let mut earliest = now.before(LONG);
         for (name, host) in silent {
             let Some((last, after)) = host.signals.told_of_watchdog(&self.config, self.broken) else {
                 continue;
             };
             // Those that were named had been heard shortly before, and it had been told within its lease.
-            let since = last.before(after);
-            let kept = !blind && is_kept(name, host.rack(), since, &lost);
-            let fired = host
-                .signals
-                .self_fenced(now, self.listening(), &self.config, self.broken);
+            let since = last.before(after + self.config.silent_after);
+            earliest = earliest.min(since);
+            let kept = !blind && is_kept(name, host.stood_in.as_ref(), since, &lost);
+            let fired = !kept
+                && host
+                    .signals
+                    .self_fenced(now, self.listening(), &self.config, self.broken);
             if kept || fired {
                 found.push((name.clone(), kept, fired));
             }
         }
+        let hosts = &self.hosts;
+        let speaks = |name: &HostName, then: Mono| {
+            let again = hosts.get(name).and_then(|host| host.signals.last_heard());
+            again.is_some_and(|at| at > then)
+        };
+        self.gone
+            .retain(|name, (_, heard)| *heard >= earliest && !speaks(name, *heard));
         for (name, kept, fired) in found {
             if let Some(host) = self.hosts.get_mut(&name) {
                 host.signals.watch_neighbours(kept, fired, now);
             }
         }
+    }
+
+    /// A host is ours no more. That is no sign that it is off: whoever deletes an object need not have seen the machine.
+    pub(crate) fn keep_in_mind(&mut self, name: &HostName) {
+        let Some(host) = self.hosts.get(name).filter(|_| self.watchdogs) else {
+            return;
+        };
+        if let Some(heard) = host.signals.last_heard() {
+            self.gone.insert(name.clone(), (host.stood_in.clone(), heard));
+        }
+    }
+
+    fn is_off(&self, host: &Host, now: Now) -> bool {
+        let evidence = self.evidence(host, now);
+        evidence.powered_off() && !evidence.proof_contradicted && !evidence.any_alive()
     }
 
     /// For how long a host may say nothing and yet have its lease.

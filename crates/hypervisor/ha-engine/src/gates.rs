@@ -443,7 +443,8 @@ impl Engine {
 
     /// Remembers until when most replicas heard too little of the fleet, whoever leads. Agents that lost most of the service
     /// together with their neighbours keep their hosts alive: the silence of that time says nothing about watchdogs.
-    pub(crate) fn watch_hearing(&mut self, now: Mono) {
+    pub(crate) fn watch_hearing(&mut self, time: Now) {
+        let now = time.mono;
         let lately = |at: Mono| now.since(at) < Duration::from_secs(1);
         if !self.watchdogs || self.hearing_at.is_some_and(lately) {
             return;
@@ -467,7 +468,7 @@ impl Engine {
         if hear <= usize::from(self.config.replicas) / 2 {
             self.deaf_until = Some(now);
         } else {
-            self.watch_company(now);
+            self.watch_company(time);
         }
     }
 
@@ -590,7 +591,7 @@ struct Hearing {
     vouched_for: usize,
 }
 
-pub(crate) fn proven(host: &Host) -> bool {
+fn proven(host: &Host) -> bool {
     let evidence = &host.evidence;
     evidence.powered_off() && !evidence.proof_contradicted && !evidence.any_alive()
 }

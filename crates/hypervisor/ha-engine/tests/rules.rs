@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use cobaltcore_api::Maintenance;
 use cobaltcore_ha_engine::{
-    Answer, Assessment, CapacityCheck, Command, Config, Decision, Effect, Epoch, Group, HeldReason,
+    Answer, Assessment, CapacityCheck, Command, Config, Decision, Domain, Effect, Epoch, Group, HeldReason,
     HostFacts, IncidentKind, IncidentState, IncidentStatus, Input, Mono, Notice, Observation, Power, Request,
     Reserved, Room, Verdict,
 };
@@ -154,6 +154,87 @@ fn what_a_watchdog_did_is_not_undone_by_a_moment_in_which_nobody_hears() {
     play.second(0, true);
     assert_eq!(watchdog(&play, 0), Verdict::Unknown);
     assert_eq!(counts_after(&mut play, 0), 106, "another time");
+}
+
+/// Three hosts of three racks that fell silent together, in a fleet where that is few.
+fn three_cut_off() -> Play {
+    let mut play = calm(Some(Duration::from_secs(105)));
+    play.step(Input::Configure(Box::new(Config {
+        fresh_percent: 30,
+        ..Config::default()
+    })));
+    stays_unproven(&mut play);
+    play
+}
+
+fn stays_unproven(play: &mut Play) {
+    for second in 0..300 {
+        play.second(0b111, true);
+        assert_eq!(watchdog(play, 0), Verdict::Unknown, "{second}");
+    }
+}
+
+#[test]
+fn hosts_that_may_keep_each_other_alive_are_counted_anew_from_when_they_are_heard() {
+    let mut play = three_cut_off();
+    for second in 1..=105 {
+        play.second(1, true);
+        assert_eq!(watchdog(&play, 0), Verdict::Unknown, "{second}");
+    }
+    play.second(1, true);
+    assert_eq!(watchdog(&play, 0), Verdict::Dead);
+}
+
+/// They were named when they stood elsewhere, and are asked all the same.
+#[test]
+fn what_is_said_of_racks_that_are_cut_off_changes_nothing() {
+    let mut play = three_cut_off();
+    for n in 0..6 {
+        play.step(Input::Saw(Observation::Host(HostFacts {
+            domains: vec![Domain("zone=a".into())],
+            ..facts(n)
+        })));
+    }
+    stays_unproven(&mut play);
+}
+
+#[test]
+fn whose_object_was_deleted_may_keep_others_alive() {
+    let mut play = three_cut_off();
+    for n in [1, 2] {
+        play.step(Input::Saw(Observation::HostGone(host(n))));
+    }
+    stays_unproven(&mut play);
+}
+
+/// A device that reads Off excuses a host only as long as somebody asks it.
+#[test]
+fn what_an_earlier_term_knew_of_power_is_forgotten() {
+    let mut play = calm(Some(Duration::from_secs(105)));
+    play.step(Input::Configure(Box::new(Config {
+        fresh_percent: 30,
+        ..Config::default()
+    })));
+    for _ in 0..20 {
+        play.second(0b110, true);
+        while !play.open.is_empty() {
+            play.answer(0, 5, 0b110);
+        }
+    }
+    let off = |play: &Play| {
+        let status = play.engine.host_status(&host(1), at(play.now)).unwrap();
+        status.evidence.of(Group::B).verdict
+    };
+    assert_eq!(off(&play), Verdict::Dead, "its device says so");
+    play.step(Input::LeaseLost);
+    // It is switched on again, and heard; then all of them are cut off.
+    for _ in 0..60 {
+        play.second(0, false);
+    }
+    for second in 0..300 {
+        play.second(0b111, false);
+        assert_eq!(watchdog(&play, 0), Verdict::Unknown, "{second}");
+    }
 }
 
 #[test]

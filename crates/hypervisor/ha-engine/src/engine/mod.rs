@@ -14,8 +14,10 @@ use std::time::Duration;
 use cobaltcore_api::names::{HostName, ServerId};
 
 use crate::action::{Action, Effect};
+use crate::company::Gone;
 use crate::config::Config;
 use crate::doubles::Doubles;
+use crate::evidence::Evidence;
 use crate::guests::Guests;
 use crate::ids::{ActionId, DeviceClass, Epoch, IncidentId, Mono, Now, ReplicaId};
 use crate::input::{Answer, Input, Observation, Pause, Trouble};
@@ -87,6 +89,8 @@ pub struct Engine {
     pub(crate) hearing_at: Option<Mono>,
     /// Some agent has a watchdog.
     pub(crate) watchdogs: bool,
+    /// Hosts that are not ours any more, and may go on all the same.
+    pub(crate) gone: Gone,
     out: Output,
 }
 
@@ -122,6 +126,7 @@ impl Engine {
             deaf_until: None,
             hearing_at: None,
             watchdogs: false,
+            gone: Gone::default(),
             stepped: None,
             out: Output::default(),
         }
@@ -269,6 +274,10 @@ impl Engine {
         self.guests.step_down();
         self.deaf_since = None;
         self.doubles = Doubles::default();
+        // Only who leads judges, so what was judged grows old from now on.
+        for host in self.hosts.values_mut() {
+            (host.evidence, host.calm) = (Evidence::default(), false);
+        }
     }
 
     /// Whether effects may start now.
@@ -373,7 +382,7 @@ impl Engine {
     // --- input
 
     fn tick(&mut self, now: Now) {
-        self.watch_hearing(now.mono);
+        self.watch_hearing(now);
         if !self.may_act(now.mono) {
             return;
         }

@@ -19,6 +19,7 @@ impl Engine {
                 host.told(facts);
             }
             Observation::HostGone(host) => {
+                self.keep_in_mind(host);
                 self.hosts.remove(host);
             }
             Observation::Heartbeat(beat) => self.heartbeat(beat, now),
@@ -112,6 +113,9 @@ impl Engine {
             return;
         }
         host.ended = false;
+        if host.stood_in.as_ref() != host.rack() {
+            host.stood_in = host.rack().cloned();
+        }
         host.calm &= heard == Heard::Life && beat.libvirt == libvirt;
         host.signals.heard_in_term = true;
         host.shutdown_announced = match (beat.planned_shutdown, host.shutdown_announced) {

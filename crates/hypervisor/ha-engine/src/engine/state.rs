@@ -47,6 +47,8 @@ pub(crate) struct Host {
     /// The latest round found it well, and since then nothing but signs of life was heard of it: as long as they are
     /// fresh, another look would find the same.
     pub(crate) calm: bool,
+    /// The rack in which it stood when it was heard here last.
+    pub(crate) stood_in: Option<Domain>,
 }
 
 impl Host {
