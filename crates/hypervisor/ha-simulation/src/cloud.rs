@@ -27,9 +27,17 @@ pub(crate) struct Migration {
     was_running: bool,
     /// Whoever worked on it is gone. Nova does not know: only a start of the source closes such a record.
     interrupted: bool,
+    /// When a late message opened it again after the start of the source had closed it.
+    pub(crate) reopened: Option<u64>,
 }
 
 impl Migration {
+    /// Whether it is an evacuation of that host which Nova has not closed.
+    pub(crate) fn open_at(&self, source: usize) -> bool {
+        let open = self.status.open() || self.status == MigrationStatus::Done;
+        self.source == source && self.kind == MigrationKind::Evacuation && open
+    }
+
     pub(crate) fn done(&self) -> bool {
         self.kind == MigrationKind::Evacuation
             && matches!(self.status, MigrationStatus::Done | MigrationStatus::Completed)
@@ -44,6 +52,7 @@ impl Migration {
             destination: Some(destination),
             was_running: true,
             interrupted: false,
+            reopened: None,
         }
     }
 }
@@ -183,6 +192,7 @@ impl World {
             destination,
             was_running,
             interrupted: false,
+            reopened: None,
         });
         let m = self.migrations.len() - 1;
         self.evacuations.push((self.now, n));
@@ -254,6 +264,7 @@ impl World {
             self.servers[self.migrations[m].server].task.clear();
             return;
         }
+        self.migrations[m].reopened = (status == MigrationStatus::Completed).then_some(self.now);
         self.migrations[m].status = MigrationStatus::PreMigrating;
         let by_chance = self.rng.u64(8_000..40_000);
         let takes = self.servers[server].takes.unwrap_or(by_chance);

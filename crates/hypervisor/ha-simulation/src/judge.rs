@@ -6,7 +6,7 @@ use cobaltcore_api::Maintenance;
 use cobaltcore_api::names::HostName;
 use cobaltcore_ha_engine::{
     Action, Decision, Effect, Entry, Gate, Grade, Group, Incident, IncidentId, IncidentKind, IncidentState,
-    Ledger, MigrationKind, MigrationStatus, Pause, PauseScope, Record, ServiceChange, Verdict,
+    Ledger, Pause, PauseScope, Record, ServiceChange, Verdict,
 };
 
 use crate::invariants::Invariant;
@@ -477,7 +477,12 @@ impl World {
     }
 
     pub(crate) fn check_restore(&mut self, h: usize, incident: Option<&IncidentId>) {
-        let open = self.records_open(h);
+        // What a late message opened since somebody could have looked nobody knows.
+        let lately = |at: u64| self.now - at < 10_500;
+        let open = self
+            .migrations
+            .iter()
+            .any(|m| m.open_at(h) && !m.reopened.is_some_and(lately));
         // A claim that is undone before anything was done to the host gives back what it took.
         let touched = incident.and_then(|id| {
             self.ledger()
@@ -504,10 +509,6 @@ impl World {
 
     /// Whether Nova has evacuations from a host on record that are not closed.
     pub(crate) fn records_open(&self, h: usize) -> bool {
-        self.migrations.iter().any(|m| {
-            m.source == h
-                && m.kind == MigrationKind::Evacuation
-                && (m.status.open() || m.status == MigrationStatus::Done)
-        })
+        self.migrations.iter().any(|m| m.open_at(h))
     }
 }

@@ -194,10 +194,11 @@ fn a_guest_may_crash_at_any_moment() {
 /// way to was given back; a power cut before anything of a new segment was flushed, and all before it collected; a word of an
 /// earlier boot that came late and made a new replica deaf to the host; maintenance that was set before the order to switch it
 /// off left, and after the last look at it; a host that was switched on while nobody led, whose device says Off to whoever leads
-/// next.
+/// next; a record of Nova that a late message opened again between the last look at it and the release.
 #[test]
 fn seeds_that_once_broke_a_promise_keep_it() {
     for seed in [
+        500_005_685,
         9_021_967,
         705_266_115,
         6697,
