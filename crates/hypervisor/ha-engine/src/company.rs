@@ -18,7 +18,6 @@ pub const NEIGHBOURS: usize = 5;
 pub const NEAR_NEIGHBOURS: usize = 1;
 /// Silence longer than this may be an outage in which agents lose their leases.
 const OUTAGE: Duration = Duration::from_secs(15);
-
 /// Longer than any watchdog takes.
 const LONG: Duration = Duration::from_secs(20 * 60);
 
@@ -43,27 +42,7 @@ impl Engine {
             .iter()
             .filter(|(_, host)| !self.heard_by_most(host, now))
             .collect();
-        let incidents = self.ledger.incidents.values();
-        let signed: BTreeSet<&HostName> = incidents
-            .filter(|incident| incident.state.open() && incident.by_word())
-            .map(|incident| &incident.id.host)
-            .collect();
-        let mut lost: Vec<Lost<'_>> = silent
-            .iter()
-            .filter(|(name, host)| !signed.contains(name) && !self.is_off(host, time))
-            .filter_map(|(name, host)| {
-                Some(Lost {
-                    name,
-                    rack: host.stood_in.as_ref(),
-                    heard: host.signals.last_heard()?,
-                })
-            })
-            .collect();
-        lost.extend(self.gone.iter().map(|(name, (rack, heard))| Lost {
-            name,
-            rack: rack.as_ref(),
-            heard: *heard,
-        }));
+        let lost = self.lost(&silent, time);
         let blind = self.broken.is(Mutation::IgnoreCompany);
         let mut found = Vec::new();
         let mut earliest = now.before(LONG);
@@ -97,6 +76,32 @@ impl Engine {
         }
     }
 
+    /// Those of the silent that nobody knows to be off, and those that are not ours any more.
+    fn lost<'a>(&'a self, silent: &[(&'a HostName, &'a Host)], time: Now) -> Vec<Lost<'a>> {
+        let incidents = self.ledger.incidents.values();
+        let signed: BTreeSet<&HostName> = incidents
+            .filter(|incident| incident.state.open() && incident.by_word())
+            .map(|incident| &incident.id.host)
+            .collect();
+        let mut lost: Vec<Lost<'a>> = silent
+            .iter()
+            .filter(|(name, host)| !signed.contains(name) && !self.evidence(host, time).shows_off())
+            .filter_map(|(name, host)| {
+                Some(Lost {
+                    name,
+                    rack: host.stood_in.as_ref(),
+                    heard: host.signals.last_heard()?,
+                })
+            })
+            .collect();
+        lost.extend(self.gone.iter().map(|(name, (rack, heard))| Lost {
+            name,
+            rack: rack.as_ref(),
+            heard: *heard,
+        }));
+        lost
+    }
+
     /// A host is ours no more. That is no sign that it is off: whoever deletes an object need not have seen the machine.
     pub(crate) fn keep_in_mind(&mut self, name: &HostName) {
         let Some(host) = self.hosts.get(name).filter(|_| self.watchdogs) else {
@@ -105,11 +110,6 @@ impl Engine {
         if let Some(heard) = host.signals.last_heard() {
             self.gone.insert(name.clone(), (host.stood_in.clone(), heard));
         }
-    }
-
-    fn is_off(&self, host: &Host, now: Now) -> bool {
-        let evidence = self.evidence(host, now);
-        evidence.powered_off() && !evidence.proof_contradicted && !evidence.any_alive()
     }
 
     /// For how long a host may say nothing and yet have its lease.

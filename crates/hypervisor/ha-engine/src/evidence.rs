@@ -156,6 +156,11 @@ impl Evidence {
         self.is(Group::B, Verdict::Dead)
     }
 
+    /// Whether it is off beyond doubt: its power says so, and nothing shows life.
+    pub(crate) fn shows_off(&self) -> bool {
+        self.powered_off() && !self.proof_contradicted && !self.any_alive()
+    }
+
     /// Whether the watchdog must have reset it by now.
     pub fn reset_itself(&self) -> bool {
         self.is(Group::W, Verdict::Dead)

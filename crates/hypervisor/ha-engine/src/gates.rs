@@ -592,6 +592,5 @@ struct Hearing {
 }
 
 fn proven(host: &Host) -> bool {
-    let evidence = &host.evidence;
-    evidence.powered_off() && !evidence.proof_contradicted && !evidence.any_alive()
+    host.evidence.shows_off()
 }
